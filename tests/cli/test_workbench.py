@@ -18,6 +18,7 @@ from pcp.kernels import replaced, sites_of
 from pcp.kernels.native import discard
 from pcp.kernels.native.building import builds
 from pcp.kernels.native.compiling import compiler
+from pcp.kernels.region_candidate import read_kernel
 from pcp.planning.added import Store, register_added
 from pcp.planning.added import region_program as region_program_of
 from pcp.planning.added.lowering_process import KernelNotLowered
@@ -187,7 +188,9 @@ def test_a_kernel_in_cpp_comes_back_where_the_user_allows_it(
     for action in ("verify", "add"):
         code, _, noted = command(capsys, "kernels", action, task, *words)
         assert code == 2
-        assert "is written in cpp (kernel.cc): it would be compiled here and run as you" in noted
+        assert "is written in cpp for cpu (kernel.cc): it would be compiled here and run as you" in " ".join(
+            noted.split()
+        )
         assert "give --allow-native if you trust it" in noted
     before = {build.digest for build in builds()}
     code, said, _ = command(capsys, "kernels", "add", task, "--allow-native", *words)
@@ -240,6 +243,71 @@ def test_a_bad_kernel_in_cpp_is_refused_and_its_build_is_gone(
     assert code == 3
     assert words in said
     assert {build.digest for build in builds()} == before
+
+
+PALLAS = """\
+import jax
+from jax.experimental import pallas as pl
+
+
+def body(x, y, out):
+    out[...] = sum(x[:, i][:, None] * y[i, :] for i in range(3))
+
+
+def kernel(x, y, interpret):
+    shape = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype)
+    return pl.pallas_call(body, out_shape=shape, interpret=interpret)(x, y)
+"""
+
+
+FOR_A_GPU = """\
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+
+def body(x, y, out):
+    out[...] = jnp.full(out.shape, 1.0, out.dtype)
+
+
+def kernel(x, y, interpret):
+    shape = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype)
+    one, part = pl.BlockSpec((1, 1), lambda i: (0, 0)), pl.BlockSpec((32, y.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        body,
+        out_shape=shape,
+        in_specs=[one, one],
+        out_specs=part,
+        grid=(x.shape[0] // 32,),
+        compiler_params=triton.CompilerParams(),
+        interpret=interpret,
+    )(x, y)
+"""  # wrong, but it lowers
+
+
+def test_a_kernel_in_pallas_is_interpreted_on_a_processor_and_machine_code_on_a_gpu(
+    task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (task / "kernel.py").write_text(PALLAS)
+    manifest = (task / "kernel.toml").read_text()
+    (task / "kernel.toml").write_text(manifest.replace('"jax"', '"pallas"'))
+    code, said, _ = command(
+        capsys, "kernels", "verify", task, "--json", "--database", task / "profile.sqlite"
+    )
+    found = json.loads(said)
+    assert found["error"] < 1e-6, said  # it is right; whether it is fast is its own affair
+    assert found["fault"] in ("", "too slow")
+    (task / "kernel.toml").write_text(manifest.replace('"jax"', '"pallas"\ndevice = "cuda"'))
+    code, _, noted = command(capsys, "kernels", "verify", task)
+    assert code == 2
+    assert "is written in pallas for cuda (kernel.py): it would be compiled" in noted
+    code, said, _ = command(capsys, "kernels", "verify", task, "--allow-native", "--device", "cpu:0")
+    assert code == 3
+    assert "it is for cuda, and this is cpu:0: name another --device" in said
+    (task / "kernel.py").write_text(FOR_A_GPU)
+    program = region_program_of.region_program(read_kernel(task), "0" * 64)
+    assert "stablehlo.custom_call @__gpu$xla.gpu.triton" in program.text
 
 
 @pytest.mark.long

@@ -42,7 +42,12 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert [str(entry.spec) for entry in found.region.arguments] == ["f32[4,8]"]
     native = read_kernel(folder(tmp_path, MANIFEST.replace("kernel.py:", "kernel.cc:")))
     assert isinstance(native, RegionCandidate)
-    assert (native.language, native.is_native) == ("cpp", True)
+    assert (native.language, native.is_native, native.needs) == ("cpp", True, ("cpu",))
+    pallas = MANIFEST.replace("tolerance = 1e-3", 'language = "pallas"')
+    for device, needs_consent in (("cpu", False), ("cuda", True)):
+        found = read_kernel(folder(tmp_path, pallas + f'device = "{device}"'))
+        assert isinstance(found, RegionCandidate)
+        assert (found.is_native, found.needs) == (needs_consent, (device,))
 
 
 def test_without_a_region_it_is_one_of_a_family() -> None:
@@ -67,6 +72,7 @@ def test_without_a_region_it_is_one_of_a_family() -> None:
         ('"region.mlir"', "7", "region = 7; expected a text"),
         ("1e-3", "2", "tolerance = 2; expected a number between 0 and 1"),
         ("tolerance = 1e-3", 'language = "cpp"', "language = 'cpp'; expected one of 'jax', 'pallas'"),
+        ("tolerance = 1e-3", 'device = "tpu"', "device = 'tpu'; expected one of 'cpu', 'cuda'"),
         ("tolerance = 1e-3", 'nonfinite = "maybe"', "nonfinite = 'maybe'; expected one of 'exact'"),
         ("tolerance = 1e-3", "version = 0", "version = 0; expected a positive integer"),
         ("tolerance = 1e-3", 'gradient = "derived"', "unknown key 'gradient'; there are name, effect"),

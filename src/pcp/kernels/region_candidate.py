@@ -36,7 +36,13 @@ LANGUAGES = {".mlir": ("stablehlo",), ".py": ("jax", "pallas"), ".cc": ("cpp",)}
 NATIVE = ("cpp",)
 """Languages whose kernels are machine code in the processes that run them."""
 
-_KEYS = ("name", "effect", "about", "entry", "region", "language", "version", "tolerance", "nonfinite")
+DEVICES = ("cpu", "cuda")
+GPU_CODE = ("mosaic_gpu_v2", "__gpu$xla.gpu.triton")
+"""What a Pallas kernel for a GPU calls: compilers of XLA's own, with the kernel as an attribute."""
+
+_KEYS = (
+    "name", "effect", "about", "entry", "region", "language", "device", "version", "tolerance", "nonfinite"
+)  # fmt: skip
 _ENTRY = re.compile(r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.cc:[a-z][a-z0-9_]*|[\w./-]+\.mlir")
 _EXPECTED = "'FILE.py:FUNCTION', 'FILE.cc:HANDLER' or 'FILE.mlir'"
 
@@ -52,6 +58,7 @@ class RegionCandidate:
         about: one sentence for people.
         region: what it computes, alone.
         language: that its file is written in, of `LANGUAGES`.
+        device: the kind of device that it is for; kernels of StableHLO and JAX may stand on any.
         file: in the folder.
         function: its name in the file; None for StableHLO.
         tolerance: the error that it claims not to exceed; None claims what another order of sums explains.
@@ -65,6 +72,7 @@ class RegionCandidate:
     about: str
     region: Program
     language: str
+    device: str
     file: str
     function: str | None
     tolerance: float | None
@@ -79,7 +87,17 @@ class RegionCandidate:
     @property
     def is_native(self) -> bool:
         """Whether it is machine code in the processes that run it."""
-        return self.language in NATIVE
+        return self.language in NATIVE or (self.language == "pallas" and self.device != "cpu")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Features of a machine that it needs."""
+        return (self.device,) if self.language in ("pallas", *NATIVE) else ()
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """What its program may call."""
+        return GPU_CODE if self.language == "pallas" and self.device != "cpu" else ()
 
 
 def read_kernel(folder: str | os.PathLike[str]) -> Candidate | RegionCandidate:
@@ -100,6 +118,7 @@ def _region_candidate(folder: Path, manifest: Mapping[str, Any]) -> RegionCandid
     only_known("key", manifest, _KEYS)
     file, function = entry_of(folder, "entry", text_of(manifest, "entry"), _ENTRY, _EXPECTED)
     languages = LANGUAGES[Path(file).suffix]
+    language = one_of("language", manifest.get("language", languages[0]), languages)
     tolerance = manifest.get("tolerance")
     return RegionCandidate(
         folder.resolve(),
@@ -107,7 +126,8 @@ def _region_candidate(folder: Path, manifest: Mapping[str, Any]) -> RegionCandid
         Effect(one_of("effect", text_of(manifest, "effect"), tuple(Effect))),
         text_of(manifest, "about"),
         _region(folder, text_of(manifest, "region")),
-        one_of("language", manifest.get("language", languages[0]), languages),
+        language,
+        one_of("device", manifest.get("device", DEVICES[0]), DEVICES[:1] if language in NATIVE else DEVICES),
         file,
         function,
         None if tolerance is None else positive("tolerance", tolerance),

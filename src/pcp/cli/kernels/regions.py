@@ -205,7 +205,11 @@ def _examined(candidate: RegionCandidate, digest: str, arguments: argparse.Names
     target = Target.of(arguments.device)
     label = f"{Added(digest, candidate, {}).name}@{candidate.version}"
     try:
-        program = region_program(candidate, digest, target.device.kind)
+        if candidate.needs and target.device.kind not in candidate.needs:
+            raise KernelNotLowered(
+                f"it is for {candidate.device}, and this is {target.device}: name another --device"
+            )
+        program = region_program(candidate, digest)
     except KernelNotLowered as error:
         return refused(candidate.name, "not lowered", str(error))
     with Bench(seconds=arguments.seconds) as bench:

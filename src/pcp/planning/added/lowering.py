@@ -7,7 +7,7 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pcp.ir import Program, TensorSpec
@@ -94,11 +94,11 @@ def _made(added: Added, problem: Problem, attributes: str) -> Program:
     return program
 
 
-def check(name: str, program: Program, own: str = "") -> None:
+def check(name: str, program: Program, own: Collection[str] = ()) -> None:
     """Look at every operation of a lowered kernel.
 
     Arguments:
-        own: what it may call, the handler that was built from it; empty for nothing.
+        own: what it may call.
 
     Raises:
         KernelNeedsHandler: one runs something that is not in the program.
@@ -107,7 +107,7 @@ def check(name: str, program: Program, own: str = "") -> None:
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.custom_call":
-            needed.extend({string_of(op.attributes["call_target_name"])} - {own})
+            needed.extend({string_of(op.attributes["call_target_name"])} - set(own))
         elif kind_of(op.name) is Kind.outside:
             needed.append(op.name)
         return ir.WalkResult.ADVANCE

@@ -17,7 +17,7 @@ from pcp.ir.toolkit.tensor_types import spec_if_tensor
 from pcp.kernels.native import Build, NativeUnavailable, built_from, call_build, discard
 from pcp.kernels.native.building import OUTSIDE
 from pcp.kernels.native.permission import refusal
-from pcp.kernels.region_candidate import RegionCandidate
+from pcp.kernels.region_candidate import NATIVE, RegionCandidate
 from pcp.kernels.regions import region_of
 from pcp.kernels.regions import region_program as alone
 from pcp.planning.added.lowering import check
@@ -44,15 +44,15 @@ def check_native(candidate: RegionCandidate, allowed: bool) -> None:
     """
     if candidate.is_native and not allowed:
         raise NativeNotAllowed(
-            f"{candidate.name} is written in {candidate.language} ({candidate.file}): it would be compiled here and run as "
-            "you, with all that you may do, and nothing confines it; read it, and give --allow-native if you trust it"
+            f"{candidate.name} is written in {candidate.language} for {candidate.device} ({candidate.file}): it would be "
+            "compiled here and run as you, with all that you may do, and nothing confines it; read it, and give "
+            "--allow-native if you trust it"
         )
 
 
 def region_program(
     candidate: RegionCandidate,
     digest: str,
-    platform: str = "cpu",
     start: Start = as_the_user,
     seconds: float = SECONDS,
 ) -> Program:
@@ -61,7 +61,6 @@ def region_program(
     Arguments:
         candidate: in its folder; what python becomes is kept beside that folder.
         digest: of the content of the folder.
-        platform: the kind of device that it is for.
         start: how the child is started that executes python.
         seconds: that the child may take.
 
@@ -69,32 +68,30 @@ def region_program(
         KernelNeedsHandler: it calls native code or python, by these names.
         KernelNotLowered: it cannot be lowered or built, or takes or returns something else than the region.
     """
-    key = (digest, platform)
-    if key not in _known:
+    if digest not in _known:
         try:
             made = (
-                _calling(candidate, digest, platform)
-                if candidate.is_native
-                else _parsed(candidate, _text(candidate, digest, platform, start, seconds))
+                _calling(candidate, digest)
+                if candidate.language in NATIVE
+                else _parsed(candidate, _text(candidate, digest, start, seconds))
             )
-            _known[key] = _checked(candidate, made)
+            _known[digest] = _checked(candidate, made)
         except KernelNotLowered as error:
-            _known[key] = error
-    found = _known[key]
+            _known[digest] = error
+    found = _known[digest]
     if isinstance(found, KernelNotLowered):
         raise found
     return found
 
 
-_known: dict[tuple[str, str], Program | KernelNotLowered] = {}
-"""By content and kind of device; what failed once is not tried again."""
+_known: dict[str, Program | KernelNotLowered] = {}
+"""By content; what failed once is not tried again."""
 
 
 def discard_build(candidate: RegionCandidate, digest: str) -> None:
     """Remove what was built of a native kernel that is not kept."""
-    for platform in ("cpu", "cuda"):
-        _known.pop((digest, platform), None)
-    if candidate.is_native:
+    _known.pop(digest, None)
+    if candidate.language in NATIVE:
         with contextlib.suppress(NativeUnavailable):
             discard(_build(candidate, digest))
 
@@ -103,10 +100,8 @@ def _build(candidate: RegionCandidate, digest: str) -> Build:
     return built_from(candidate.folder / candidate.file, f"{OUTSIDE}{digest[:16]}", digest)
 
 
-def _calling(candidate: RegionCandidate, digest: str, platform: str) -> Program:
+def _calling(candidate: RegionCandidate, digest: str) -> Program:
     """A program that calls the handler of a native kernel."""
-    if platform != "cpu":
-        raise KernelNotLowered(f"{candidate.name} is for processors, and this is for {platform}")
     assert candidate.function is not None
     handler, name = candidate.function, f"{OUTSIDE}{digest[:16]}"
     reason = refusal(name)
@@ -132,7 +127,7 @@ def _parsed(candidate: RegionCandidate, text: str) -> Program:
         program = Program.parse(text)
     except InvalidProgram as error:
         raise KernelNotLowered(f"{candidate.name}: {error}") from None
-    check(candidate.name, program)
+    check(candidate.name, program, candidate.calls)
     return program
 
 
@@ -145,16 +140,16 @@ def _checked(candidate: RegionCandidate, program: Program) -> Program:
     return program
 
 
-def _text(candidate: RegionCandidate, digest: str, platform: str, start: Start, seconds: float) -> str:
+def _text(candidate: RegionCandidate, digest: str, start: Start, seconds: float) -> str:
     place = candidate.folder / candidate.file
     if candidate.function is None:
         return place.read_text(encoding="utf-8")
-    parts = (digest, platform, versions())
+    parts = (digest, candidate.device, versions())
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     kept = candidate.folder.parent / "lowered" / f"{name}.mlir"
     with contextlib.suppress(OSError):
         return kept.read_text(encoding="utf-8")
-    told = {"interpret": platform == "cpu"} if candidate.language == "pallas" else {}
+    told = {"interpret": candidate.device == "cpu"} if candidate.language == "pallas" else {}
     text = lowered_by_child(
         candidate.name,
         "its region",
@@ -162,7 +157,7 @@ def _text(candidate: RegionCandidate, digest: str, platform: str, start: Start, 
         candidate.function,
         told,
         [entry.spec for entry in candidate.region.arguments],
-        platform,
+        candidate.device,
         start,
         seconds,
     )

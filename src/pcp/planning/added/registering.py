@@ -43,7 +43,7 @@ def _kernel(added: Added) -> Kernel:
         candidate.about,
         applies(added),
         StableHLO(build(added)),
-        ("cpu",) if isinstance(candidate, RegionCandidate) and candidate.is_native else (),
+        candidate.needs if isinstance(candidate, RegionCandidate) else (),
         version=candidate.version,
         nonfinite=candidate.nonfinite,
     )

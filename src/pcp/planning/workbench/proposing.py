@@ -130,7 +130,7 @@ def _tried(
     assert isinstance(candidate, RegionCandidate)
     seconds = max(_LEAST_SECONDS, min(SECONDS, ends - time.monotonic()))
     try:
-        program = region_program(candidate, content_digest(content), task.target.device.kind, start, seconds)
+        program = region_program(candidate, content_digest(content), start, seconds)
     except KernelNotLowered as error:
         return Round(number, refused(candidate.name, "not lowered", str(error)), code)
     admission = examined(candidate, program, f"proposed@{number}", bench, task.target, task.plain.least_plain)

@@ -143,7 +143,8 @@ def kernel(x, y, interpret):
     return pl.pallas_call(body, out_shape=shape, grid=(), interpret=interpret)(x, y)
 ```
 
-On a processor Pallas is interpreted: what it does becomes plain StableHLO, by which it can be tested but is seldom fast.""",
+On a processor (`device = "cpu"`) Pallas is interpreted: what it does becomes plain StableHLO, by which it can be tested but is
+seldom fast. For a GPU (`device = "cuda"`) it is compiled to machine code, so `pcp kernels` wants `--allow-native` then.""",
     "cpp": """\
 Write the handler `pcp_kernel` in `kernel.cc`, by XLA's foreign function interface. It is built with `-O3` and the vector
 units of this processor. For a sum of two arrays that looks like this:
@@ -179,6 +180,8 @@ def templates(task: Task, language: str) -> dict[str, str]:
             about=_about(task), names=_names(task), signature=_signature(task)
         )
     manifest = _MANIFEST.format(name=name, entry=entry, language=language, tolerance=task.tolerance)
+    if language == "pallas":
+        manifest = manifest.replace("region =", f'device = "{task.target.device.kind}"\nregion =', 1)
     return {"kernel.toml": manifest, file: text}
 
 
