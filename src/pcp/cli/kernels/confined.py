@@ -1,12 +1,13 @@
 """Executing python that a stranger wrote: in a process without network, programs or files, but those that it needs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pcp.distributed.sandbox import Policy, protection
+from pcp.distributed.sandbox import Policy, protection, taken
 from pcp.errors import PCPError
 from pcp.planning.added.lowering_process import LONGEST_TEXT, SECONDS
+from pcp.planning.workbench.endpoint import KEY
 
 
 class NothingConfines(PCPError):
@@ -31,7 +32,9 @@ def check_confined(allowed: bool) -> str:
     return str(found)
 
 
-def confined(module: str, writable: Path, readable: Path) -> tuple[Sequence[str], Mapping[str, str]]:
+def confined(
+    module: str, writable: Path, readable: Path
+) -> tuple[Sequence[str], Mapping[str, str], Callable[[int], int]]:
     """How a module is started so that it can do little else than compute; a `Start`."""
     policy = Policy(
         writable / "jail",
@@ -42,4 +45,6 @@ def confined(module: str, writable: Path, readable: Path) -> tuple[Sequence[str]
         cpu_seconds=SECONDS * (os.cpu_count() or 1),
     )
     policy.prepare()
-    return policy.command(module), {**policy.environment(), "JAX_PLATFORMS": "cpu"}
+    variables = {**policy.environment(), "JAX_PLATFORMS": "cpu"}
+    variables.pop(KEY, None)
+    return policy.command(module), variables, lambda process: taken(policy.written, process)

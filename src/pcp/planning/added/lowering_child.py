@@ -6,18 +6,18 @@ It executes somebody else's file, so it ends after one function, and what it wri
 import functools
 import importlib.util
 import json
-import resource
 import sys
 from pathlib import Path
 
 from pcp.kernels.jax_lowering import lowered_text
+from pcp.planning.measuring.child import limit_memory
 from pcp.planning.measuring.request import specs_from, tuples
 
 
 def main() -> None:
     """Lower what standard input says; the answer is one JSON object in the file that it names."""
     request = json.loads(sys.stdin.read())
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(request["memory_bytes"], "cpu")
     file = Path(request["file"])
     try:
         described = importlib.util.spec_from_file_location(file.stem, file)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,29 @@ SECONDS = 60.0
 LONGEST_TEXT = 16 << 20
 _MODULE = "pcp.planning.added.lowering_child"
 
-Start = Callable[[str, Path, Path], tuple[Sequence[str], Mapping[str, str]]]
-"""From a module, a folder that it may write to, and one that it may read, to a command that runs it, and its variables."""
+MEMORY_BYTES = 8 << 30
+"""Address space that the child may take beyond what it has when it begins."""
+MOST_WRITTEN = 128 << 20
+"""Bytes of files that a child may write whose files are counted."""
+_POLL_SECONDS = 0.05
+
+Start = Callable[[str, Path, Path], tuple[Sequence[str], Mapping[str, str], Callable[[int], int]]]
+"""From a module, a folder that it may write to, and one that it may read, to a command that runs it, its variables, and what
+counts the bytes that the process of a number has written."""
 
 
 class KernelNotLowered(PCPError):
     """An added kernel that does not become StableHLO for a problem."""
 
 
-def as_the_user(module: str, writable: Path, readable: Path) -> tuple[Sequence[str], Mapping[str, str]]:  # noqa: ARG001
-    """Start the child with all that the user may do."""
-    return [sys.executable, "-P", "-m", module], os.environ | environment() | {"JAX_PLATFORMS": "cpu"}
+def as_the_user(
+    module: str,
+    writable: Path,  # noqa: ARG001  (as all)
+    readable: Path,  # noqa: ARG001
+) -> tuple[Sequence[str], Mapping[str, str], Callable[[int], int]]:
+    """Start the child with all that the user may do; what it writes is not counted."""
+    variables = os.environ | environment() | {"JAX_PLATFORMS": "cpu"}
+    return [sys.executable, "-P", "-m", module], variables, lambda _: 0
 
 
 def lowered_by_child(
@@ -71,8 +84,9 @@ def lowered_by_child(
             "specs": specs_to(specs),
             "platform": platform,
             "answer": str(answer),
+            "memory_bytes": MEMORY_BYTES,
         }
-        command, variables = start(_MODULE, folder.path, file.parent)
+        command, variables, written = start(_MODULE, folder.path, file.parent)
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -82,11 +96,9 @@ def lowered_by_child(
             start_new_session=True,
         )
         try:
-            child.communicate(json.dumps(request).encode(), seconds)
-        except subprocess.TimeoutExpired:
-            raise KernelNotLowered(
-                f"{name} took more than {seconds:g} s to be lowered for {what} and was killed"
-            ) from None
+            reason = _waited(child, json.dumps(request).encode(), seconds, written)
+            if reason:
+                raise KernelNotLowered(f"{name} {reason} while it was lowered for {what}, and was killed")
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -96,6 +108,25 @@ def lowered_by_child(
         raise KernelNotLowered(f"{name} cannot be lowered for {what}: {said.get('error')}")
     log.info("%s was lowered for %s", name, what)
     return str(said["text"])
+
+
+def _waited(
+    child: subprocess.Popen[bytes], request: bytes, seconds: float, written: Callable[[int], int]
+) -> str:
+    """Hand a child its request, which fits a pipe, and wait for its end; what it took too much of, empty for nothing."""
+    assert child.stdin is not None
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(BrokenPipeError), child.stdin:
+        child.stdin.write(request)
+    while True:
+        try:
+            child.wait(_POLL_SECONDS)
+            return ""
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                return f"took more than {seconds:g} s"
+            if written(child.pid) > MOST_WRITTEN:
+                return f"wrote more than {MOST_WRITTEN >> 20} MiB"
 
 
 def _answer(file: Path, name: str, what: object, code: int) -> dict[str, Any]:
