@@ -62,9 +62,9 @@ def test_without_a_region_it_is_one_of_a_family() -> None:
         (
             "kernel.py:kernel",
             "kernel.txt",
-            r"expected 'FILE\.py:FUNCTION', 'FILE\.cc:HANDLER' or 'FILE\.mlir'",
+            r"expected 'FILE\.py:FUNCTION', 'FILE\.cc:HANDLER', 'FILE\.cu:KERNEL' or",
         ),
-        ("kernel.py:kernel", "kernel.cc:Kernel", r"expected 'FILE\.py:FUNCTION', 'FILE\.cc:HANDLER' or"),
+        ("kernel.py:kernel", "kernel.cc:Kernel", r"expected 'FILE\.py:FUNCTION', 'FILE\.cc:HANDLER'"),
         ("kernel.py:kernel", "../kernel.mlir", "lies outside of the folder"),
         ("kernel.py:kernel", "other.py:kernel", r"there is no file other\.py in the folder"),
         ('"region.mlir"', '"../region.mlir"', "lies outside of the folder"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from pcp.ir import InvalidProgram, Program
 from pcp.kernels.candidate import Candidate, candidate_of
+from pcp.kernels.cuda_source import Launch
 from pcp.kernels.manifest import (
     MANIFEST,
     NONFINITE,
@@ -24,6 +25,7 @@ from pcp.kernels.manifest import (
     only_known,
     positive,
     read_manifest,
+    table_of,
     text_of,
     version_of,
 )
@@ -31,9 +33,9 @@ from pcp.kernels.problems import UnknownProblem
 from pcp.kernels.registry import FAMILIES
 from pcp.rewrite.row import Effect
 
-LANGUAGES = {".mlir": ("stablehlo",), ".py": ("jax", "pallas"), ".cc": ("cpp",)}
+LANGUAGES = {".mlir": ("stablehlo",), ".py": ("jax", "pallas"), ".cc": ("cpp",), ".cu": ("cuda",)}
 """What a file may be written in, by the end of its name; the first is meant where nothing is said."""
-NATIVE = ("cpp",)
+NATIVE = ("cpp", "cuda")
 """Languages whose kernels are machine code in the processes that run them."""
 
 DEVICES = ("cpu", "cuda")
@@ -41,10 +43,12 @@ GPU_CODE = ("mosaic_gpu_v2", "__gpu$xla.gpu.triton")
 """What a Pallas kernel for a GPU calls: compilers of XLA's own, with the kernel as an attribute."""
 
 _KEYS = (
-    "name", "effect", "about", "entry", "region", "language", "device", "version", "tolerance", "nonfinite"
+    "name", "effect", "about", "entry", "region", "language", "device", "version", "tolerance", "nonfinite", "launch"
 )  # fmt: skip
-_ENTRY = re.compile(r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.cc:[a-z][a-z0-9_]*|[\w./-]+\.mlir")
-_EXPECTED = "'FILE.py:FUNCTION', 'FILE.cc:HANDLER' or 'FILE.mlir'"
+_ENTRY = re.compile(
+    r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.cc:[a-z][a-z0-9_]*|[\w./-]+\.cu:[A-Za-z_]\w*|[\w./-]+\.mlir"
+)
+_EXPECTED = "'FILE.py:FUNCTION', 'FILE.cc:HANDLER', 'FILE.cu:KERNEL' or 'FILE.mlir'"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +68,7 @@ class RegionCandidate:
         tolerance: the error that it claims not to exceed; None claims what another order of sums explains.
         version: raised with every change of what it computes.
         nonfinite: what it returns where an operand has infinities or NaN; see `docs/outside/kernels_from_outside.md`.
+        launch: of CUDA, how the kernel is launched.
     """
 
     folder: Path
@@ -78,6 +83,7 @@ class RegionCandidate:
     tolerance: float | None
     version: int
     nonfinite: str
+    launch: Launch | None = None
 
     @property
     def family(self) -> str:
@@ -119,7 +125,12 @@ def _region_candidate(folder: Path, manifest: Mapping[str, Any]) -> RegionCandid
     file, function = entry_of(folder, "entry", text_of(manifest, "entry"), _ENTRY, _EXPECTED)
     languages = LANGUAGES[Path(file).suffix]
     language = one_of("language", manifest.get("language", languages[0]), languages)
+    devices = {"cpp": ("cpu",), "cuda": ("cuda",)}.get(language, DEVICES)
     tolerance = manifest.get("tolerance")
+    if ("launch" in manifest) != (language == "cuda"):
+        raise InvalidCandidate(
+            "a kernel in CUDA, and no other, has a table [launch] with grid and block, such as grid = [625, 1, 1]"
+        )
     return RegionCandidate(
         folder.resolve(),
         name_of(manifest, FAMILIES),
@@ -127,13 +138,26 @@ def _region_candidate(folder: Path, manifest: Mapping[str, Any]) -> RegionCandid
         text_of(manifest, "about"),
         _region(folder, text_of(manifest, "region")),
         language,
-        one_of("device", manifest.get("device", DEVICES[0]), DEVICES[:1] if language in NATIVE else DEVICES),
+        one_of("device", manifest.get("device", devices[0]), devices),
         file,
         function,
         None if tolerance is None else positive("tolerance", tolerance),
         version_of(manifest),
         one_of("nonfinite", manifest.get("nonfinite", "nan"), NONFINITE),
+        _launch(table_of(manifest, "launch")) if language == "cuda" else None,
     )
+
+
+def _launch(table: Mapping[str, Any]) -> Launch:
+    only_known("key of [launch]", table, ("grid", "block", "shared_bytes"))
+    for key in ("grid", "block"):
+        sizes = table.get(key)
+        if not isinstance(sizes, list) or len(sizes) != 3 or any(type(n) is not int or n < 1 for n in sizes):
+            raise InvalidCandidate(f"launch.{key} = {sizes!r}; expected three positive integers")
+    shared = table.get("shared_bytes", 0)
+    if type(shared) is not int or shared < 0:
+        raise InvalidCandidate(f"launch.shared_bytes = {shared!r}; expected a number of bytes")
+    return Launch(tuple(table["grid"]), tuple(table["block"]), shared)
 
 
 def _region(folder: Path, name: str) -> Program:

@@ -36,7 +36,7 @@ from pcp.planning.workbench import (
 )
 from pcp.planning.workbench.admission import refused
 from pcp.planning.workbench.exporting import check_new
-from pcp.planning.workbench.teaching import TEMPLATES
+from pcp.planning.workbench.teaching import FILES, TEMPLATES
 from pcp.temporary import VERIFYING, TemporaryFolder
 
 REFUSED = 3
@@ -93,7 +93,7 @@ def export(arguments: argparse.Namespace) -> int:
     else:
         print(
             f"wrote {folder}: {task.family}, {task.plain_seconds * 1e3:.3g} ms on {task.hardware}, errors up to "
-            f"{task.tolerance:g}\ncomplete {folder / ('kernel.cc' if arguments.language == 'cpp' else 'kernel.py')}, as "
+            f"{task.tolerance:g}\ncomplete {folder / FILES.get(arguments.language, 'kernel.py')}, as "
             f"{folder / 'README.md'} says, then: pcp kernels add {folder}"
         )
     return 0

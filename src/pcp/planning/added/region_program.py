@@ -14,6 +14,7 @@ from pcp.ir.bindings import InvalidProgram, Value, ir
 from pcp.ir.program_file import write_atomically
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
+from pcp.kernels.cuda_source import CUDANotBuilt, compiled, launched
 from pcp.kernels.native import Build, NativeUnavailable, built_from, call_build, discard
 from pcp.kernels.native.building import OUTSIDE
 from pcp.kernels.native.permission import refusal
@@ -91,7 +92,7 @@ _known: dict[str, Program | KernelNotLowered] = {}
 def discard_build(candidate: RegionCandidate, digest: str) -> None:
     """Remove what was built of a native kernel that is not kept."""
     _known.pop(digest, None)
-    if candidate.language in NATIVE:
+    if candidate.language == "cpp":
         with contextlib.suppress(NativeUnavailable):
             discard(_build(candidate, digest))
 
@@ -107,6 +108,8 @@ def _calling(candidate: RegionCandidate, digest: str) -> Program:
     reason = refusal(name)
     if reason:
         raise KernelNotLowered(f"{candidate.name} is native code, and {reason}")
+    if candidate.language == "cuda":
+        return _launching(candidate, digest)
     try:
         build = _build(candidate, digest)
     except NativeUnavailable as error:
@@ -119,6 +122,32 @@ def _calling(candidate: RegionCandidate, digest: str) -> Program:
         return [each.value for each in made]
 
     module = region.module()  # its values do not outlive it
+    return alone(list(entry_block(module).arguments), emit)
+
+
+def _launching(candidate: RegionCandidate, digest: str) -> Program:
+    """A program that launches a kernel in CUDA."""
+    assert candidate.function is not None
+    assert candidate.launch is not None
+    name, launch = candidate.function, candidate.launch
+    kept = candidate.folder.parent / "lowered" / f"{digest}.ptx"
+    try:
+        ptx = kept.read_text(encoding="utf-8")
+    except OSError:
+        try:
+            ptx = compiled(candidate.folder / candidate.file)
+        except CUDANotBuilt as error:
+            raise KernelNotLowered(f"{candidate.name}: {error}") from None
+        with contextlib.suppress(OSError):  # it is made again
+            kept.parent.mkdir(exist_ok=True)
+            write_atomically(kept, ptx.encode())
+    results = [entry.spec for entry in candidate.region.results]
+
+    def emit(builder: Builder, arguments: Sequence[Value]) -> list[Value]:
+        made = launched(name, ptx, launch, [Tensor(each, builder) for each in arguments], results)
+        return [each.value for each in made]
+
+    module = candidate.region.module()  # its values do not outlive it
     return alone(list(entry_block(module).arguments), emit)
 
 

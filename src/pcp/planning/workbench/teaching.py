@@ -65,6 +65,20 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_kernel, kernel,
                               ffi::Ffi::Bind()
 {bindings});
 """
+_CUDA = """// {about}
+//
+// {signature}
+// Arrays are dense, row by row. Nothing but [launch] in kernel.toml says how many threads there are.
+
+extern "C" __global__ void kernel({parameters}) {{
+}}
+"""
+_LAUNCH = """
+[launch]
+grid = [1, 1, 1]             # blocks
+block = [256, 1, 1]          # threads of a block
+shared_bytes = 0             # that they share, beside what the source declares
+"""
 _README = """# A kernel for {family}
 
 Compute what `region.mlir` computes, faster than now, on {device} ({hardware}).
@@ -160,12 +174,30 @@ static ffi::Error kernel(ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> y, ffi::
 
 Write every element of every result: the memory holds whatever was there before. Do not write to operands, nor keep anything
 between calls.""",
+    "cuda": """\
+Write the kernel in `kernel.cu`, and in `kernel.toml`, below `[launch]`, how many blocks of how many threads it is launched
+with. It takes pointers to the arrays above, then to the results. For a sum of two arrays of 160000 numbers, with
+`grid = [625, 1, 1]`, it looks like this:
+
+```cpp
+extern "C" __global__ void kernel(const float* x, const float* y, float* out) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < 160000) out[i] = x[i] + y[i];
+}
+```
+
+NVRTC compiles it, or nvcc where that is not here, without headers of the host. Write every element of every result: the
+memory holds whatever was there before. Do not write to operands.""",
 }
 TEMPLATES = tuple(_LESSONS)
 """Languages that there are templates for."""
+FILES = {"cpp": "kernel.cc", "cuda": "kernel.cu"}
+"""The file of a kernel that is not python."""
 _TRUST = {
     "cpp": "C++ runs as you, with all that you may do, so both commands want `--allow-native`: give it for code that you have\n"
     "read.",
+    "cuda": "CUDA runs as you, on a GPU that has no protection between programs of one process, so both commands want\n"
+    "`--allow-native`: give it for code that you have read.",
 }
 
 
@@ -173,13 +205,17 @@ def templates(task: Task, language: str) -> dict[str, str]:
     """The manifest and the kernel to be completed, by the names of their files."""
     name = task.default_name
     if language == "cpp":
-        entry, file, text = "kernel.cc:kernel", "kernel.cc", _cpp(task)
+        entry, file, text = "kernel.cc:kernel", FILES["cpp"], _cpp(task)
+    elif language == "cuda":
+        entry, file, text = "kernel.cu:kernel", FILES["cuda"], _cuda(task)
     else:
         entry, file = "kernel.py:kernel", "kernel.py"
         text = (_PALLAS if language == "pallas" else _JAX).format(
             about=_about(task), names=_names(task), signature=_signature(task)
         )
     manifest = _MANIFEST.format(name=name, entry=entry, language=language, tolerance=task.tolerance)
+    if language == "cuda":
+        manifest = manifest.replace("region =", 'device = "cuda"\nregion =', 1) + _LAUNCH
     if language == "pallas":
         manifest = manifest.replace("region =", f'device = "{task.target.device.kind}"\nregion =', 1)
     return {"kernel.toml": manifest, file: text}
@@ -200,7 +236,7 @@ def readme(task: Task, language: str) -> str:
         plain_time=f"{task.plain_seconds * 1e3:.4g} ms",
         digest=task.region.digest,
         known="".join(f"{line}\n" for line in known),
-        file="kernel.cc" if language == "cpp" else "kernel.py",
+        file=FILES.get(language, "kernel.py"),
         lesson=_LESSONS[language],
         flag=" --allow-native" if language in _TRUST else "",
         trust=_TRUST.get(
@@ -266,3 +302,27 @@ def _ffi(spec: TensorSpec) -> str:
     special = {"bool": "PRED", "bf16": "BF16"}
     kinds = {"i": "S", "u": "U", "f": "F", "c": "C"}
     return "ffi::" + special.get(name, f"{kinds.get(name[0], '')}{name[1:].upper()}")
+
+
+def _cuda(task: Task) -> str:
+    taken = [
+        f"const {_c(entry.spec)}* {name}"
+        for name, entry in zip(_identifiers(task), task.region.arguments, strict=True)
+    ]
+    made = [f"{_c(entry.spec)}* y{place}" for place, entry in enumerate(task.region.results)]
+    return _CUDA.format(about=_about(task), signature=_signature(task), parameters=", ".join([*taken, *made]))
+
+
+def _c(spec: TensorSpec) -> str:
+    """The type of CUDA C++ for an element type; numbers that it has none for are bits."""
+    known = {
+        "f32": "float",
+        "f64": "double",
+        "bool": "bool",
+        "i32": "int",
+        "i64": "long long",
+        "u8": "unsigned char",
+    }
+    return known.get(
+        str(spec.dtype), {1: "char", 2: "unsigned short", 4: "unsigned"}.get(spec.dtype.itemsize, "double")
+    )
