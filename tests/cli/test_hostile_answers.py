@@ -29,7 +29,7 @@ ATTACKS = {
         "while True: pass",
         "took more than 3 s while it was lowered for its region, and was killed",
     ),
-    "fills memory": ("bytearray(1 << 40)", "MemoryError"),
+    "fills memory": ("bytearray(12 << 30)", "MemoryError"),
     "fills the disk": (
         "import os\nfor i in range(99): open(os.environ['HOME'] + f'/{i}', 'wb').write(bytes(30 << 20))\nwhile True: pass",
         "wrote more than 128 MiB while it was lowered",
