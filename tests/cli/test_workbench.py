@@ -126,7 +126,7 @@ def test_a_kernel_in_jax_comes_back_and_plans_know_it(
     assert kernel.name in site.kernels
     rows = ProfileDatabase(tmp_path / "profile.sqlite").measurements(program.digest)
     assert {row.path for row in rows} == {f"{kernel.name}@1"}
-    other = pcp.trace(lambda x, y: x @ y, pcp.spec((ROWS, INNER), "f32"), pcp.spec((INNER, 9), "f32"))
+    other = pcp.trace(lambda x, y: x @ y, pcp.spec((ROWS, 4), "f32"), pcp.spec((4, COLUMNS), "f32"))
     assert not any(kernel.name in each.kernels for each in sites_of(other, "cpu"))
     plan = pcp.plan(program, "cpu:0", 1e-4, budget=10, database=tmp_path / "profile.sqlite")
     assert kernel.name in str(plan)
