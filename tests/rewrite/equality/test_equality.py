@@ -161,6 +161,10 @@ def test_batched_and_constrained_products_are_leaves() -> None:
         return x @ y @ y
 
     assert matrices_of(traced(batched, (2, 4, 4), (2, 4, 4))).products == 0
+    rows = traced(
+        lambda x, y: pcp.dot_general(x, y, ((2,), (1,)), ((0,), (0,))), (2, 3, 4), (2, 4)
+    )  # a matrix with a vector, for each of two
+    assert matrices_of(rows).products == 0
     mixed = traced(lambda x, w: (x.astype("f32") @ w.astype("f32")).astype("f64") @ w, (4, 4), (4, 4))
     matrices = matrices_of(mixed)
     assert matrices.products == 2
