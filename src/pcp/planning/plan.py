@@ -4,7 +4,7 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -222,6 +222,7 @@ def plan(
     tolerance: float | None = None,
     *,
     memory: int | str | None = None,
+    mapped: Collection[str] = (),
     cache: bool = True,
     taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
@@ -245,6 +246,8 @@ def plan(
         memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again, and
             the batch is computed in parts, as little as was found to fit; `Plan.fit` says what was given up. None takes what
             the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.
+        mapped: names of arguments, like `("params",)`, that will be given as read-only `numpy.memmap`s: a processor reads them
+            where they lie, so they may be larger than its memory, and do not count in what has to fit.
         cache: whether the compiled form is kept on disk, and taken from there.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
@@ -269,6 +272,7 @@ def plan(
         PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance.
         NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
+        InvalidMapped: `mapped` names no argument, or state, or the device has a memory of its own.
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice, UnknownBackend: there is no such device, or no such backend.
@@ -284,7 +288,12 @@ def plan(
         )
     target, place = _target(first, options, path)
     limit = capacity.memory_limit(place, memory)
-    check_capacity(program, lower_bound(program), place, limit)
+    outside = capacity.mapped_bytes(program, place, mapped)
+    check_capacity(program, lower_bound(program).without(outside), place, limit)
+    if mapped and (tolerance is not None or memory is not None):
+        raise PlanConflict(
+            "mapped was given beside a tolerance or memory; both measure on arrays that lie in memory: leave them out"
+        )
     found, fit = None, None
     if path is not None or tolerance is not None:
         register_added()
@@ -309,7 +318,7 @@ def plan(
     executable = target.compile(compiled, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
-    check_capacity(program, executable.memory, place, limit)
+    check_capacity(program, executable.memory.without(outside), place, limit)
     return Plan(program, target, executable, path=path, found=found, tolerance=tolerance, fit=fit)
 
 
