@@ -105,7 +105,11 @@ def test_a_task_says_what_to_compute_how_exactly_and_how_fast_it_is(
 
 
 def test_a_kernel_in_jax_comes_back_and_plans_know_it(
-    task: Path, program: pcp.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: Path,
+    program: pcp.Program,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = ("--database", tmp_path / "profile.sqlite")
     code, said, _ = command(capsys, "kernels", "add", task, *words)  # the template
@@ -128,6 +132,7 @@ def test_a_kernel_in_jax_comes_back_and_plans_know_it(
     assert {row.path for row in rows} == {f"{kernel.name}@1"}
     other = pcp.trace(lambda x, y: x @ y, pcp.spec((ROWS, 4), "f32"), pcp.spec((4, COLUMNS), "f32"))
     assert not any(kernel.name in each.kernels for each in sites_of(other, "cpu"))
+    monkeypatch.setenv("PCP_NATIVE_KERNELS", "none")  # nothing is built for this
     plan = pcp.plan(program, "cpu:0", 1e-4, budget=10, database=tmp_path / "profile.sqlite")
     assert kernel.name in str(plan)
     x = np.random.default_rng().normal(size=(ROWS, INNER)).astype(np.float32)
@@ -286,6 +291,7 @@ def kernel(x, y, interpret):
 """  # wrong, but it lowers
 
 
+@pytest.mark.long
 def test_a_kernel_in_pallas_is_interpreted_on_a_processor_and_machine_code_on_a_gpu(
     task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
