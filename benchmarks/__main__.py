@@ -23,6 +23,7 @@ BENCHMARKS = {
         "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },
     "planning": {
+        "equality": "equal programs by equality saturation beside the plain ones",
         "native_kernels": "native kernels beside XLA's own code for the same sites",
         "plan_depth": "what planning takes with depth",
         "plan_overhead": "what calling a Plan costs",
@@ -43,7 +44,7 @@ BENCHMARKS = {
 }
 
 # Only by name: on a CPU it takes hours; it needs an optional package; they need namespaces of their own.
-BY_NAME = ("low_communication", "iree", "matrix", "utilisation", "faults")
+BY_NAME = ("low_communication", "equality", "iree", "matrix", "utilisation", "faults")
 
 
 def main() -> None:

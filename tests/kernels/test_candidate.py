@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from pcp.ir import DType
-from pcp.kernels.candidate import InvalidCandidate, read_candidate
+from pcp.kernels.candidate import read_candidate
+from pcp.kernels.manifest import InvalidCandidate
 from pcp.rewrite.row import Effect
 
 MANIFEST = """

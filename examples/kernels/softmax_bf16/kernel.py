@@ -1,4 +1,4 @@
-"""Softmax with exponentials in bfloat16: an example of a kernel from outside, see docs/kernels_from_outside.md."""
+"""Softmax with exponentials in bfloat16: an example of a kernel from outside, see docs/outside/kernels_from_outside.md."""
 
 import jax
 import jax.numpy as jnp

@@ -4,15 +4,26 @@ Reading it executes nothing. What it claims here is what it is judged by.
 """
 
 import os
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcp.errors import PCPError
 from pcp.ir import DType
+from pcp.kernels.manifest import (
+    MANIFEST,
+    NONFINITE,
+    InvalidCandidate,
+    entry_of,
+    name_of,
+    one_of,
+    only_known,
+    positive,
+    read_manifest,
+    table_of,
+    text_of,
+    version_of,
+)
 from pcp.kernels.problems import (
     DEFINITIONS,
     Problem,
@@ -21,12 +32,9 @@ from pcp.kernels.problems import (
     problems_of,
     wide_problems_of,
 )
-from pcp.kernels.registry import FAMILIES
 from pcp.rewrite.row import Effect
 
-MANIFEST = "kernel.toml"
 DERIVED, REFERENCE = "derived", "reference"
-NONFINITE = ("exact", "nan", "spreads")
 
 _KEYS = (
     "name", "effect", "about", "entry", "version", "gradient", "deterministic", "tolerance", "conditions", "problem"
@@ -34,12 +42,6 @@ _KEYS = (
 _CONDITIONS = ("dtypes", "forms", "sizes", "shapes", "nonfinite")
 _LIMITS = ("multiple_of", "at_least", "at_most")
 _PROBLEM = ("form", "dtype", "sizes")
-_ENTRY = re.compile(r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.mlir")
-_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
-
-
-class InvalidCandidate(PCPError):
-    """A folder that holds no kernel, or whose manifest says something that is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Candidate:
         version: raised with every change of what it computes.
         dtypes: element types of floating-point operands that it is for.
         problems: what it is tried on; the last one is large, and its time is measured.
-        nonfinite: what it returns where an operand has infinities or NaN; see `docs/kernels_from_outside.md`.
+        nonfinite: what it returns where an operand has infinities or NaN; see `docs/outside/kernels_from_outside.md`.
         wide: problems of the sizes of models, the largest last; they are tried on few kinds of values.
         deterministic: whether it claims to return the same bits for the same operands; None where it says nothing.
         forms: that it is for.
@@ -117,40 +119,24 @@ def read_candidate(folder: str | os.PathLike[str]) -> Candidate:
         InvalidCandidate: there is no manifest, a file is missing, or the manifest says something that is not understood.
     """
     place = Path(folder)
+    manifest = read_manifest(place)
     try:
-        manifest = tomllib.loads((place / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidCandidate(
-            f"{place} has no file {MANIFEST}; expected a folder with one, as docs/kernels_from_outside.md describes"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidCandidate(f"{place / MANIFEST} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidCandidate(f"{place / MANIFEST} is not TOML: {error}") from None
-    try:
-        return _candidate(place, manifest)
+        return candidate_of(place, manifest)
     except (InvalidCandidate, UnknownProblem) as error:
         raise InvalidCandidate(f"{place / MANIFEST}: {error}") from None
 
 
-def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
-    _only_known("key", manifest, _KEYS)
-    name = _text(manifest, "name")
-    if not _NAME.fullmatch(name):
-        raise InvalidCandidate(
-            f"name = {name!r}; expected a family, a dot, and lower-case letters, digits and _, as softmax.chunked"
-        )
+def candidate_of(folder: Path, manifest: dict[str, Any]) -> Candidate:
+    """The kernel that a manifest in a folder describes.
+
+    Raises:
+        InvalidCandidate, UnknownProblem: a file is missing, or the manifest says something that is not understood.
+    """
+    only_known("key", manifest, _KEYS)
+    name = name_of(manifest, DEFINITIONS)
     family = name.partition(".")[0]
-    if family not in DEFINITIONS:
-        raise InvalidCandidate(
-            f"name = {name!r} does not begin with a known family; choose one of {', '.join(DEFINITIONS)}"
-        )
-    if any(name in each.kernels for each in FAMILIES.values()):
-        raise InvalidCandidate(
-            f"name = {name!r} is the name of one of PCP's own kernels; choose another name"
-        )
-    effect = _one_of("effect", _text(manifest, "effect"), tuple(Effect))
-    file, function = _entry(folder, "entry", _text(manifest, "entry"))
+    effect = one_of("effect", text_of(manifest, "effect"), tuple(Effect))
+    file, function = entry_of(folder, "entry", text_of(manifest, "entry"))
     gradient = str(manifest.get("gradient", DERIVED))
     if gradient not in (DERIVED, REFERENCE):
         if function is None or ":" not in gradient:
@@ -158,13 +144,10 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
                 f"gradient = {gradient!r}; expected {DERIVED!r}, {REFERENCE!r}, or for a kernel in python a function, "
                 "as 'kernel.py:gradient'"
             )
-        _entry(folder, "gradient", gradient)
-    conditions = _table(manifest, "conditions")
-    _only_known("condition", conditions, _CONDITIONS)
+        entry_of(folder, "gradient", gradient)
+    conditions = table_of(manifest, "conditions")
+    only_known("condition", conditions, _CONDITIONS)
     dtypes = tuple(_dtype(each) for each in conditions.get("dtypes", ["f32"]))
-    version = manifest.get("version", 1)
-    if type(version) is not int or version < 1:
-        raise InvalidCandidate(f"version = {version!r}; expected a positive integer")
     deterministic = manifest.get("deterministic")
     if deterministic not in (None, True, False):
         raise InvalidCandidate(f"deterministic = {deterministic!r}; expected true or false")
@@ -174,22 +157,22 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
         folder.resolve(),
         name,
         Effect(effect),
-        _text(manifest, "about"),
+        text_of(manifest, "about"),
         file,
         function,
         gradient,
         {
-            _dtype(key): _positive(f"tolerance.{key}", value)
-            for key, value in _table(manifest, "tolerance").items()
+            _dtype(key): positive(f"tolerance.{key}", value)
+            for key, value in table_of(manifest, "tolerance").items()
         },
-        version,
+        version_of(manifest),
         dtypes,
         problems,
-        _one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
+        one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
         wide,
         deterministic,
         (given,) if given else tuple(conditions.get("forms", DEFINITIONS[family].forms)),
-        {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()},
+        {name: _limits(name, table) for name, table in table_of(conditions, "sizes").items()},
     )
 
 
@@ -198,20 +181,20 @@ def _problems(
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """The standard problems, and the wide ones."""
     if fixed:
-        given = _table(manifest, "problem")
+        given = table_of(manifest, "problem")
         if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
             raise InvalidCandidate(
                 "a kernel in StableHLO computes one problem: expected a table [problem] with form, dtype and sizes, and no "
                 "conditions beside nonfinite"
             )
-        _only_known("key of [problem]", given, _PROBLEM)
+        only_known("key of [problem]", given, _PROBLEM)
         only = problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))
         return (only,), ()
     if "problem" in manifest:
         raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
     definition = DEFINITIONS[family]
-    limits = {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()}
-    _only_known("size", limits, definition.sizes)
+    limits = {name: _limits(name, table) for name, table in table_of(conditions, "sizes").items()}
+    only_known("size", limits, definition.sizes)
     forms = conditions.get("forms", list(definition.forms))
 
     def allowed(each: Problem) -> Problem:
@@ -238,26 +221,12 @@ def _problems(
     return tuple(dict.fromkeys(made)), tuple(each for each in wide if each not in made)
 
 
-def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
-    if not _ENTRY.fullmatch(text):
-        raise InvalidCandidate(f"{key} = {text!r}; expected 'FILE.py:FUNCTION' or 'FILE.mlir'")
-    file, _, function = text.partition(":")
-    found = (folder / file).resolve()
-    if not found.is_relative_to(folder.resolve()):
-        raise InvalidCandidate(
-            f"{key} = {text!r} lies outside of the folder; all files of a kernel must be in its folder"
-        )
-    if not found.is_file():
-        raise InvalidCandidate(f"{key} = {text!r}, but there is no file {file} in the folder")
-    return file, function or None
-
-
 def _limits(name: str, table: Any) -> Limits:
     if not isinstance(table, dict):
         raise InvalidCandidate(
             f"conditions.sizes.{name} = {table!r}; expected a table with {', '.join(_LIMITS)}"
         )
-    _only_known(f"limit of size {name!r}", table, _LIMITS)
+    only_known(f"limit of size {name!r}", table, _LIMITS)
     for key, value in table.items():
         if type(value) is not int or value < 1:
             raise InvalidCandidate(f"conditions.sizes.{name}.{key} = {value!r}; expected a positive integer")
@@ -267,43 +236,9 @@ def _limits(name: str, table: Any) -> Limits:
     return limits
 
 
-def _only_known(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise InvalidCandidate(f"unknown {what} {key!r}; there are {', '.join(known)}")
-
-
-def _text(manifest: Mapping[str, Any], key: str) -> str:
-    if key not in manifest:
-        raise InvalidCandidate(f'{key} is missing; expected {key} = "..."')
-    value = manifest[key]
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidCandidate(f"{key} = {value!r}; expected a text")
-    return value
-
-
-def _table(manifest: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = manifest.get(key, {})
-    if not isinstance(value, dict):
-        raise InvalidCandidate(f"{key} = {value!r}; expected a table")
-    return value
-
-
-def _one_of(key: str, value: Any, known: Sequence[str]) -> str:
-    if value not in known:
-        raise InvalidCandidate(f"{key} = {value!r}; expected one of {', '.join(map(repr, map(str, known)))}")
-    return str(value)
-
-
 def _dtype(value: Any) -> DType:
     if not isinstance(value, str) or value not in DType.__members__ or not DType(value).is_float:
         raise InvalidCandidate(
             f"{value!r} is not a floating-point element type; expected bf16, f16, f32 or f64"
         )
     return DType(value)
-
-
-def _positive(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < 1.0:
-        raise InvalidCandidate(f"{key} = {value!r}; expected a number between 0 and 1")
-    return float(value)

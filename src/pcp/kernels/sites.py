@@ -77,12 +77,18 @@ class Site:
     pair: Program | None = None
 
 
-def sites_of(program: Program, platform: str) -> tuple[Site, ...]:
-    """Every site of a program, in order, those in a composite after it, with the kernels that apply on a kind of device."""
-    return _sites(program, platform, {})
+def sites_of(program: Program, platform: str, *, bare: bool = False) -> tuple[Site, ...]:
+    """Every site of a program, in order, those in a composite after it, with the kernels that apply on a kind of device.
+
+    Arguments:
+        bare: whether operations of a family count, too, for which none of its kernels applies.
+    """
+    return _sites(program, platform, {}, bare)
 
 
-def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) -> tuple[Site, ...]:
+def _sites(
+    program: Program, platform: str, known: dict[str, tuple[Site, ...]], bare: bool = False
+) -> tuple[Site, ...]:
     """As `sites_of`.
 
     Arguments:
@@ -104,7 +110,7 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
         region, place, trips = region_of(op), describe_location(op.location), trips_around(op, loops)
         if family is not None:
             names = _names_of(family, op, platform)
-            if names:
+            if names or bare:
                 pair = None
                 if any(family.kernels[name].takes for name in names):
                     partners = (forward.get((family.name, each)) for each in _beginnings(op))
@@ -115,7 +121,7 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
                 )
         if op.name == COMPOSITE:
             if region.digest not in known:
-                known[region.digest] = _sites(written_out(region), platform, known)
+                known[region.digest] = _sites(written_out(region), platform, known, bare)
             for site in known[region.digest]:
                 inner = _key_inside(key, site.key)
                 around = (key, *(_key_inside(key, each) for each in site.inside))
@@ -137,7 +143,7 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
         region, place = group.region(program, block), describe_location(group.last.location)
         inner_module = region.module()
         names = _names_of(group.family, only_operation(entry_block(inner_module)), platform)
-        if names:
+        if names or bare:
             key = group.key(keys)
             found[key] = Site(
                 key,

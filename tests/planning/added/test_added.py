@@ -16,8 +16,8 @@ import pcp
 from pcp import nn
 from pcp.autodiff.gradient import value_and_vjp
 from pcp.kernels import FAMILIES, KernelNotAdded, apply_kernels, sites_of
-from pcp.kernels.candidate import InvalidCandidate
 from pcp.kernels.jax_lowering import lowered_text
+from pcp.kernels.manifest import InvalidCandidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added import Added, CannotAdd, NotAdded, Store, lowering, register_added
 from pcp.planning.paths.path import Path as PlanPath

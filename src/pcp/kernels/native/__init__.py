@@ -11,8 +11,11 @@ from pcp.kernels.native.building import NativeUnavailable as NativeUnavailable
 from pcp.kernels.native.building import NoCompiler as NoCompiler
 from pcp.kernels.native.building import build_of as build_of
 from pcp.kernels.native.building import built as built
+from pcp.kernels.native.building import built_from as built_from
+from pcp.kernels.native.building import discard as discard
 from pcp.kernels.native.building import kept as kept
 from pcp.kernels.native.building import missing as missing
+from pcp.kernels.native.calling import call_build as call_build
 from pcp.kernels.native.calling import native_call as native_call
 from pcp.kernels.native.libraries import LIBRARIES as LIBRARIES
 from pcp.kernels.native.libraries import Library as Library

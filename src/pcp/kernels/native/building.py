@@ -29,6 +29,8 @@ from pcp.kernels.native.permission import refusal
 
 log = logging.getLogger("pcp.kernels.native")
 
+OUTSIDE = "outside_"
+"""How the names of libraries begin that are built from somebody else's files."""
 SHIPPED = Path(__file__).parent / "built"
 """Builds that came with this installation: a wheel that was made where a compiler is has some."""
 
@@ -226,26 +228,50 @@ def _include() -> Path:
     return Path(jax.ffi.include_dir())
 
 
+def built_from(file: Path, name: str, source: str) -> Build:
+    """The build of somebody else's file for this processor: one that is kept, or a new one.
+
+    Arguments:
+        file: of C++; it may include files beside it.
+        name: what the library is called; it begins with `OUTSIDE`.
+        source: the digest of all that it is built from.
+
+    Raises:
+        NoCompiler: there is none, and no build.
+        BuildFailed: the compiler refuses the file, or the folder of builds cannot be written.
+    """
+    wanted = name, source, _flags()[1], digest_of_headers(_include())
+    fitting = [each for each in builds() if (each.library, each.source, each.flags, each.headers) == wanted]
+    return fitting[0] if fitting else _compiled(file, name, source, "mend it")
+
+
+def discard(build: Build) -> None:
+    """Remove a build from the cache."""
+    for file in (build.file.with_suffix(".json"), build.file):
+        file.unlink(missing_ok=True)
+
+
 def _build(library: Library) -> Build:
     """Compile it into the folder of builds."""
+    advice = "name another compiler in CXX and run `pcp kernels build`"
+    return _compiled(library.source, library.name, library.source_digest, advice)
+
+
+def _compiled(file: Path, name: str, source: str, advice: str) -> Build:
     command, version = _compiler()
-    log.info("building the native library %s with %s", library.name, version)
+    log.info("building the native library %s with %s", name, version)
     try:
-        digest = compile_library(
-            library.source, library.name, library.source_digest, command, _flags()[0], _include(), folder()
-        )
+        digest = compile_library(file, name, source, command, _flags()[0], _include(), folder())
     except Refused as error:
-        raise BuildFailed(
-            f"{version} does not build {library.source.name}: {error}; name another compiler in CXX and run "
-            "`pcp kernels build`"
-        ) from None
+        words = str(error).replace(f"{file.parent}/", "")
+        raise BuildFailed(f"{version} does not build {file.name}: {words}; {advice}") from None
     except OSError as error:
         raise BuildFailed(
-            f"{library.source.name} cannot be built in {folder()}: {error.strerror or error}; make it writable, or name "
+            f"{file.name} cannot be built in {folder()}: {error.strerror or error}; make it writable, or name "
             "another folder in PCP_CACHE_DIR"
         ) from None
     except subprocess.SubprocessError:
-        raise BuildFailed(f"{version} took more than {SECONDS:g} s for {library.source.name}") from None
+        raise BuildFailed(f"{version} took more than {SECONDS:g} s for {file.name}") from None
     found = build_of(digest)
     assert found is not None
     return found

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
-from pcp.kernels.native.building import build_here
+from pcp.kernels.native.building import Build, build_here
 from pcp.kernels.native.libraries import Library
 from pcp.tensor import Tensor, current_builder
 
@@ -34,7 +34,19 @@ def native_call(
     Raises:
         NativeUnavailable: the library cannot be had here.
     """
-    build, builder = build_here(library.name), current_builder()
+    return call_build(build_here(library.name), handler, operands, results, attributes, in_place)
+
+
+def call_build(
+    build: Build,
+    handler: str,
+    operands: Sequence[Tensor],
+    results: Sequence[TensorSpec],
+    attributes: Mapping[str, float | Sequence[int]] = MappingProxyType({}),
+    in_place: Mapping[int, int] = MappingProxyType({}),
+) -> list[Tensor]:
+    """Call a handler of a build; as `native_call`."""
+    builder = current_builder()
     with builder.location:
         config: dict[str, ir.Attribute] = {name: _attribute(value) for name, value in attributes.items()}
         described = {

@@ -10,7 +10,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels.features import features_of
-from pcp.kernels.native.building import Build, NativeUnavailable, build_of, builds
+from pcp.kernels.native.building import OUTSIDE, Build, NativeUnavailable, build_of, builds
 from pcp.kernels.native.calling import TYPED
 from pcp.kernels.native.libraries import LIBRARIES
 from pcp.kernels.native.permission import allowed, refusal
@@ -77,7 +77,8 @@ def _load(target: str) -> None:
             f"there are {here}: run `pcp kernels build`, and plan again if that builds another one"
         )
     library = LIBRARIES.get(build.library)
-    if library is None or handler not in library.handlers:
+    is_outside = build.library.startswith(OUTSIDE)  # of a kernel that the user has added with --allow-native
+    if not is_outside and (library is None or handler not in library.handlers):
         raise LibraryNotBuilt(f"the native library {build.library} has no handler {handler}")
     reason = refusal(build.library, digest)
     if reason:
@@ -100,9 +101,12 @@ _registered: set[str] = set()
 def _register(target: str, handler: str, build: Build) -> None:
     import jax.ffi
 
-    capsule = jax.ffi.pycapsule(  # type: ignore[no-untyped-call]  # jax gives it no types
-        getattr(opened(build), f"pcp_{handler}")
-    )
+    symbol = getattr(opened(build), f"pcp_{handler}", None)
+    if symbol is None:
+        raise LibraryNotBuilt(
+            f"the native library {build.library} defines no pcp_{handler}; expected XLA_FFI_DEFINE_HANDLER_SYMBOL of that name"
+        )
+    capsule = jax.ffi.pycapsule(symbol)  # type: ignore[no-untyped-call]  # jax gives it no types
     jax.ffi.register_ffi_target(target, capsule, platform="cpu")
 
 

@@ -7,15 +7,9 @@ import contextlib
 import functools
 import hashlib
 import json
-import logging
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import InvalidProgram, ir
 from pcp.ir.program_file import write_atomically
@@ -23,20 +17,10 @@ from pcp.ir.toolkit.attributes import string_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.ops.record import Kind, kind_of
+from pcp.planning.added.lowering_process import KernelNotLowered as KernelNotLowered
+from pcp.planning.added.lowering_process import lowered_by_child
 from pcp.planning.added.store import Added
 from pcp.planning.measuring.hardware import versions
-from pcp.planning.measuring.process import environment
-from pcp.planning.measuring.request import specs_to
-from pcp.temporary import LOWERING, TemporaryFolder
-
-log = logging.getLogger("pcp.planning.added")
-
-SECONDS = 60.0
-LONGEST_TEXT = 16 << 20
-
-
-class KernelNotLowered(PCPError):
-    """An added kernel that does not become StableHLO for a problem."""
 
 
 class KernelNeedsHandler(KernelNotLowered):
@@ -87,6 +71,7 @@ _lowered = _Lowered()
 
 def _made(added: Added, problem: Problem, attributes: str) -> Program:
     candidate = added.candidate
+    assert isinstance(candidate, Candidate)
     if candidate.function is None:
         text = (candidate.folder / candidate.file).read_text(encoding="utf-8")
     else:
@@ -109,8 +94,11 @@ def _made(added: Added, problem: Problem, attributes: str) -> Program:
     return program
 
 
-def check(name: str, program: Program) -> None:
+def check(name: str, program: Program, own: Collection[str] = ()) -> None:
     """Look at every operation of a lowered kernel.
+
+    Arguments:
+        own: what it may call.
 
     Raises:
         KernelNeedsHandler: one runs something that is not in the program.
@@ -119,7 +107,7 @@ def check(name: str, program: Program) -> None:
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.custom_call":
-            needed.append(string_of(op.attributes["call_target_name"]))
+            needed.extend({string_of(op.attributes["call_target_name"])} - set(own))
         elif kind_of(op.name) is Kind.outside:
             needed.append(op.name)
         return ir.WalkResult.ADVANCE
@@ -151,40 +139,9 @@ def _expected(problem: Problem) -> list[TensorSpec]:
 def _asked(added: Added, problem: Problem, attributes: str) -> str:
     """The text that a child makes."""
     candidate = added.candidate
-    with TemporaryFolder(LOWERING) as folder:
-        answer = folder.path / "answer"
-        request = {
-            "file": str(candidate.folder / candidate.file),
-            "function": candidate.function,
-            "attributes": json.loads(attributes),
-            "specs": specs_to(problem.specs),
-            "answer": str(answer),
-        }
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pcp.planning.added.lowering_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | environment() | {"JAX_PLATFORMS": "cpu"},
-            start_new_session=True,
-        )
-        try:
-            child.communicate(json.dumps(request).encode(), SECONDS)
-        except subprocess.TimeoutExpired:
-            raise KernelNotLowered(
-                f"{added.name} took more than {SECONDS:g} s to be lowered for {problem} and was killed"
-            ) from None
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        try:
-            if answer.stat().st_size > LONGEST_TEXT:
-                raise KernelNotLowered(f"{added.name} becomes more than {LONGEST_TEXT} bytes for {problem}")
-            said = json.loads(answer.read_text())
-        except (OSError, ValueError):
-            said = {"error": f"the process ended with code {child.returncode}"}
-    if "text" not in said:
-        raise KernelNotLowered(f"{added.name} cannot be lowered for {problem}: {said.get('error')}")
-    log.info("%s was lowered for %s", added.name, problem)
-    return str(said["text"])
+    assert isinstance(candidate, Candidate)
+    assert candidate.function is not None
+    file = candidate.folder / candidate.file
+    return lowered_by_child(
+        added.name, problem, file, candidate.function, json.loads(attributes), problem.specs
+    )

@@ -6,20 +6,18 @@ It executes somebody else's file, so it ends after one function, and what it wri
 import functools
 import importlib.util
 import json
-import os
-import resource
 import sys
 from pathlib import Path
 
 from pcp.kernels.jax_lowering import lowered_text
+from pcp.planning.measuring.child import limit_memory
 from pcp.planning.measuring.request import specs_from, tuples
 
 
 def main() -> None:
     """Lower what standard input says; the answer is one JSON object in the file that it names."""
     request = json.loads(sys.stdin.read())
-    os.dup2(2, 1)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(request["memory_bytes"], "cpu")
     file = Path(request["file"])
     try:
         described = importlib.util.spec_from_file_location(file.stem, file)
@@ -31,7 +29,7 @@ def main() -> None:
         described.loader.exec_module(module)
         attributes = {name: tuples(value) for name, value in request["attributes"].items()}
         function = functools.partial(getattr(module, request["function"]), **attributes)
-        answer = {"text": lowered_text(function, specs_from(request["specs"]))}
+        answer = {"text": lowered_text(function, specs_from(request["specs"]), request["platform"])}
     except Exception as error:  # whatever somebody else's file raises
         answer = {"error": f"{type(error).__name__}: {error}"[:600]}
     Path(request["answer"]).write_text(json.dumps(answer))

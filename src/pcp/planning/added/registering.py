@@ -4,13 +4,17 @@ import logging
 from collections.abc import Callable, Sequence
 
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.regions import values_from_outside
 from pcp.kernels import FAMILIES, Kernel
 from pcp.kernels.artifact import StableHLO
+from pcp.kernels.candidate import Candidate
+from pcp.kernels.region_candidate import RegionCandidate
 from pcp.kernels.registry import register_kernel
 from pcp.planning.added.fitting import fit_of
 from pcp.planning.added.lowering import KernelNotLowered, lowered
+from pcp.planning.added.region_program import is_region, region_program
 from pcp.planning.added.store import Added, Store
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 from pcp.tracing import call
 
 log = logging.getLogger("pcp.planning.added")
@@ -31,35 +35,37 @@ def register_added(store: Store | None = None) -> list[Kernel]:
 
 def _kernel(added: Added) -> Kernel:
     candidate = added.candidate
+    for_region = isinstance(candidate, RegionCandidate)
+    applies, build = (_applies_to_region, _build_of_region) if for_region else (_applies, _build)
     return Kernel(
         added.name,
         candidate.effect,
         candidate.about,
-        _applies(added),
-        StableHLO(_build(added)),
+        applies(added),
+        StableHLO(build(added)),
+        candidate.needs if isinstance(candidate, RegionCandidate) else (),
         version=candidate.version,
         nonfinite=candidate.nonfinite,
     )
 
 
 def _applies(added: Added) -> Callable[[ir.Operation], bool]:
+    candidate = added.candidate
+    assert isinstance(candidate, Candidate)
+
     def applies(op: ir.Operation) -> bool:
-        fit = fit_of(added.candidate, op)
-        if fit is None:
-            return False
-        try:
-            lowered(added, fit.problem, fit.told)
-        except KernelNotLowered as error:
-            log.warning("an added kernel is left out: %s", error)
-            return False
-        return True
+        fit = fit_of(candidate, op)
+        return fit is not None and _is_lowered(lambda: lowered(added, fit.problem, fit.told))
 
     return applies
 
 
 def _build(added: Added) -> Callable[[ir.Operation], Sequence[Tensor]]:
+    candidate = added.candidate
+    assert isinstance(candidate, Candidate)
+
     def build(op: ir.Operation) -> Sequence[Tensor]:
-        fit = fit_of(added.candidate, op)
+        fit = fit_of(candidate, op)
         if fit is None:
             raise KernelNotLowered(f"{added.name} does not fit {op.name} as it stands there; plan again")
         program = lowered(added, fit.problem, fit.told)
@@ -67,3 +73,35 @@ def _build(added: Added) -> Callable[[ir.Operation], Sequence[Tensor]]:
         return [fit.result(made[0] if isinstance(made, tuple) else made)]
 
     return build
+
+
+def _applies_to_region(added: Added) -> Callable[[ir.Operation], bool]:
+    candidate = added.candidate
+    assert isinstance(candidate, RegionCandidate)
+
+    def applies(op: ir.Operation) -> bool:
+        return is_region(candidate, op) and _is_lowered(lambda: region_program(candidate, added.digest))
+
+    return applies
+
+
+def _build_of_region(added: Added) -> Callable[[ir.Operation], Sequence[Tensor]]:
+    candidate = added.candidate
+    assert isinstance(candidate, RegionCandidate)
+
+    def build(op: ir.Operation) -> Sequence[Tensor]:
+        builder = current_builder()
+        taken = dict.fromkeys((*op.operands, *values_from_outside(op)))
+        made = call(region_program(candidate, added.digest), *(Tensor(each, builder) for each in taken))
+        return made if isinstance(made, tuple) else (made,)
+
+    return build
+
+
+def _is_lowered(lower: Callable[[], object]) -> bool:
+    try:
+        lower()
+    except KernelNotLowered as error:
+        log.warning("an added kernel is left out: %s", error)
+        return False
+    return True

@@ -145,7 +145,7 @@ def _short(text: str) -> str:
     return f"{line[:_BEGINNING]} ... {line[_BEGINNING - _LONGEST_DETAIL :]}"
 
 
-def _limit_memory(memory_bytes: int, device: str) -> None:
+def limit_memory(memory_bytes: int, device: str) -> None:
     """Bound what this process may take beyond what it has after start-up."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not device.startswith("cpu"):
@@ -182,7 +182,7 @@ def serve(make: Callable[[dict[str, Any], TextIO], Answering]) -> None:
     os.dup2(2, 1)
     header = json.loads(sys.stdin.readline())
     child = make(header, answers)
-    _limit_memory(header["memory_bytes"], header["target"]["devices"][0])
+    limit_memory(header["memory_bytes"], header["target"]["devices"][0])
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

@@ -50,16 +50,19 @@ def allowed(kernel: Kernel, tolerance: float | None) -> bool:
     return tolerance != 0.0 or kernel.effect is Effect.exact
 
 
-def site_classes(program: Program, platform: str, tolerance: float | None = None) -> list[SiteClass]:
+def site_classes(
+    program: Program, platform: str, tolerance: float | None = None, *, bare: bool = False
+) -> list[SiteClass]:
     """The classes of a program's sites, the costliest first.
 
     Arguments:
         program: a prepared program.
         platform: the kind of device.
         tolerance: 0 leaves only kernels that change no bit.
+        bare: whether operations of a family count, too, for which none of its kernels applies.
     """
     grouped: dict[str, list[Site]] = {}
-    for site in sites_of(program, platform):
+    for site in sites_of(program, platform, bare=bare):
         grouped.setdefault(site.region.digest, []).append(site)
     found = []
     for digest, sites in grouped.items():

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 from pcp.backends import Target
+from pcp.cli.kernels.regions import add_region, add_workbench_arguments, export, propose, verify_region
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, kernels_of, missing_here
-from pcp.kernels.candidate import Candidate, read_candidate
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.native import LIBRARIES, NativeUnavailable, built
+from pcp.kernels.region_candidate import RegionCandidate, read_kernel
 from pcp.planning.added import Added, Store
 from pcp.planning.added.lowering import lowered_once
 from pcp.planning.measuring.bench import Bench
@@ -23,8 +25,11 @@ from pcp.planning.verification.record import measurement_of
 DESCRIPTION = {
     "description": "List and measure PCP's kernels (ways to compute an operation), or verify a kernel from outside.",
     "epilog": """\
-A kernel from outside is a folder with a manifest, kernel.toml, and either a Python file with a function of JAX
-arrays or a file of StableHLO text; see docs/kernels_from_outside.md. PCP runs its code only in a separate process, with limits
+REGION is the file of a program and, if it has several regions, a colon and the first digits of one (`pcp kernels export
+step.pcp` names them); or the first digits of one that `pcp profile ls` lists. docs/outside/workbench.md leads through both.
+
+A kernel from outside is a folder with a manifest, kernel.toml, and either a Python file with a function of JAX arrays or a
+file of StableHLO text; see docs/outside/kernels_from_outside.md. PCP runs its code only in a separate process, with limits
 on time and memory. It tries the kernel several times on sizes and values that often reveal errors, with new random numbers
 each time, and compares each element of the result and of the gradient with float64. A correct kernel is accepted with the
 smallest tolerance that all its errors stay below. If a kernel is refused, the message names the reasons, and the sizes and
@@ -35,6 +40,8 @@ actions:
   verify FOLDER      verify a kernel from outside; exit code 3 if it is refused
   add FOLDER         verify it, unless the same content was verified before, and keep it, so that plans may choose it
   remove NAME        forget a kernel that was added
+  export REGION      write a region as a task: what it computes, inputs, float64 results, times, and how to write a kernel
+  propose REGION     ask a model for kernels, round by round, until one is right and faster
   build              build PCP's own native kernels now; otherwise the first plan that may use them does
   bench FAMILY       measure every kernel of a family on this device, and keep the measurements in the database
 
@@ -43,6 +50,10 @@ examples:
   pcp kernels verify examples/kernels/softmax_bf16
   pcp kernels verify my_kernel --seed 7            the same random numbers again
   pcp kernels add examples/kernels/softmax_bf16
+  pcp kernels export step.pcp:3f2a91 -o faster       then complete faster/kernel.py as faster/README.md says
+  pcp kernels export step.pcp:3f2a91 -o faster --language cpp
+  pcp kernels add faster --allow-native
+  pcp kernels propose step.pcp:3f2a91 --endpoint http://127.0.0.1:8000/v1 --rounds 8 -o proposed
   pcp kernels build
   pcp kernels bench softmax                        then: pcp profile ls
 """,
@@ -58,21 +69,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument(
         "action",
-        choices=("list", "verify", "add", "remove", "build", "bench"),
+        choices=("list", "verify", "add", "remove", "export", "propose", "build", "bench"),
         help="what to do; see the list below",
     )
     parser.add_argument(
         "what",
         nargs="?",
-        metavar="FOLDER|NAME|FAMILY",
-        help="the folder for verify and add, the name for remove, the family for bench",
+        metavar="FOLDER|NAME|REGION|FAMILY",
+        help="the folder for verify and add, the name for remove, the region for export and propose, the family for bench",
     )
     parser.add_argument("--family", help="list: only kernels of this family")
     parser.add_argument("--seed", type=int, help="verify: seed of the random numbers; a new one if not given")
     parser.add_argument(
         "--seconds",
         type=float,
-        help="verify: limit of one request (default: 60); bench: time for one kernel (default: 1)",
+        help="verify: limit of one request (default: 60); bench: time for one kernel (default: 1); "
+        "propose: time for all of it (default: 600)",
     )
     parser.add_argument(
         "--memory", type=float, default=4.0, metavar="GIB", help="verify: memory limit of the process"
@@ -81,6 +93,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--database", type=Path, help="file of measurements; the one in PCP's cache folder if not given"
     )
     parser.add_argument("--device", help="where kernels run, such as cpu:0")
+    parser.add_argument(
+        "--allow-native",
+        action="store_true",
+        help="verify, add: build and run a kernel of machine code, which nothing confines",
+    )
+    add_workbench_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what is None:
         what = _NEEDED[arguments.action]
         raise InvalidRequest(f"`pcp kernels {arguments.action}` needs {what}; none was given")
-    for name in ("seconds", "memory"):
+    for name in ("seconds", "memory", "rounds", "bytes", "tolerance"):
         value = getattr(arguments, name)
         if value is not None and not value > 0:
             raise InvalidRequest(f"--{name} {value:g} was given; expected a number above 0")
@@ -172,7 +190,9 @@ def _list_added(added: Added, as_json: bool) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    candidate = read_candidate(arguments.what)
+    candidate = read_kernel(arguments.what)
+    if isinstance(candidate, RegionCandidate):
+        return verify_region(candidate, arguments)
     verdict = _verdict_on(candidate, arguments)
     print(json.dumps(verdict.to_json()) if arguments.json else verdict)
     return 0 if verdict.accepted else REFUSED
@@ -199,6 +219,8 @@ def _add(arguments: argparse.Namespace) -> int:
     store = Store()
     with store.staged(arguments.what) as (candidate, digest):
         conditions = f"{hardware_of(Target.of(arguments.device)).digest} {versions()}"
+        if isinstance(candidate, RegionCandidate):
+            return add_region(store, candidate, digest, arguments)
         known = store.recorded(digest)
         if known is None or known.get("conditions") != conditions:
             lowered_once(candidate, digest)
@@ -299,10 +321,19 @@ def _progress_line(text: str) -> None:
         print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
 
 
-_ACTIONS = {"verify": _verify, "add": _add, "remove": _remove, "bench": _bench}
+_ACTIONS = {
+    "verify": _verify,
+    "add": _add,
+    "remove": _remove,
+    "export": export,
+    "propose": propose,
+    "bench": _bench,
+}
 _NEEDED = {
     "verify": "a folder with a kernel.toml",
     "add": "a folder with a kernel.toml",
     "remove": "the name of a kernel",
+    "export": "a region: PROGRAM, PROGRAM:DIGITS or DIGITS",
+    "propose": "a region: PROGRAM, PROGRAM:DIGITS or DIGITS",
     "bench": "a family",
 }
