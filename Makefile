@@ -84,7 +84,7 @@ lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgra
 		--extra dev --extra corpus --extra web pyproject.toml --output-file requirements/lock.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
-		--extra peers --extra ray --extra iree pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
+		--extra peers --extra ray --extra iree --extra equality pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
 		--output-file requirements/peers.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
