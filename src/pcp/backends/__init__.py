@@ -13,6 +13,7 @@ from pcp.backends.registry import backend as backend
 from pcp.backends.registry import backend_names as backend_names
 from pcp.backends.registry import device as device
 from pcp.backends.registry import devices as devices
+from pcp.backends.registry import needs_driver as needs_driver
 from pcp.backends.registry import register_backend as register_backend
 from pcp.backends.target import InvalidTarget as InvalidTarget
 from pcp.backends.target import Target as Target

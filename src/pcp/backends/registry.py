@@ -14,6 +14,8 @@ _LOCATIONS = {
     "iree": "pcp.backends.iree.backend:IREEBackend",
 }
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
+_PROCESSORS = ("", "cpu", "llvm-cpu")
+"""Kinds of devices that are processors."""
 
 
 def register_backend(name: str, location: str) -> None:
@@ -76,6 +78,18 @@ def _made(name: str, location: str) -> Backend:
             f"{', '.join(backend_names())}"
         ) from error
     return made
+
+
+def needs_driver(name: str) -> bool:
+    """Whether a device of that name computes by a driver of the system, as GPUs do; no backend is imported to tell.
+
+    Arguments:
+        name: `cpu:0`, `arena:cpu`, `iree:vulkan`, ...; a name without a kind stands for the first device of a backend, which
+            is a processor for each of PCP's own.
+    """
+    head, _, rest = name.partition(":")
+    kind = rest.partition(":")[0] if head in _LOCATIONS else head
+    return kind not in _PROCESSORS
 
 
 def devices(backend_name: str = DEFAULT) -> list[Device]:

@@ -9,7 +9,6 @@ import signal
 import sys
 from pathlib import Path
 
-from pcp import backends
 from pcp.backends import Target
 from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.launching import (
@@ -149,8 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.cpus is not None:
         _keep_to(arguments.cpus)
     credentials = Credentials.load_bundle(_only_key(arguments.key))
-    capacity = backends.device(arguments.device).capacity
-    hardware = hardware_of(Target.of(arguments.device)).digest
+    target = Target.of(arguments.device)
     address = arguments.connect
     if address.startswith("@"):
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
@@ -168,6 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
         with Stamped(shown) as sink:
             way = WireWay(address, credentials, arguments.listen, arguments.data or "")
+            capacity, hardware = target.device.capacity, hardware_of(target).digest_by(target.backend)
             worker = WorkerProcess(way, folder, arguments.device, capacity, offer, hardware, sink.write)
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
+from pcp.backends import needs_driver
 from pcp.distributed.sandbox import Policy, is_confined, taken
 from pcp.distributed.sandbox.limits import limit_memory
 from pcp.distributed.supervisor import describe
@@ -248,7 +249,7 @@ def _main() -> int:
     header = json.loads(sys.stdin.buffer.readline())
     artifacts = {name: sys.stdin.buffer.read(size) for name, size in header["sizes"].items()}
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if header["device"].startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
+    if not needs_driver(header["device"]):  # a GPU's driver reserves far more address space than it uses
         limit_memory(header["memory_bytes"])
     for name, artifact in artifacts.items():
         print(name, end="", flush=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pcp.backends import needs_driver
 from pcp.errors import PCPError
 from pcp.folders import cache_folder, data_folder
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -90,7 +91,7 @@ class Policy:
             ),
             "writable": [str(path) for path in self.written],
             "processes": self.processes,
-            "drivers": not self.device.startswith("cpu"),
+            "drivers": needs_driver(self.device),
             "limits": {
                 "open_files": OPEN_FILES,
                 "file_bytes": self.file_bytes,

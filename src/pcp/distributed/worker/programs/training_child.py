@@ -18,6 +18,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pcp.backends import needs_driver
 from pcp.backends.jax_dispatch import compute_in_calling_thread
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease, Repeat
@@ -68,7 +69,7 @@ class Child:
     ) -> dict[str, Any]:
         disk_bytes, memory_bytes = limits
         store = BlobStore(folder, maximum_total_bytes=disk_bytes, shared=True)
-        if memory_bytes is not None and device.startswith("cpu"):
+        if memory_bytes is not None and not needs_driver(device):
             limit_data(memory_bytes)
 
         def lent(index: ShardIndex) -> LentShards:

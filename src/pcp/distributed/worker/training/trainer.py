@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pcp.backends import Target
 from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
@@ -79,9 +80,14 @@ class Batches(Protocol):
         """A batch by its number."""
 
 
-async def ready(loss: Any) -> None:
-    """Wait until the step that leads to a loss is done."""
-    loss.block_until_ready()
+def ready_on(device: str) -> Callable[[Any], Awaitable[None]]:
+    """What waits until the step that leads to a loss is done, of steps that run on a device."""
+    backend = Target.of(device).runner
+
+    async def ready(loss: Any) -> None:
+        backend.wait([loss])
+
+    return ready
 
 
 class InnerTrainer:
@@ -115,7 +121,8 @@ class InnerTrainer:
         slow: SlowWeights | None = None,
         exchange_every: int = 0,
         now: Callable[[], float] = time.monotonic,
-        ready: Callable[[Any], Awaitable[None]] = ready,
+        *,
+        ready: Callable[[Any], Awaitable[None]],
     ) -> None:
         self._replica, self._repeater, self._batches = replica, repeater, batches
         self._shelf, self._kept, self._pieces = repeater.shelf, kept, pieces
@@ -325,6 +332,7 @@ def make_trainer(
         profile,
         slow,
         job.exchange_every,
+        ready=ready_on(device),
     )
 
 
