@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -168,7 +169,7 @@ def admit(
             request = _request(artifacts, device, memory_bytes)
             code = _outcome(child, request, seconds, cancelled, too_much)
         finally:
-            child.kill()
+            _kill(child)
             child.wait()
             assert child.stdin is not None
             with contextlib.suppress(OSError):  # what the child did not read is lost
@@ -223,9 +224,16 @@ def _outcome(
         except subprocess.TimeoutExpired:
             continue
     code = _FULL if full else child.poll()
-    child.kill()
+    _kill(child)
     writing.join()
     return code
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child, with a compiler that it may have started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
 
 
 def _write(file: BinaryIO, content: bytes) -> None:

@@ -100,6 +100,18 @@ def test_state_is_donated() -> None:
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+def test_arrays_that_share_memory_are_not_written_to() -> None:
+    """IREE gives both results of the first program one memory."""
+    kinds = {name: pcp.spec((2, 3), "f32", "state") for name in "mn"}
+    fresh = pcp.trace(lambda x: {"m": 0.0 * x, "n": 0.0 * x}, pcp.spec((2, 3), "f32"))
+    step = pcp.trace(lambda state: {"m": state["m"] + 1.0, "n": state["n"] + 10.0}, kinds)
+    assert [entry.alias for entry in step.arguments] == [0, 1]
+    state = pcp.plan(fresh, "iree:llvm-cpu").run(np.zeros((2, 3), np.float32))
+    found = pcp.plan(step, "iree:llvm-cpu").run(state)
+    assert np.array_equal(found["m"], np.full((2, 3), 1.0))
+    assert np.array_equal(found["n"], np.full((2, 3), 10.0))
+
+
 def test_native_kernels_and_refused_options_are_explained() -> None:
     program = pcp.Program.parse(
         "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
