@@ -1,5 +1,7 @@
 """Programs on the devices of IREE's runtime, against NumPy and XLA."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,27 @@ def test_arrays_that_share_memory_are_not_written_to() -> None:
     found = pcp.plan(step, "iree:llvm-cpu").run(state)
     assert np.array_equal(found["m"], np.full((2, 3), 1.0))
     assert np.array_equal(found["n"], np.full((2, 3), 10.0))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_call_computes_with_its_own_arrays(place: str) -> None:
+    """What a program puts into a state is what another takes out of it, call after call."""
+    kind = pcp.spec((40, 25), "f32")
+    state = {"parts": [kind] * 8, "kept": [kind] * 8}
+
+    def put(state: Any, x: pcp.Tensor) -> Any:
+        return state | {"parts": [x[1000 * i : 1000 * (i + 1)].reshape((40, 25)) for i in range(8)]}
+
+    def take(state: Any) -> pcp.Tensor:
+        return pcp.concatenate([part.reshape((1000,)) for part in state["parts"]])
+
+    puts = pcp.plan(pcp.trace(put, state, pcp.spec((8000,), "f32")), place)
+    takes = pcp.plan(pcp.trace(take, state), place)
+    held = {name: [np.zeros((40, 25), np.float32)] * 8 for name in state}
+    for _ in range(5):
+        x = RNG.standard_normal(8000, np.float32)
+        held = puts.run(held, x)
+        assert np.array_equal(takes.run(held), x)
 
 
 def test_native_kernels_and_refused_options_are_explained() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pcp import backends
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.processes.command import Command
 from tests.distributed.processes.replaying import leases_of, replay
@@ -66,3 +67,18 @@ def test_xla_and_the_arena_train_one_run(
     tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_on(["cpu:0", "arena:cpu"], tmp_path, corpus, capsys)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("llvm-cpu", marks=pytest.mark.runs), pytest.param("vulkan", marks=pytest.mark.long)],
+)
+def test_iree_trains_one_run_with_xla_and_the_arena(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Vulkan is that of a GPU, or of Mesa's lavapipe, which takes a second for a step."""
+    pytest.importorskip("iree.compiler")
+    pytest.importorskip("iree.runtime")
+    if kind not in {device.kind for device in backends.devices("iree")}:
+        pytest.skip(f"there is no device iree:{kind}")
+    train_on([f"iree:{kind}", "arena:cpu", "cpu:0"], tmp_path, corpus, capsys)

@@ -21,10 +21,14 @@ def with_safe_forms(program: Program) -> Program:
     with context():
         if found:
             main = main_of(module)
-            kept = [
-                ir.DictAttr.get({each.name: each.attr for each in facts if each.name != "tf.aliasing_output"})
-                for facts in map(ir.DictAttr, ir.ArrayAttr(main.attributes["arg_attrs"]))
-            ]
+            kept = []
+            for facts in map(ir.DictAttr, ir.ArrayAttr(main.attributes["arg_attrs"])):
+                named = [facts[number] for number in range(len(facts))]
+                kept.append(
+                    ir.DictAttr.get(
+                        {each.name: each.attr for each in named if each.name != "tf.aliasing_output"}
+                    )
+                )
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
         for applies, written in _FORMS:
             for op in every_operation(module.operation, applies):

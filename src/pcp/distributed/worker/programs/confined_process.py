@@ -23,10 +23,12 @@ from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
 from pcp.distributed.sandbox import Policy, taken
 from pcp.distributed.supervisor import describe
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
+from pcp.distributed.worker.artifacts import ArtifactForeign
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
+from pcp.planning.artifact import InvalidArtifact
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
@@ -36,7 +38,15 @@ _LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
 LONGEST_LINE = 400
 _ERRORS: dict[str, type[PCPError]] = {
     each.__name__: each
-    for each in (ArraysRefused, LeaseRefused, ProgramRefused, RepetitionRefused, VerificationCancelled)
+    for each in (
+        ArraysRefused,
+        ArtifactForeign,
+        InvalidArtifact,
+        LeaseRefused,
+        ProgramRefused,
+        RepetitionRefused,
+        VerificationCancelled,
+    )
 }
 _OUT_OF_MEMORY = ("OutOfMemory", "MemoryError", "ProgramTooLarge")
 

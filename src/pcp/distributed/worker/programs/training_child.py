@@ -66,6 +66,7 @@ class Child:
         device: str,
         limits: Any,
         shards: str | None,
+        only_artifacts: bool,
     ) -> dict[str, Any]:
         disk_bytes, memory_bytes = limits
         store = BlobStore(folder, maximum_total_bytes=disk_bytes, shared=True)
@@ -76,7 +77,7 @@ class Child:
             return LentShards(index, Path(str(shards)), self._bring, self._expect)
 
         compute_in_calling_thread()
-        self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent)
+        self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent, only_artifacts)
         profile = self._trainer.profile
         return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
 

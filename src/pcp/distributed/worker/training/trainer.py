@@ -15,6 +15,7 @@ from pcp.distributed.pieces import borders
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.artifacts import loaded
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
 from pcp.distributed.worker.training.inbox import Inbox
@@ -24,6 +25,7 @@ from pcp.distributed.worker.training.repetition import Repeater
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning import Plan, plan
+from pcp.planning.compiled import Compiled
 from pcp.planning.search.evidence import Progress
 from pcp.training.data.shards.batches import Shards
 from pcp.training.data.shards.index import ShardIndex
@@ -287,6 +289,7 @@ def make_trainer(
     device: str,
     cancelled: Callable[[], bool] = lambda: False,
     shards: Callable[[ShardIndex], Shards] = no_shards,
+    only_artifacts: bool = False,
 ) -> InnerTrainer:
     """The trainer of a run.
 
@@ -296,25 +299,32 @@ def make_trainer(
         device: where to compute.
         cancelled: asked during verification whether to give up.
         shards: brings those of an index, where the data of the run are shards.
+        only_artifacts: whether the job was narrowed to artifacts (`with_artifacts_for`), and nothing is compiled.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
+        InvalidArtifact, ArtifactForeign: an artifact is damaged, or is not for the chip.
         VerificationCancelled: `cancelled` said so.
         BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
     """
-    means = means_of(
-        job,
-        store,
-        shards,
-        lambda artifacts: admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled),
-    )
+    plans: dict[str, Runs] = {}
+
+    def admitted(artifacts: Mapping[str, bytes]) -> Mapping[str, Program]:
+        if not only_artifacts:
+            return admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
+        compiled = loaded(artifacts, next(iter(job.artifacts)), device)
+        plans.update({name: _Ahead(each) for name, each in compiled.items()})
+        return {name: each.program for name, each in compiled.items()}
+
+    means = means_of(job, store, shards, admitted)
     programs = means.programs
-    plans: dict[str, Runs] = {
-        name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
-        for name, program in programs.items()
-    }
+    if not only_artifacts:
+        plans |= {
+            name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
+            for name, program in programs.items()
+        }
     profile = None
-    if job.tolerance:
+    if job.tolerance and not only_artifacts:
         plans["step"] = planned = _planned(programs["step"], job, device, cancelled)
         profile = profile_of(planned)
     replica, slow = Replica(plans), None
@@ -359,6 +369,17 @@ class _Later:
         if self._plan is None:
             self._plan = plan(self._program, device=self._device)
         return self._plan.run(*arguments)
+
+
+class _Ahead:
+    """A program that the owner compiled."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._compiled = compiled
+
+    def run(self, *arguments: Any) -> Any:
+        """Its results."""
+        return self._compiled.call(*arguments)
 
 
 def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
