@@ -31,15 +31,29 @@ PARAMETERS = 1e-5
 """How far a parameter may be; it was 7e-8."""
 
 
-def train_on(devices: list[str], tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Train a run with a Worker on each device, and compare it with a replay of its leases on one device."""
+def train_on(
+    devices: list[str],
+    tmp_path: Path,
+    corpus: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: str = "",
+) -> list[str]:
+    """Train a run with a Worker on each device, and compare it with a replay of its leases on one device.
+
+    Arguments:
+        devices: of the Workers, with further options after them.
+        more: settings of the run.
+
+    Returns:
+        What each Worker wrote to standard error.
+    """
     plan, folder = tmp_path / "run.toml", RunFolder(tmp_path / "run")
-    plan.write_text(TOML.format(corpus=corpus, workers=len(devices)), encoding="utf-8")
+    plan.write_text(TOML.format(corpus=corpus, workers=len(devices)) + more, encoding="utf-8")
     with Command(["shepherd", str(plan), "--folder", str(folder.path)], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         keys = [key_of(f"w{number}", folder.path, capsys) for number in range(len(devices))]
         workers = [
-            start_worker(address, key, tmp_path, "--device", device)
+            start_worker(address, key, tmp_path, "--device", *device.split())
             for key, device in zip(keys, devices, strict=True)
         ]
         try:
@@ -52,7 +66,7 @@ def train_on(devices: list[str], tmp_path: Path, corpus: Path, capsys: pytest.Ca
     assert [record["contributions"] for record in rounds] == [len(devices)] * 4
     assert rounds[-1]["tokens"] == len(devices) * 16 * 2 * 64
     joined = [record for record in shepherd.records if record.get("state") == "joining"]
-    assert sorted(record["reason"] for record in joined) == sorted(devices)
+    assert sorted(record["reason"] for record in joined) == sorted(device.split()[0] for device in devices)
 
     losses: list[float] = []
     order = [record["worker"] for record in joined]
@@ -60,6 +74,7 @@ def train_on(devices: list[str], tmp_path: Path, corpus: Path, capsys: pytest.Ca
     np.testing.assert_allclose([record["loss"] for record in rounds], losses, rtol=LOSSES)
     assert losses[-1] < losses[0] - 0.3
     assert_equal_arrays(load_state(folder)[1]["params"], parameters, 0, PARAMETERS)
+    return [worker.said for worker in workers]
 
 
 @pytest.mark.runs
@@ -82,3 +97,16 @@ def test_iree_trains_one_run_with_xla_and_the_arena(
     if kind not in {device.kind for device in backends.devices("iree")}:
         pytest.skip(f"there is no device iree:{kind}")
     train_on([f"iree:{kind}", "arena:cpu", "cpu:0"], tmp_path, corpus, capsys)
+
+
+@pytest.mark.runs
+def test_a_worker_without_a_compiler_trains_by_artifacts(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("iree.compiler")
+    pytest.importorskip("iree.runtime")
+    more = 'artifacts = "llvm-cpu:generic"'
+    said = train_on(["iree:llvm-cpu --artifact-only", "cpu:0"], tmp_path, corpus, capsys, more)
+    assert "verif" not in said[0].partition("with limits")[2], (
+        "nothing is verified, since nothing is compiled"
+    )
