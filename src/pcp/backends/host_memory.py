@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends.switches import is_switched_off
+from pcp.systems import memory_bytes
 
 VARIABLE = "PCP_KEEP_FREED_MEMORY"
 """`0` leaves the C library as it is."""
@@ -66,8 +67,7 @@ def is_glibc() -> bool:
 
 def host_capacity() -> int:
     """The memory of the host, or of what this process may use of it, in bytes."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *_cgroup_limits()])
+    return min([memory_bytes(), *_cgroup_limits()])
 
 
 def _cgroup_limits() -> list[int]:

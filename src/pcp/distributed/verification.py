@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
+from pcp.systems import end_group
 from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.verification")
@@ -169,7 +169,7 @@ def admit(
             request = _request(artifacts, device, memory_bytes)
             code = _outcome(child, request, seconds, cancelled, too_much)
         finally:
-            _kill(child)
+            end_group(child)
             child.wait()
             assert child.stdin is not None
             with contextlib.suppress(OSError):  # what the child did not read is lost
@@ -224,16 +224,9 @@ def _outcome(
         except subprocess.TimeoutExpired:
             continue
     code = _FULL if full else child.poll()
-    _kill(child)
+    end_group(child)
     writing.join()
     return code
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a child, with a compiler that it may have started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.kill()
 
 
 def _write(file: BinaryIO, content: bytes) -> None:

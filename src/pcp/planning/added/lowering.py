@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from pcp.planning.added.store import Added
 from pcp.planning.measuring.hardware import versions
 from pcp.planning.measuring.process import environment
 from pcp.planning.measuring.request import specs_to
+from pcp.systems import end_group
 from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
@@ -175,8 +175,7 @@ def _asked(added: Added, problem: Problem, attributes: str) -> str:
                 f"{added.name} took more than {SECONDS:g} s to be lowered for {problem} and was killed"
             ) from None
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+            end_group(child)
             child.wait()
         try:
             if answer.stat().st_size > LONGEST_TEXT:

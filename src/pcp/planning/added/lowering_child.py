@@ -7,19 +7,19 @@ import functools
 import importlib.util
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.planning.measuring.request import specs_from, tuples
+from pcp.systems import leave_no_core
 
 
 def main() -> None:
     """Lower what standard input says; the answer is one JSON object in the file that it names."""
     request = json.loads(sys.stdin.read())
     os.dup2(2, 1)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    leave_no_core()
     file = Path(request["file"])
     try:
         described = importlib.util.spec_from_file_location(file.stem, file)

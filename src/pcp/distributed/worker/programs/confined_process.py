@@ -5,7 +5,6 @@ trusted further than its form.
 import contextlib
 import json
 import logging
-import os
 import pickle
 import queue
 import signal
@@ -29,6 +28,7 @@ from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
 from pcp.planning.artifact import InvalidArtifact
+from pcp.systems import end_group
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
@@ -98,9 +98,7 @@ class ConfinedProcess:
     def end(self, why: ProgramStopped) -> None:
         """End it, with all that it started and that stayed in its session."""
         self._why = self._why or why
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.kill()
+        end_group(self._child)
         self._child.wait()
         self._requests.put(None)
         with contextlib.suppress(queue.Empty):

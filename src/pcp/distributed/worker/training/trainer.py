@@ -2,39 +2,31 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pcp.backends import Target
 from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
-from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
+from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker.artifacts import loaded
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.means import means_of, no_shards
+from pcp.distributed.worker.training.plans import admitted, planned_within, ready_on
 from pcp.distributed.worker.training.repetition import Repeater
 from pcp.errors import PCPError
-from pcp.ir import Program
-from pcp.planning import Plan, plan
-from pcp.planning.compiled import Compiled
-from pcp.planning.search.evidence import Progress
 from pcp.training.data.shards.batches import Shards
 from pcp.training.data.shards.index import ShardIndex
-from pcp.training.planned_step import describe_path, planned_step
 
 log = logging.getLogger("pcp.distributed.worker.training.trainer")
 
-COMPILE_SECONDS = 600.0
-MEMORY_BYTES = 16 << 30
 LAST_STEP = 2**31 - 1
 
 
@@ -80,16 +72,6 @@ class Batches(Protocol):
 
     def batch(self, index: int) -> Any:
         """A batch by its number."""
-
-
-def ready_on(device: str) -> Callable[[Any], Awaitable[None]]:
-    """What waits until the step that leads to a loss is done, of steps that run on a device."""
-    backend = Target.of(device).runner
-
-    async def ready(loss: Any) -> None:
-        backend.wait([loss])
-
-    return ready
 
 
 class InnerTrainer:
@@ -308,24 +290,12 @@ def make_trainer(
         BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
     """
     plans: dict[str, Runs] = {}
-
-    def admitted(artifacts: Mapping[str, bytes]) -> Mapping[str, Program]:
-        if not only_artifacts:
-            return admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
-        compiled = loaded(artifacts, next(iter(job.artifacts)), device)
-        plans.update({name: _Ahead(each) for name, each in compiled.items()})
-        return {name: each.program for name, each in compiled.items()}
-
-    means = means_of(job, store, shards, admitted)
-    programs = means.programs
-    if not only_artifacts:
-        plans |= {
-            name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
-            for name, program in programs.items()
-        }
+    means = means_of(
+        job, store, shards, lambda found: admitted(found, job, device, cancelled, plans, only_artifacts)
+    )
     profile = None
     if job.tolerance and not only_artifacts:
-        plans["step"] = planned = _planned(programs["step"], job, device, cancelled)
+        plans["step"] = planned = planned_within(means.programs["step"], job, device, cancelled)
         profile = profile_of(planned)
     replica, slow = Replica(plans), None
     if job.exchange_every:
@@ -344,48 +314,6 @@ def make_trainer(
         job.exchange_every,
         ready=ready_on(device),
     )
-
-
-def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
-    def look(_: Progress) -> None:
-        if cancelled():
-            raise VerificationCancelled("the worker was asked to stop while its step was planned")
-
-    seconds = min(job.plan_seconds, COMPILE_SECONDS)
-    found = planned_step(step, device, job.tolerance, seconds, progress=look)
-    log.info("%s", describe_path(found))
-    return found
-
-
-class _Later:
-    """A program that is compiled when it is first run; that it can be was verified."""
-
-    def __init__(self, program: Program, device: str) -> None:
-        self._program, self._device = program, device
-        self._plan: Plan | None = None
-
-    def run(self, *arguments: Any) -> Any:
-        """Its results."""
-        if self._plan is None:
-            self._plan = plan(self._program, device=self._device)
-        return self._plan.run(*arguments)
-
-
-class _Ahead:
-    """A program that the owner compiled."""
-
-    def __init__(self, compiled: Compiled) -> None:
-        self._compiled = compiled
-
-    def run(self, *arguments: Any) -> Any:
-        """Its results."""
-        return self._compiled.call(*arguments)
-
-
-def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
-    """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
-    kind, _, fragment = name.partition(".")
-    return kind in ("restart", "flat") or (kind == "put" and f"mix.{fragment}" in programs)
 
 
 class _Work:
