@@ -13,7 +13,7 @@ from pcp.optimizers import InvalidOptimizer, InvalidSchedule, WarmupCosine, adam
 from pcp.planning.arguments import ArgumentDTypeMismatch, ArgumentShapeMismatch
 from pcp.planning.chosen import InvalidExample
 from pcp.planning.exploration.exploration import explore
-from pcp.refusals import ShapeMismatch, _is_of_package
+from pcp.refusals import ShapeMismatch, is_of_package
 
 PROGRAM = pcp.trace(lambda x, n: (x * n).sum(), pcp.spec((2, 3), "f32"), pcp.spec((), "f32"))
 X = np.random.default_rng().standard_normal((2, 3)).astype(np.float32)
@@ -137,6 +137,6 @@ def test_a_folder_beside_the_package_is_the_users() -> None:
 
 def test_the_package_is_known_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(Path(pcp.__file__).parent)
-    assert _is_of_package(str(tmp_path / "link" / "ops" / "elementwise.py"))
-    assert not _is_of_package(__file__)
-    assert not _is_of_package(f"{Path(pcp.__file__).parent}-extra/model.py")
+    assert is_of_package(str(tmp_path / "link" / "ops" / "elementwise.py"))
+    assert not is_of_package(__file__)
+    assert not is_of_package(f"{Path(pcp.__file__).parent}-extra/model.py")

@@ -82,7 +82,7 @@ class Comparison:
         with ExitStack() as stack:
             processes: list[OwnProcess] = []
             for kind in kinds:
-                tolerance = self._tolerance(kind, [process.made.error for process in processes])
+                tolerance = self._tolerance(kind, processes[0].made.error if processes else None)
                 if tolerance is None:
                     continue
                 cold = self._planned(task, tolerance) if kind == "planned" else None
@@ -95,7 +95,10 @@ class Comparison:
                     about = f"{process.made.about}; {warm}"
                     process.made = replace(process.made, ready_seconds=cold, about=about)
                 processes.append(process)
-                self._say(process.made)
+                took, _ = process.call(
+                    self.turn
+                )  # warms up, and tells something should the rest be cut short
+                self._say(process.made, took / self.turn)
             seconds: list[list[float]] = [[] for _ in processes]
             losses = [0.0] * len(processes)
             for turn in range(self.turns + 1):
@@ -113,9 +116,8 @@ class Comparison:
 
     def _alone(self, kinds: Sequence[str], judged_task: Task, done: Callable[[Row], None]) -> None:
         """One contestant after the other: its error at the sizes that are judged, then its time, with a batch that fits."""
-        errors: list[StepError | None] = []
         for kind in kinds:
-            tolerance = self._tolerance(kind, errors)
+            tolerance = self._tolerance(kind, None)
             if tolerance is None:
                 continue
             with OwnProcess(contestant, kind, judged_task, tolerance, self.budget) as process:
@@ -123,7 +125,6 @@ class Comparison:
             if small is None or small.error is None:
                 done(self._failed(kind, small, judged_task.batch))
                 continue
-            errors.append(small.error)
             self._say(small)
             batch = self.sizes.batch
             while batch:
@@ -147,17 +148,18 @@ class Comparison:
             seconds += [took / self.turn] * (turn > 0)
         return self._row(process.made, error, seconds, loss, batch)
 
-    def _tolerance(self, kind: str, errors: Sequence[StepError | None]) -> float | None:
-        """Of PCP's plan; None where there is to be none. The first contestant's error is torch.compile's."""
+    def _tolerance(self, kind: str, first: StepError | None) -> float | None:
+        """Of PCP's plan, by default the error of the contestant before all others; None where there is to be no plan."""
         if kind != "planned":
             return 0.0
         if self.tolerance is None:
-            return errors[0].error if self.sizes.judges_itself and errors and errors[0] else None
+            return first.error if first else None
         return self.tolerance or None
 
-    def _say(self, made: Made) -> None:
+    def _say(self, made: Made, step: float | None = None) -> None:
         error = f", error {made.error.error:.2g}" if made.error else ""
-        self.tell(f"{made.name}: ready after {made.ready_seconds:.1f} s{error}")
+        first = f", {step * 1e3:.1f} ms a step of the first turn" if step else ""
+        self.tell(f"{made.name}: ready after {made.ready_seconds:.1f} s{error}{first}")
 
     @functools.cached_property
     def _flops_of_token(self) -> float:
@@ -227,11 +229,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry", action="store_true", help=f"tiny sizes on cpu:0, one turn of one step: {DRY}"
     )
-    parser.add_argument("--only", nargs="+", choices=KINDS, help="contestants (default: all)")
+    parser.add_argument("--only", nargs="+", choices=KINDS, help="contestants, in this order (default: all)")
     parser.add_argument(
         "--tolerance",
         type=float,
-        help="of PCP's plan (default: torch.compile's error for gpt2, no plan for others); 0 plans nothing",
+        help="of PCP's plan (default: the first contestant's error for gpt2, no plan for others); 0 plans nothing",
     )
     parser.add_argument("--budget", type=float, default=150.0, help="seconds of planning (default: 150)")
     parser.add_argument("--turns", type=int, default=5, help=f"turns of {TURN} steps (default: 5)")
@@ -261,4 +263,4 @@ def run(arguments: argparse.Namespace) -> None:
 
     turns, turn = (1, 1) if arguments.dry else (arguments.turns, TURN)
     comparison = Comparison(sizes, device, arguments.tolerance, arguments.budget, turns, turn, tell)
-    comparison.rows([kind for kind in KINDS if kind in (arguments.only or KINDS)], done)
+    comparison.rows(arguments.only or KINDS, done)

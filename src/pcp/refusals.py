@@ -64,13 +64,13 @@ class WrongArgument(TracingError):
 def user_frame() -> FrameType | None:
     """The innermost frame of the call stack outside of this package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_of_package(frame.f_code.co_filename):
+    while frame is not None and is_of_package(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
 @functools.cache
-def _is_of_package(file: str) -> bool:
+def is_of_package(file: str) -> bool:
     """Whether a file lies in this package's folder, not just beside it in one whose name begins alike."""
     return Path(file).resolve().is_relative_to(_PACKAGE)
 
@@ -114,7 +114,7 @@ def _is_called_inside() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == _METHODS:
         frame = frame.f_back
-    return frame is not None and _is_of_package(frame.f_code.co_filename)
+    return frame is not None and is_of_package(frame.f_code.co_filename)
 
 
 def _is_own(traceback: TracebackType | None) -> bool:
@@ -122,7 +122,7 @@ def _is_own(traceback: TracebackType | None) -> bool:
     while traceback is not None:
         frame = traceback.tb_frame
         foreign = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if not _is_of_package(frame.f_code.co_filename) and foreign not in _FOREIGN:
+        if not is_of_package(frame.f_code.co_filename) and foreign not in _FOREIGN:
             return False
         traceback = traceback.tb_next
     return True

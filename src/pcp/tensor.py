@@ -25,6 +25,7 @@ from pcp.refusals import TracingError as TracingError
 from pcp.refusals import WrongArgument as WrongArgument
 from pcp.refusals import explained as explained
 from pcp.refusals import user_frame as user_frame
+from pcp.symbolic.watching import WATCH
 
 _CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("pcp_builder", default=None)
 
@@ -55,8 +56,9 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return self._spec.shape
+        """Sizes of the axes; where they are symbolic, integers that remember what they stand for."""
+        watch = WATCH.get()
+        return self._spec.shape if watch is None else watch.shape(self._spec.shape)
 
     @property
     def dtype(self) -> DType:

@@ -1,8 +1,8 @@
 """From a Python function of Tensors to a Program, by calling it once."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
+from pcp.symbolic.constraints import Space
+from pcp.symbolic.expressions import Expression, listed, names_in_order
+from pcp.symbolic.program import SymbolicProgram, SymbolicSpec
+from pcp.symbolic.sampling import largest
+from pcp.symbolic.template import BuiltDifferently
+from pcp.symbolic.watching import Watch, Watches
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,
@@ -43,19 +49,55 @@ class ArgumentSpec:
         return f"spec({self.spec}, role={self.role})"
 
 
+class OpenArgument:
+    """As `ArgumentSpec`, for an argument some of whose sizes are symbols, or sums and products of such."""
+
+    __slots__ = ("role", "spec")
+
+    def __init__(self, spec: SymbolicSpec, role: Role) -> None:
+        self.spec = spec
+        self.role = role
+
+    def at(self, sizes: Mapping[str, int]) -> ArgumentSpec:
+        """The same where the symbols have these sizes."""
+        shape = checked_shape([size.value(sizes) for size in self.spec.shape])
+        return ArgumentSpec(TensorSpec(shape, self.spec.dtype), self.role)
+
+    def __repr__(self) -> str:
+        return f"spec({self.spec}, role={self.role})"
+
+
 class InvalidArgument(TracingError):
     """Something given to `trace` that has neither a shape nor an element type, or a result that is no tensor."""
 
 
-def spec(shape: Sequence[int] | int, dtype: DTypeLike, role: Role | str = Role.input) -> ArgumentSpec:
+@overload
+def spec(shape: Sequence[int] | int, dtype: DTypeLike, role: Role | str = Role.input) -> ArgumentSpec: ...
+@overload
+def spec(
+    shape: Sequence[int | str | Expression] | str, dtype: DTypeLike, role: Role | str = Role.input
+) -> ArgumentSpec | OpenArgument: ...
+def spec(
+    shape: Sequence[int | str | Expression] | int | str, dtype: DTypeLike, role: Role | str = Role.input
+) -> ArgumentSpec | OpenArgument:
     """The shape, element type and role of an argument that is known only at run time.
 
     Arguments:
-        shape: sizes of the axes.
+        shape: sizes of the axes. A text is a symbol that stands for any size, as `"batch"`, or arithmetic of symbols and
+            numbers, as `"2*length + 1"`; then `trace` makes a symbolic program.
         dtype: element type, as `"f32"`, a NumPy type or a `DType`.
         role: `"input"` (changes at every call), `"weight"` (bound once) or `"state"` (donated and returned).
+
+    Raises:
+        InvalidShape: a size is negative or no integer.
+        InvalidSize: a text is no size.
     """
-    return ArgumentSpec(TensorSpec(checked_shape(shape), dtype_of(dtype)), Role(role))
+    sizes = (shape,) if isinstance(shape, str) else shape
+    if isinstance(sizes, Sequence) and any(isinstance(size, str | Expression) for size in sizes):
+        checked_shape([size for size in sizes if not isinstance(size, str | Expression)])
+        made = SymbolicSpec(tuple(map(Expression.of, sizes)), dtype_of(dtype))
+        return OpenArgument(made, Role(role))
+    return ArgumentSpec(TensorSpec(checked_shape(cast(Sequence[int], shape)), dtype_of(dtype)), Role(role))
 
 
 def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:
@@ -64,14 +106,21 @@ def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:
 
 
 def trace(
-    function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | str] | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    roles: Sequence[Role | str] | None = None,
+    constraints: Sequence[str] = (),
 ) -> Program:
     """Call `function` once with Tensors and return the Program that it computes.
+
+    Where a size is a symbol, it is called at a few sizes, and a `SymbolicProgram` is returned.
 
     Arguments:
         function: takes and returns nested containers of Tensors; anything else that it closes over is constant.
         arguments: one for each parameter, nested; leaves are arrays, whose role is `weight`, or what `pcp.spec` makes.
         roles: the role of each argument, in place of those of its leaves.
+        constraints: what holds of symbolic sizes, as `"length <= 1024"`, `"length % 8 == 0"` or `"width == 4*heads"`. What the
+            function compares its sizes with is added.
 
     Returns:
         A Program with the same nesting of arguments and results. If there are arguments that are `state` throughout, the
@@ -81,11 +130,59 @@ def trace(
         InvalidArgument: a leaf has no shape and element type, a result is no Tensor, array or number, or a state has no
             successor of its nesting, shapes and element types.
         TracingError: an operation inside refuses its operands; the message names the line.
+        InvalidConstraint: a constraint is none, or too few sizes satisfy all of them.
+        BuiltDifferently: the function makes another program for other sizes, in more than numbers that follow from them.
     """
     expect_function(function, "pcp.trace", "a function of Tensors, and its arguments")
     if roles is not None:
         arguments = tuple(specs_of(a, role) for a, role in zip(arguments, roles, strict=True))
-    return _traced(function, arguments, None)
+    return at_sizes(arguments, constraints, lambda closed: _traced(function, closed, None))
+
+
+def at_sizes(
+    arguments: tuple[Any, ...],
+    constraints: Sequence[str],
+    make: Callable[[tuple[Any, ...]], Program],
+    mapped: Callable[[Callable[[Any], Any], Any], Any] = map_tree,
+) -> Program:
+    """What `make` makes of arguments; where sizes of theirs are symbols, the symbolic program of what it makes at a few sizes.
+
+    Arguments:
+        mapped: what applies a function to every leaf of the arguments.
+
+    Raises:
+        InvalidConstraint, BuiltDifferently: as `trace`; and what `make` raises, with the sizes in a note.
+    """
+    leaves: list[OpenArgument] = []
+    mapped(lambda leaf: leaves.append(leaf) if isinstance(leaf, OpenArgument) else None, arguments)
+    sizes_given = [size for leaf in leaves for size in leaf.spec.shape]
+    space = Space.of((name for size in sizes_given for name in names_in_order(size)), constraints)
+    if not leaves:
+        return make(arguments)
+    watches = Watches()
+
+    def made(sizes: dict[str, int]) -> Program:
+        closed = mapped(lambda leaf: leaf.at(sizes) if isinstance(leaf, OpenArgument) else leaf, arguments)
+        try:
+            return cast(Program, watches.watched(Watch(sizes, tuple(sizes_given)), lambda: make(closed)))
+        except Exception as error:
+            error.add_note(
+                f"the sizes are symbolic, and this is how it is for {listed(sizes)}; if such sizes need not be, say so: "
+                "constraints=['length <= 1024'], as an example"
+            )
+            raise
+
+    taken = {size.number for size in sizes_given if size.number is not None}
+    whole = SymbolicProgram.build(space, made, taken, watches.constraints)
+    far, end = largest(whole.space, below=1), largest(whole.space)
+    if far is not None and made(far).digest != whole.at(**far).digest:
+        raise BuiltDifferently(
+            f"the program is built differently for the sizes ({listed(far)}) than what follows from smaller ones; expected the "
+            "same operations for all sizes: constrain the sizes, as by 'length <= 512', or avoid choices by size"
+        )
+    if end is not None:
+        whole.at(**end)  # which raises where the program is not valid, though the constraints hold
+    return cast(Program, whole)  # which it is by its methods: `at` leads to one
 
 
 def trace_closure(function: Callable[..., Any], *arguments: Any) -> tuple[Program, list[Tensor]]:
@@ -157,7 +254,7 @@ def call(program: Program, *arguments: Any) -> Any:
     """The results of a Program inside a traced function: its operations are copied in.
 
     Arguments:
-        program: any Program.
+        program: any Program; of a symbolic one, that at the sizes of the arguments.
         arguments: nested as its own; leaves are Tensors, arrays or numbers of its shapes and element types.
 
     Raises:
@@ -165,6 +262,8 @@ def call(program: Program, *arguments: Any) -> Any:
         ShapeMismatch: a leaf has another shape.
         DTypeMismatch: a leaf has another element type.
     """
+    if isinstance(program, SymbolicProgram):
+        program = cast(Program, program.at(**program.sizes_of(*arguments)))
     leaves = program.flatten_arguments(*arguments)
     tensors = [
         as_tensor(leaf, entry.spec.dtype) for leaf, entry in zip(leaves, program.arguments, strict=True)

@@ -18,6 +18,7 @@ from pcp.planning.plan import PlanConflict
 PLACES = ["cpu:0", "arena:cpu"]
 
 
+@pytest.mark.cpu
 def test_the_whole_program_is_taken_elsewhere_if_it_is_faster_there(bench: FakeBench, file: FilePath) -> None:
     bench.elsewhere = {"arena": (0.1, 1e-6)}
     program = chain()

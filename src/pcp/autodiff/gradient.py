@@ -25,6 +25,7 @@ from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
 from pcp.ops.derivative import RULES, Cotangent, rule_name
 from pcp.ops.movement import ones, zeros
+from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main
 
@@ -51,6 +52,7 @@ class NonScalarLoss(PCPError):
     """A gradient of something that is no single real number."""
 
 
+@lifted
 def vjp(
     program: Program, wrt: Wrt | None = None, *, loops: Loops = "residuals", remat: Remat | None = None
 ) -> Program:
@@ -83,6 +85,7 @@ def vjp(
     return _vjp(program, wrt, Memory.of(loops, remat), keep=False)
 
 
+@lifted
 def value_and_vjp(
     program: Program, wrt: Wrt | None = None, *, loops: Loops = "residuals", remat: Remat | None = None
 ) -> Program:
@@ -144,6 +147,7 @@ def value_and_grad(
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Callable[..., Any]: ...
+@lifted
 def value_and_grad(
     function: Program | Callable[..., Any],
     wrt: Wrt = 0,
@@ -207,6 +211,7 @@ def grad(
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Callable[..., Any]: ...
+@lifted
 def grad(
     function: Program | Callable[..., Any],
     wrt: Wrt = 0,

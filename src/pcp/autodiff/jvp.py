@@ -18,6 +18,7 @@ from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_d
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.derivative import InvalidRule
+from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main
 
@@ -26,6 +27,7 @@ from pcp.tracing import close_main
 def jvp(function: Program, wrt: Wrt | None = None) -> Program: ...
 @overload
 def jvp(function: Callable[..., Any], wrt: Wrt | None = None) -> Callable[..., Any]: ...
+@lifted
 def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Program | Callable[..., Any]:
     """The Jacobian-vector product of a program: its results, and their derivative along given directions.
 
@@ -59,6 +61,7 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
 def hvp(function: Program, wrt: Wrt = 0) -> Program: ...
 @overload
 def hvp(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[..., Any]: ...
+@lifted
 def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Callable[..., Any]:
     """The product of the Hessian of a scalar function with a vector, by forward mode over reverse mode.
 

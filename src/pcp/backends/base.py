@@ -1,7 +1,7 @@
 """What a backend is: something that compiles a Program for a device and runs it on buffers there."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pcp.errors import PCPError
@@ -77,6 +77,10 @@ class MemoryUse:
     def peak(self) -> int:
         """The most that is taken at once."""
         return self.arguments + self.results - self.aliased + self.temporaries
+
+    def without(self, arguments: int) -> "MemoryUse":
+        """The same, where so many bytes of arguments lie elsewhere."""
+        return replace(self, arguments=self.arguments - arguments)
 
 
 class Executable(Protocol):

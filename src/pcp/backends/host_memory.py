@@ -7,12 +7,15 @@ time of a small training step.
 
 import ctypes
 import functools
+import mmap
 import os
 from typing import Any
 
 import numpy as np
 
+from pcp.backends.base import Device
 from pcp.backends.switches import is_switched_off
+from pcp.ir import TensorSpec
 from pcp.systems import memory_bytes
 
 VARIABLE = "PCP_KEEP_FREED_MEMORY"
@@ -82,10 +85,18 @@ def _cgroup_limits() -> list[int]:
 
 
 def is_read_only(array: np.ndarray[Any, Any]) -> bool:
-    """Whether no NumPy array over this memory can be written to."""
+    """Whether nobody in this process can write to its memory: that of `bytes`, or a file mapped for reading."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
             return False
         base = base.base
-    return isinstance(base, bytes)
+    return isinstance(base, bytes | mmap.mmap) and memoryview(base).readonly
+
+
+def no_room(spec: TensorSpec, device: Device) -> str:
+    """What to say where an argument finds no memory."""
+    return (
+        f"there is no memory left on {device} for an argument of {spec}, {spec.bytes} bytes; free others, or, for a "
+        "processor, give a `numpy.memmap` of a file, opened with mode 'r', which is used where it lies"
+    )

@@ -35,7 +35,7 @@ from pcp.backends.base import (
 )
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
-from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory
+from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory, no_room
 from pcp.backends.interruption import interruptible
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
@@ -138,21 +138,30 @@ class XLABackend:
         return XLAExecutable(loaded, program, native)
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
-        """An array in the memory of a device; it shares host memory only if nobody can write to that."""
+        """An array in the memory of a device; it shares host memory only if nobody can write to that.
+
+        Raises:
+            OutOfMemory: the device has too little memory left.
+        """
         native = _devices()[device]
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
             alias = alias and is_read_only(array)
         semantics = xla_client.HostBufferSemantics
-        return xla_client.batched_device_put(
-            _aval(spec),
-            _sharding(native),
-            [array],
-            [native],
-            force_copy=not alias,
-            host_buffer_semantics=semantics.ZERO_COPY if alias else semantics.IMMUTABLE_ONLY_DURING_CALL,
-            enable_x64=True,
-        )
+        try:
+            return xla_client.batched_device_put(
+                _aval(spec),
+                _sharding(native),
+                [array],
+                [native],
+                force_copy=not alias,
+                host_buffer_semantics=semantics.ZERO_COPY if alias else semantics.IMMUTABLE_ONLY_DURING_CALL,
+                enable_x64=True,
+            )
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise OutOfMemory(no_room(spec, device)) from None
 
     def is_buffer(self, value: object) -> bool:
         """Whether a value is a concrete `jax.Array`."""

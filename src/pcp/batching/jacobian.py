@@ -18,6 +18,7 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ops.creation import eye
 from pcp.ops.movement import reshape, zeros
+from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor
 from pcp.tracing import ArgumentSpec, call, trace
 
@@ -30,6 +31,7 @@ class NoJacobian(PCPError):
 def jacobian(function: Program, wrt: Wrt = 0, mode: str | None = None) -> Program: ...
 @overload
 def jacobian(function: Callable[..., Any], wrt: Wrt = 0, mode: str | None = None) -> Callable[..., Any]: ...
+@lifted
 def jacobian(
     function: Program | Callable[..., Any], wrt: Wrt = 0, mode: str | None = None
 ) -> Program | Callable[..., Any]:
@@ -64,6 +66,7 @@ def jacobian(
 def hessian(function: Program, wrt: Wrt = 0) -> Program: ...
 @overload
 def hessian(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[..., Any]: ...
+@lifted
 def hessian(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Callable[..., Any]:
     """The second derivatives of a scalar function: the Jacobian, by forward mode, of its gradient.
 

@@ -3,13 +3,13 @@
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
-from pcp.ir.expecting import expect_function
+from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import main_of, update_function_type
@@ -17,6 +17,8 @@ from pcp.ir.toolkit.inlining import inline_calls, inline_composites, is_combined
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.movement import moveaxis
+from pcp.symbolic.lifting import with_symbol
+from pcp.symbolic.program import SymbolicProgram
 from pcp.tensor import Tensor, as_tensor, building, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 
@@ -29,13 +31,18 @@ class BatchMismatch(PCPError):
 
 
 @overload
-def vmap(function: Program, in_axes: Axes = 0, out_axes: Axes = 0, size: int | None = None) -> Program: ...
+def vmap(
+    function: Program, in_axes: Axes = 0, out_axes: Axes = 0, size: int | str | None = None
+) -> Program: ...
 @overload
 def vmap(
-    function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, size: int | None = None
+    function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, size: int | str | None = None
 ) -> Callable[..., Any]: ...
 def vmap(
-    function: Program | Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, size: int | None = None
+    function: Program | Callable[..., Any],
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    size: int | str | None = None,
 ) -> Program | Callable[..., Any]:
     """A program for many samples at once from one for a single sample.
 
@@ -47,7 +54,8 @@ def vmap(
         in_axes: along which axis of each argument the samples lie: one number for all arguments, or a sequence with one entry
             for each, which is a number, None (the argument is the same for all samples) or nested like the argument.
         out_axes: along which axis of each result they shall lie; None for a result that does not depend on the sample.
-        size: how many samples there are: needed for a Program, whose shapes are those of one.
+        size: how many samples there are: needed for a Program, whose shapes are those of one. A text is a symbol, as
+            `"samples"`; then the result is a symbolic program.
 
     Returns:
         For a Program, a Program whose arguments and results have the axes of samples; for a function, such a function to be
@@ -56,6 +64,13 @@ def vmap(
     Raises:
         BatchMismatch: `in_axes` or `out_axes` do not fit, or the arguments have different numbers of samples.
     """
+    if isinstance(size, str):
+        if not isinstance(function, SymbolicProgram):
+            expect_program(function, "pcp.vmap with a symbol as its size")
+        program = cast(Program, function)
+        return with_symbol(program, size, lambda program, count: vmap(program, in_axes, out_axes, count))
+    if isinstance(function, SymbolicProgram):
+        return cast(Program, function.mapped(lambda program: vmap(program, in_axes, out_axes, size)))
     if isinstance(function, Program):
         if size is None:
             raise BatchMismatch(

@@ -1,5 +1,6 @@
 """Arrays of a command's arguments and results in `.npz` files, by name or by position."""
 
+import argparse
 import contextlib
 import io
 import zipfile
@@ -13,6 +14,8 @@ from pcp.errors import PCPError
 from pcp.ir import Argument, Program
 from pcp.ir.program import load
 from pcp.ir.program_file import write_atomically
+from pcp.symbolic.constraints import SizesRefused
+from pcp.symbolic.program import SymbolicArgument, SymbolicProgram
 from pcp.training.data.array_file import UnreadableFile
 
 
@@ -37,8 +40,57 @@ def read_program(path: Path) -> Program:
         raise UnreadableFile(f"cannot read the program {path}: {error.strerror or error}") from None
 
 
+class InvalidSizes(PCPError):
+    """Sizes of a command line that are no list of names and numbers."""
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Describe the argument by which a symbolic program gets its sizes."""
+    parser.add_argument(
+        "--at",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a symbol of the program, such as length=512; may be given several times, or batch=8,length=512",
+    )
+
+
+def sizes_in(given: Sequence[str]) -> dict[str, int]:
+    """The sizes in texts as `batch=8,length=512`.
+
+    Raises:
+        InvalidSizes: one is no name and number.
+    """
+    sizes = {}
+    for part in (part for text in given for part in text.split(",")):
+        name, _, size = part.partition("=")
+        if not name.strip().isidentifier() or not size.strip().isdecimal():
+            raise InvalidSizes(f"--at {part!r} is no size; expected a name and a number, as --at length=512")
+        sizes[name.strip()] = int(size)
+    return sizes
+
+
+def read_at(path: Path, given: Sequence[str]) -> Program:
+    """The program in a file, and of a symbolic one that at the sizes that are given.
+
+    Raises:
+        InvalidSizes, SizesRefused: the sizes are none, not all of them, or do not fit.
+        NotSymbolic: sizes are given for a program that has no symbols.
+        UnreadableFile, NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: as `read_program`.
+    """
+    program = read_program(path)
+    found: Program | SymbolicProgram = program.at(**sizes_in(given)) if given else program
+    if isinstance(found, SymbolicProgram):
+        missing = ",".join(f"{name}=..." for name in found.symbols)
+        raise SizesRefused(
+            f"{path} is a symbolic program whose sizes {', '.join(found.symbols)} are open; expected a number for each: "
+            f"give --at {missing}"
+        )
+    return found
+
+
 def arguments_from(
-    program: Program, arrays: Mapping[str, np.ndarray[Any, Any]], path: Path
+    program: Program | SymbolicProgram, arrays: Mapping[str, np.ndarray[Any, Any]], path: Path
 ) -> tuple[Any, ...]:
     """The arguments of a program, nested, from arrays whose keys are their names or positions (`0`, `1`, ...).
 
@@ -47,7 +99,8 @@ def arguments_from(
     """
     found, missing = [], []
     left = dict(arrays)
-    for position, entry in enumerate(program.arguments):
+    entries: Sequence[Argument | SymbolicArgument] = program.arguments
+    for position, entry in enumerate(entries):
         key = next((key for key in (entry.name, str(position), f"arr_{position}") if key in left), None)
         if key is None:
             missing.append(f"{entry.name} {entry.spec}" if entry.name else f"{position} {entry.spec}")
@@ -97,7 +150,7 @@ def writing(path: Path | str) -> Iterator[None]:
         raise UnwritableFile(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _typed(entry: Argument, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _typed(entry: Argument | SymbolicArgument, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array, read as bf16 where NumPy's files know only two nameless bytes."""
     wanted = entry.spec.dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pcp.cli.arrays import read_program
+from pcp.cli.arrays import add_sizes, read_at
 from pcp.cli.plan import add_search_arguments, example_of
 from pcp.cli.search_progress import SearchProgress
 from pcp.planning.exploration.exploration import Explored, explore
@@ -30,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     add_search_arguments(parser)
+    add_sizes(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    program = read_program(arguments.program)
+    program = read_at(arguments.program, arguments.at)
     known = new = 0
     try:
         with SearchProgress(quiet=arguments.json) as progress:

@@ -9,6 +9,8 @@ from pcp.cli.arrays import read_program, writing
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
+from pcp.symbolic.constraints import SizesRefused
+from pcp.symbolic.program import SymbolicProgram
 
 DESCRIPTION = {
     "description": "Write the gradient of a program as a new program.",
@@ -54,6 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
     made: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
+    if isinstance(made, SymbolicProgram) and arguments.output.suffix == ".mlir":
+        raise SizesRefused(
+            f"{arguments.output} is to be MLIR, but the program has the symbols {', '.join(made.symbols)}; expected a name "
+            "that ends otherwise, as gradient.pcp: PCP's own form holds symbols"
+        )
     with writing(arguments.output):
         if arguments.output.suffix == ".mlir":
             write_atomically(arguments.output, made.text.encode())

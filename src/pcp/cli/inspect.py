@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pcp.cli.arrays import arguments_from, read_program, writing
+from pcp.cli.arrays import add_sizes, arguments_from, read_at, read_program, writing
 from pcp.ir import Argument, Program
 from pcp.planning import plan
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.cost import CostEstimate, estimate_cost
 from pcp.planning.diagnostics.operation_times import OperationProfile
 from pcp.rewrite import simplify
+from pcp.symbolic.program import SymbolicProgram
 from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
@@ -27,6 +28,7 @@ examples:
   pcp inspect step.mlir --json
   pcp inspect step.mlir --time --trace trace.json        a trace for Perfetto, on random arguments
   pcp inspect step.mlir --time --inputs x.npz            on your own arguments
+  pcp inspect symbolic.pcp --at batch=8,length=512       a symbolic program at these sizes
 """,
 }
 
@@ -43,11 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inputs", type=Path, help=".npz file with arguments for --time; random ones if not given"
     )
     parser.add_argument("--device", help="where --time runs, such as cpu:0")
+    add_sizes(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_program(arguments.module)
+    if isinstance(program, SymbolicProgram) and not arguments.at and not (arguments.time or arguments.trace):
+        _show_symbolic(simplify(program) if arguments.simplified else program, arguments.json)
+        return 0
+    program = read_at(arguments.module, arguments.at)
     if arguments.simplified:
         program = simplify(program)
     cost = estimate_cost(program)
@@ -61,6 +68,35 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None:
         print(f"trace        {arguments.trace} (open it at ui.perfetto.dev or chrome://tracing)")
     return 0
+
+
+def _show_symbolic(program: SymbolicProgram, as_json: bool) -> None:
+    """Show what is known of a program before its sizes are."""
+    if as_json:
+        facts = {
+            "digest": program.digest,
+            "symbols": list(program.symbols),
+            "constraints": list(program.constraints),
+            "arguments": [
+                {"name": entry.name, "type": str(entry.spec), "role": entry.role.value}
+                for entry in program.arguments
+            ],
+            "results": [{"name": entry.name, "type": str(entry.spec)} for entry in program.results],
+        }
+        print(json.dumps(facts))
+        return
+    print(f"program      {program.digest[:12]}, symbolic")
+    print(
+        f"sizes        {', '.join(program.symbols)}, each 1 or more; --at gives them, and shows operations and bytes"
+    )
+    for constraint in program.constraints:
+        print(f"  where      {constraint}")
+    print("takes")
+    for i, entry in enumerate(program.arguments):
+        print(f"  {entry.name or i}: {entry.spec}  {entry.role.value}")
+    print("returns")
+    for i, result in enumerate(program.results):
+        print(f"  {result.name or i}: {result.spec}")
 
 
 def _profile(program: Program, arguments: argparse.Namespace) -> OperationProfile:

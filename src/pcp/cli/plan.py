@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
+from pcp.cli.arrays import UnwritableFile, add_sizes, arguments_from, read_at
 from pcp.cli.search_progress import SearchProgress
 from pcp.ir import Program
 from pcp.planning import plan
@@ -34,6 +34,7 @@ examples:
   pcp plan step.pcp --tolerance 1e-2 --device cpu:0,iree:llvm-cpu     measure the whole by IREE, too
   pcp plan step.pcp --memory 40GiB                                    in parts, and values again, where it takes more
   pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit
+  pcp plan symbolic.pcp --at batch=8,length=512 --tolerance 1e-2      a symbolic program at these sizes
 """,
 }
 
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bytes that a call may take, such as 40GiB; to fit, it is computed in parts, and values again",
     )
     add_search_arguments(parser)
+    add_sizes(parser)
     parser.add_argument("--path", type=Path, help="use the path in this file instead of searching")
     parser.add_argument("--save-path", type=Path, help="write the chosen path to this file")
 
@@ -85,7 +87,7 @@ def example_of(arguments: argparse.Namespace, program: Program) -> tuple[Any, ..
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    program = read_program(arguments.program)
+    program = read_at(arguments.program, arguments.at)
     with SearchProgress(quiet=arguments.json) as progress:
         made = plan(
             program,

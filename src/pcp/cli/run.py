@@ -7,13 +7,17 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pcp.cli.arrays import arguments_from, read_program, write_results
+import numpy as np
+
+from pcp.cli.arrays import add_sizes, arguments_from, read_program, sizes_in, write_results
+from pcp.ir import Program
 from pcp.ir.tree import flatten
 from pcp.planning import plan
 from pcp.planning.artifact import CompiledArtifact, InvalidArtifact
 from pcp.planning.compiled import Compiled
+from pcp.symbolic.program import SymbolicProgram
 from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
@@ -21,13 +25,15 @@ DESCRIPTION = {
     "epilog": """\
 MODULE is StableHLO as text or bytecode, a portable artifact, a file that Program.save wrote, or one of
 `pcp compile`, which is machine code: run only those that you trust. The keys of the
-input file are the names of the arguments, or their positions (0, 1, ...); `pcp inspect` shows both.
+input file are the names of the arguments, or their positions (0, 1, ...); `pcp inspect` shows both. A symbolic program
+runs at the sizes that the arrays have.
 
 examples:
   pcp run forward.mlir --inputs x.npz --outputs y.npz
   pcp run step.pcp --inputs x.npz --outputs y.npz --check       fail if a result has NaN, and say where it began
   pcp run forward.vmfb --inputs x.npz --device iree:llvm-cpu    compiled ahead by `pcp compile`
   pcp run forward.mlir --inputs x.npz --taps                    print the values that pcp.tap marks
+  pcp run symbolic.pcp --inputs x.npz --at length=512           refuse arrays of other sizes than these
 """,
 }
 
@@ -41,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="fail if a result has NaN, and name the operation"
     )
+    add_sizes(parser)
     parser.add_argument("--taps", action="store_true", help="print the values that pcp.tap marks")
 
 
@@ -48,8 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     artifact = CompiledArtifact.load(arguments.module) if zipfile.is_zipfile(arguments.module) else None
     program = read_program(arguments.module) if artifact is None else artifact.program
+    if arguments.at:
+        program = program.at(**sizes_in(arguments.at))
     arrays = {} if arguments.inputs is None else read_array_file(arguments.inputs)
     given = arguments_from(program, arrays, arguments.inputs or Path("no --inputs file"))
+    if isinstance(program, SymbolicProgram):
+        program = cast(Program, program.at(**program.sizes_of(*given)))
     compiled: Compiled
     call: Callable[..., Any]
     if artifact is None:
@@ -75,8 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         written = None if arguments.outputs is None else str(arguments.outputs)
         print(json.dumps({"outputs": outputs, "seconds": seconds, "file": written}))
         return 0
-    for key, result in zip(keys, results, strict=True):
-        shown = f" = {result}" if result.size <= 8 else ""
+    for key, entry, result in zip(keys, program.results, results, strict=True):
+        shown = f" = {np.asarray(result)}" if entry.spec.size <= 8 else ""
         print(f"{key}: {outputs[key]}{shown}")
     print(
         f"{seconds * 1e3:.3f} ms on {compiled.device}"

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.export
 from jax.extend.core import jaxpr_as_fun
 
 from pcp.importers.imported_module import NotImportable, clean, largest_constant
 from pcp.importers.jax_checking import check_beside_jax
 from pcp.importers.jax_derivatives import CustomDerivatives
+from pcp.importers.jax_exported import exported_program, mapped_leaves, with_symbols
 from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, ir, parse_module
@@ -17,7 +19,7 @@ from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
-from pcp.tracing import ArgumentSpec, aliases_of, leaf_names, leaf_spec
+from pcp.tracing import ArgumentSpec, aliases_of, at_sizes, leaf_names, leaf_spec
 
 log = logging.getLogger("pcp.importers.jax")
 
@@ -32,19 +34,23 @@ def from_jax(
     roles: Sequence[Role | str] | None = None,
     platform: str = "cpu",
     check: bool = False,
+    constraints: Sequence[str] = (),
 ) -> Program:
     """Trace a function of JAX with `jax.jit` and return the Program that it computes.
 
     Arguments:
-        function: anything that `jax.jit` takes. Its `stop_gradient` and the rules of `jax.custom_vjp` and `jax.custom_jvp` hold
-            in derivatives that PCP takes, up to the third order.
+        function: anything that `jax.jit` takes, or what `jax.export.export` made, without further arguments. The function's
+            `stop_gradient` and the rules of `jax.custom_vjp` and `jax.custom_jvp` hold in derivatives that PCP takes, up to the
+            third order; an export has none.
         arguments: one for each parameter, any pytree; leaves are arrays, whose role is `weight`, or what `pcp.spec` or
             `jax.ShapeDtypeStruct` makes, typed PRNG keys (which become their key data) or numbers, all of them `input`.
-            Every other leaf, and a number inside of a module, is a constant.
+            Every other leaf, and a number inside of a module, is a constant. Where sizes are symbols, of `pcp.spec` or of
+            `jax.export.symbolic_shape`, the function is traced at a few sizes, and the result is a `SymbolicProgram`.
         roles: the role of each argument, in place of those of its leaves.
         platform: where JAX may lower an operation differently, for which platform: `cpu`, `cuda`, `rocm` or `tpu`.
         check: whether to run the program and the function beside one another at once, and compare results and the gradients of
             random cotangents. Arrays are taken as they are; in the place of specs stand random numbers, of integers 0 and 1.
+        constraints: what holds of symbolic sizes, as in `pcp.trace`; those of `jax.export.symbolic_shape` are added.
 
     Returns:
         A Program with arguments and results nested as `pcp.jax_arrays` nests them; unused arguments are kept. Arguments that
@@ -55,7 +61,29 @@ def from_jax(
         PrecisionMismatch: an argument has 64 bits while JAX computes in 32.
         InvalidArgument: a state has no successor of its nesting, shapes and element types.
         ImportDiffers: with `check`, a result or a gradient differs; the message names each with its error and tolerance.
+        InvalidConstraint, BuiltDifferently: of symbolic sizes, as `pcp.trace`.
     """
+    if isinstance(function, jax.export.Exported):
+        return exported_program(function, arguments, constraints)
+    opened, more = with_symbols(arguments)
+    unchecked = [check]
+
+    def make(closed: tuple[Any, ...]) -> Program:
+        program = _imported(function, closed, roles, platform)
+        if unchecked and unchecked.pop():
+            check_beside_jax(function, program, closed)
+        return program
+
+    return at_sizes(opened, (*constraints, *more), make, mapped_leaves)
+
+
+def _imported(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    roles: Sequence[Role | str] | None,
+    platform: str,
+) -> Program:
+    """As `from_jax`, where all sizes are numbers."""
     if platform not in PLATFORMS:
         raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
     leaves, treedef = jax_flatten(arguments)
@@ -99,10 +127,7 @@ def from_jax(
     module = parse_module(bytecode)
     clean(module)
     derivatives.attach(module)
-    program = _program(module, names, specs, tree, results, result_tree[0])
-    if check:
-        check_beside_jax(function, program, arguments)
-    return program
+    return _program(module, names, specs, tree, results, result_tree[0])
 
 
 def _program(

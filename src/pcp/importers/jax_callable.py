@@ -19,6 +19,7 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.tree import LEAF
 from pcp.planning.arguments import check
+from pcp.symbolic.program import SymbolicProgram
 
 Array = Any
 
@@ -31,7 +32,8 @@ def to_jax(program: Program) -> Callable[..., Any]:
     (`jax.jvp`), and `jax.vmap` runs the program once for each entry.
 
     Arguments:
-        program: any Program. What it donates stays as it is: donation is for `jax.jit` to say.
+        program: any Program; a symbolic one is that at the sizes of the arguments. What it donates stays as it is: donation is
+            for `jax.jit` to say.
 
     Returns:
         A function of arguments nested like the program's, or of any pytree that `pcp.jax_arrays` nests so.
@@ -42,6 +44,9 @@ def to_jax(program: Program) -> Callable[..., Any]:
         PrecisionMismatch: an array has 64 bits while JAX computes in 32.
         NoDerivative: in a derivative, an operation has no rule.
     """
+
+    if isinstance(program, SymbolicProgram):
+        return functools.partial(_at_sizes_of_arguments, program)
 
     def function(*arguments: Any) -> Any:
         leaves = program.flatten_arguments(*jax_arrays(arguments))
@@ -55,6 +60,10 @@ def to_jax(program: Program) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = f"program_{program.digest[:12]}"
     return function
+
+
+def _at_sizes_of_arguments(program: SymbolicProgram, *arguments: Any) -> Any:
+    return to_jax(program.at(**program.sizes_of(*jax_arrays(arguments))))(*arguments)
 
 
 EXPORTERS["jax"] = to_jax

@@ -14,7 +14,7 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import TensorSpec
-from pcp.tracing import ArgumentSpec
+from pcp.tracing import ArgumentSpec, OpenArgument
 
 
 class PrecisionMismatch(PCPError):
@@ -31,7 +31,7 @@ class Mark:
 
 def is_spec(value: Any) -> bool:
     """Whether a value is what `pcp.spec` makes."""
-    return isinstance(value, ArgumentSpec | TensorSpec)
+    return isinstance(value, ArgumentSpec | OpenArgument | TensorSpec)
 
 
 def jax_arrays(tree: Any) -> Any:

@@ -55,6 +55,8 @@ def _remedy(value: Any) -> str:
     library = _library_of(value)
     if isinstance(value, Program):
         return "it is traced already"
+    if hasattr(value, "symbols"):
+        return f"its sizes are symbols, so give them: program.at({'=..., '.join(value.symbols)}=...)"
     if isinstance(value, str | os.PathLike):
         return "read a file with pcp.load(file), and MLIR text with pcp.Program.parse(text)"
     if library == "torch":

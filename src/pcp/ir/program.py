@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 
+from pcp.errors import PCPError
 from pcp.ir import bindings, digest, program_file
 from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
 from pcp.ir.bindings import ir
@@ -20,6 +21,10 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.walking import check_nesting
 from pcp.ir.tree import Tree, flatten_like
 from pcp.ir.tuples import flatten_tuples, has_tuples
+
+
+class NotSymbolic(PCPError):
+    """Sizes for a program whose sizes are numbers already."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,19 @@ class Program:
         program = Program(bytecode)
         program.__dict__["_signature"] = signature_of(main)
         return program
+
+    def at(self, **sizes: int) -> "Program":
+        """This program. Of a symbolic program, the Program at sizes of its symbols: `program.at(length=512)`.
+
+        Raises:
+            NotSymbolic: sizes are given, and this program has no symbols.
+        """
+        if sizes:
+            raise NotSymbolic(
+                f"sizes were given ({', '.join(f'{name}={size}' for name, size in sizes.items())}); the program has no "
+                'symbols, so expected none: trace it with symbols, as pcp.spec(("length", 64), "f32"), or leave the sizes out'
+            )
+        return self
 
     def module(self) -> ir.Module:
         """A fresh MLIR module of this program, the caller's to change."""

@@ -32,6 +32,12 @@ _CHECKSUM = 32
 # MLIR bytecode, of a portable artifact or not.
 _BYTECODE = b"ML\xefR"
 
+LEFT_OPEN: Sequence[Any] = []
+"""Instead of shapes: sizes that are open stay so."""
+
+OTHER_FORMS: dict[bytes, Callable[[bytes, str], Any]] = {}
+"""By the first eight bytes of a file, what reads it from its bytes and name; later layers enter theirs here."""
+
 
 class NotAProgram(PCPError):
     """A file that holds no program of any form that PCP reads."""
@@ -67,6 +73,14 @@ def read(
     """What is made of the module in a file: one that `write` wrote, or one of another tool; see `pcp.load`."""
     raw = Path(path).read_bytes()
     name = os.fspath(path)
+    other = OTHER_FORMS.get(raw[:8])
+    if other is not None:
+        if main is not None or shapes is not None:
+            raise NotAProgram(
+                f"{name} is a symbolic program, which takes neither main nor shapes; expected sizes: pcp.load(file).at(...)"
+            )
+        found: T = other(raw, name)
+        return found
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
         return made(_specialized(parse_artifact(_checked(raw, name)), main, shapes))
     try:
@@ -79,7 +93,8 @@ def _specialized(module: ir.Module, main: str | None, shapes: Sequence[Any] | No
     flatten_tuples(module)
     if main is not None:
         choose_main(module, main)
-    refine(module, shapes)
+    if shapes is not LEFT_OPEN:
+        refine(module, shapes)
     return module
 
 

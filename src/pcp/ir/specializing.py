@@ -7,6 +7,7 @@ from pcp.ir.bindings import InvalidProgram, context, ir, run_passes
 from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.functions import function_type, functions_of, main_of
+from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.types import checked_shape
 
@@ -69,6 +70,7 @@ def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
         if symbol_name(main) != "main":
             main.attributes["sym_name"] = ir.StringAttr.get("main")
     del main
+    inline_calls(module)  # the pass refuses a function that is called with two sizes
     arguments = f"stablehlo-refine-arguments{{types={','.join(wanted)}}}"
     try:
         run_passes(module, f"builtin.module({arguments},{_REFINE})")

@@ -171,6 +171,8 @@ def dtype_of(given: DTypeLike) -> DType:
         isinstance(given, type) and given in _FROM_PYTHON
     ):  # np.dtype("f8") == float, so equality alone is no test
         return _FROM_PYTHON[given]
+    if isinstance(given, type) and issubclass(given, int):  # as a size that remembers what it stands for
+        return DType.i32
     found = _of_numpy(given)
     if found is None or given is None:
         raise UnknownDType(

@@ -8,9 +8,10 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import flatten
 from pcp.ops.control.loops import Carry, CarryMismatch, LoopCarry, end_block
-from pcp.ops.elementwise import less
+from pcp.ops.elementwise import equal, less, where
 from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
-from pcp.ops.movement import reshape, zeros
+from pcp.ops.movement import iota, moveaxis, reshape, zeros
+from pcp.ops.reductions.cumulative import ONE_AFTER_ANOTHER
 from pcp.tensor import ShapeMismatch, Tensor, as_tensor, current_builder, export_operations, operation
 
 
@@ -161,5 +162,20 @@ class _Scan:
         body.append_to(op.regions[1])
         return list(op.results)
 
+
+def _cumulative(combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
+    """What `associative_scan` makes, by a loop."""
+    rows = moveaxis(x, axis, 0)
+
+    def step(before: Tensor, entry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        place, row = entry
+        found = where(equal(place, 0), row, combine(before, row))
+        return found, found
+
+    _, found = scan(step, zeros(rows.shape[1:], x.dtype), (iota(rows.shape[:1], 0), rows))
+    return moveaxis(found, 0, axis)
+
+
+ONE_AFTER_ANOTHER.append(_cumulative)
 
 export_operations(__name__)

@@ -2,11 +2,11 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pcp.backends import Device, MemoryUse, OutOfMemory
 from pcp.errors import PCPError
-from pcp.ir import Argument, Program
+from pcp.ir import Argument, Program, Role
 from pcp.ir.operations import Operation, operations_of
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -18,6 +18,10 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 class InvalidMemoryLimit(PCPError):
     """A limit that is no number of bytes."""
+
+
+class InvalidMapped(PCPError):
+    """Arguments that cannot lie in files that are mapped for reading."""
 
 
 def memory_limit(device: Device, asked: int | str | None = None) -> int:
@@ -51,6 +55,38 @@ def lower_bound(program: Program) -> MemoryUse:
         temporaries=0,
         exact=False,
     )
+
+
+def mapped_bytes(program: Program, device: Device, names: Collection[str]) -> int:
+    """How many bytes of the arguments lie in files that are mapped for reading, and need not fit in memory.
+
+    Arguments:
+        names: of arguments; a name also stands for all that are nested in it.
+
+    Raises:
+        InvalidMapped: no argument has a name, or a call writes to it, or the device has a memory of its own.
+    """
+    if names and device.kind != "cpu":
+        raise InvalidMapped(
+            f"mapped is {sorted(names)}, and {device} copies all arguments to its own memory; plan for cpu:0 or arena:cpu"
+        )
+    found: dict[int, Argument] = {}
+    for name in names:
+        here = {
+            place: entry
+            for place, entry in enumerate(program.arguments)
+            if entry.name == name or entry.name.startswith(f"{name}.")
+        }
+        if not here:
+            known = ", ".join(entry.name for entry in program.arguments[:8])
+            raise InvalidMapped(f"mapped names {name!r}; the program's arguments are {known}")
+        found |= here
+    for entry in found.values():
+        if entry.alias is not None or entry.role is Role.state:
+            raise InvalidMapped(
+                f"mapped names {entry.name}, which is state, and a file that is mapped for reading cannot be written"
+            )
+    return sum(entry.spec.bytes for entry in found.values())
 
 
 def check_capacity(program: Program, use: MemoryUse, device: Device, limit: int) -> None:

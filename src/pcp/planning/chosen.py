@@ -114,7 +114,7 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
             if conditions.memory is not None:
                 found = within_memory(found, search, conditions.memory)
         # The child has ended, so that its memory is free.
-        different = difference_here(whole, found.path)
+        different = difference_here(whole, found.path, evidence)
         if different is None:
             break
         evidence.refute(whole.subject, found.path, different)

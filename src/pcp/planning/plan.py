@@ -4,7 +4,7 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
 from pcp.planning.added import register_added
+from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database
 from pcp.planning.compiled import Compiled
@@ -216,12 +217,14 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
     return ", ".join(shown + [f"and {len(entries) - 4} more"] * (len(entries) > 4)) or "nothing"
 
 
+@by_size
 def plan(
     program: Program,
     device: Place | Sequence[Place] | None = None,
     tolerance: float | None = None,
     *,
     memory: int | str | None = None,
+    mapped: Collection[str] = (),
     cache: bool = True,
     taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
@@ -231,11 +234,13 @@ def plan(
     example: Sequence[Any] | None = None,
     progress: Callable[[Progress], object] | None = None,
     judge: Mapping[str, str] = MappingProxyType({}),
+    buckets: Buckets | None = None,
 ) -> Plan:
     """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
     Arguments:
-        program: from `pcp.trace`, `pcp.load` or a transformation of one.
+        program: from `pcp.trace`, `pcp.load` or a transformation of one. Of a symbolic program the result is a `SymbolicPlan`,
+            whose `run` takes arguments of all sizes.
         device: `cpu:0`, `cuda:1`, `arena:cpu`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
             or a `Target`, which names a backend, a device and options. Of a list the whole program is measured on every place,
             too, and the fastest is taken; "any" stands for what all backends that are installed have.
@@ -245,6 +250,8 @@ def plan(
         memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again, and
             the batch is computed in parts, as little as was found to fit; `Plan.fit` says what was given up. None takes what
             the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.
+        mapped: names of arguments, like `("params",)`, that will be given as read-only `numpy.memmap`s: a processor reads them
+            where they lie, so they may be larger than its memory, and do not count in what has to fit.
         cache: whether the compiled form is kept on disk, and taken from there.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
@@ -257,6 +264,8 @@ def plan(
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.
         judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
+        buckets: of a symbolic program, for a symbol the largest sizes of its buckets, as `{"length": [128, 512]}`; a path is
+            searched for once in each. Without, they end at powers of two.
 
     Raises:
         ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
@@ -266,9 +275,12 @@ def plan(
         NotAPath: something else than a Path is given.
         PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         KernelNotAdded: the path names a kernel from outside that was not added here.
-        PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance.
+        PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance,
+            or buckets for a program without symbols.
+        InvalidBuckets, PathOfOneSize: buckets that are none, or a path, for a symbolic program.
         NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
+        InvalidMapped: `mapped` names no argument, or state, or the device has a memory of its own.
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice, UnknownBackend: there is no such device, or no such backend.
@@ -276,6 +288,10 @@ def plan(
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
+    if buckets is not None:
+        raise PlanConflict(
+            "buckets of sizes were given for a program without symbols; expected a symbolic program: leave them out"
+        )
     first, others = places_of(device)
     if others and tolerance is None:
         raise PlanConflict(
@@ -284,7 +300,12 @@ def plan(
         )
     target, place = _target(first, options, path)
     limit = capacity.memory_limit(place, memory)
-    check_capacity(program, lower_bound(program), place, limit)
+    outside = capacity.mapped_bytes(program, place, mapped)
+    check_capacity(program, lower_bound(program).without(outside), place, limit)
+    if mapped and (tolerance is not None or memory is not None):
+        raise PlanConflict(
+            "mapped was given beside a tolerance or memory; both measure on arrays that lie in memory: leave them out"
+        )
     found, fit = None, None
     if path is not None or tolerance is not None:
         register_added()
@@ -309,7 +330,7 @@ def plan(
     executable = target.compile(compiled, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
-    check_capacity(program, executable.memory, place, limit)
+    check_capacity(program, executable.memory.without(outside), place, limit)
     return Plan(program, target, executable, path=path, found=found, tolerance=tolerance, fit=fit)
 
 

@@ -8,10 +8,12 @@ from pcp.ir.toolkit.walking import walk_block
 from pcp.rewrite.driver import apply_rows
 from pcp.rewrite.row import Effect
 from pcp.rewrite.simplification import SIMPLIFICATIONS
+from pcp.symbolic.lifting import lifted
 
 _LARGEST_LAST = tuple(Effect)
 
 
+@lifted
 def simplify(program: Program, effect: Effect = Effect.exact) -> Program:
     """The program with fewer and cheaper operations.
 

@@ -18,6 +18,7 @@ from pcp.optimizers.base import expect_optimizer
 from pcp.planning.paths.preparation import without_unknown_composites
 from pcp.rewrite.raising import raised
 from pcp.rewrite.softmax_shifts import with_constant_shifts
+from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.accumulation import InvalidAccumulation, mean_over_micro_batches, widened
@@ -66,6 +67,7 @@ def _own(array: Any) -> Any:
     return array if is_deleted is None or is_deleted() else array.copy()
 
 
+@lifted
 def training_step(
     loss: Program | Callable[..., Any],
     optimizer: Optimizer,

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from benchmarks.distributed.unlike import draw, summary, table
 
 RECORDS = [

@@ -28,8 +28,8 @@ shares = "equal"
 LOSSES = 1e-6
 """How far the loss of a round may be from that of one device, relative to it; it was 5e-8."""
 PARAMETERS = 2e-4
-"""How far a parameter may be: a fifth of AdamW's largest step, which it makes of a gradient that is nearly nothing, whatever its
-rounding. It was 7e-8 by the arena, and 2e-5 in one element by IREE."""
+"""How far a parameter may be: a fifth of the largest step of AdamW, which nearly no gradient takes, too, whatever
+its rounding. It was 7e-8 by the arena, and 2e-5 in one element by IREE."""
 
 
 def train_on(

@@ -53,7 +53,7 @@ def product(target: str, x: Any, y: Any, *more: Any, turned: str = "", **attribu
     numbers = {name: np.array(value) for name, value in strides.items()}
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((rows, columns), np.float32))
     zero = {"bias": 0, "residual": 0, "activation": 0} | attributes
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         made = call(
             *given,
             *more,

@@ -207,19 +207,23 @@ def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
     database.add(row("bad", error=0.5, failure=Failure.inaccurate))
     with contextlib.closing(sqlite3.connect(database.file)) as connection:  # as format 1 was
         connection.execute("drop table regions")
+        connection.execute("drop table agreements")
         connection.execute("alter table measurements drop column judgement")
         connection.execute("pragma user_version = 1")
         connection.commit()
     assert database.measurements() == []
     assert database.regions() == {}
+    assert not database.has_agreed("bits")
     assert database.of_regions("product", HERE.digest, "jaxlib 1", 10) == []
     added = row("product.bf16@1", subject=program.digest)
     database.add(added, region=region)
     assert database.regions() == {program.digest: region}
+    database.agree("bits")
+    assert database.has_agreed("bits")
     # Times stay; errors were defined otherwise then.
     assert database.measurements() == [row(error=None, plain_error=None), added]
     with contextlib.closing(sqlite3.connect(database.file)) as connection:
-        assert connection.execute("pragma user_version").fetchone() == (2,)
+        assert connection.execute("pragma user_version").fetchone() == (3,)
 
 
 JUDGED: dict[str, Any] = {
@@ -324,7 +328,7 @@ def test_a_database_of_a_newer_version(database: ProfileDatabase) -> None:
     connection = sqlite3.connect(database.file)
     connection.execute("pragma user_version = 7")
     connection.close()
-    assert "it has format 7, this version of PCP reads up to 2; update" in refusal(database)
+    assert "it has format 7, this version of PCP reads up to 3; update" in refusal(database)
 
 
 def test_a_database_of_something_else(database: ProfileDatabase) -> None:

@@ -30,7 +30,7 @@ def program() -> Program:
 @pytest.fixture
 def whole_only(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  (whose families these are)
     """Nothing is measured but whole programs, and all families have kernels that are tried first."""
-    set_strategy(monkeypatch, large_seconds=0.0)
+    set_strategy(monkeypatch, large_seconds=0.0, settled_on=())
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     measure = FakeBench.measure
@@ -65,7 +65,7 @@ def test_a_family_stays_where_the_whole_is_slower_without_it(bench: FakeBench, f
 def test_a_device_on_which_compiling_takes_long_has_no_duels_of_families(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_strategy(monkeypatch, settled_on=("cpu",))
+    set_strategy(monkeypatch, settled_on=("cpu", "cuda"))
     bench.seconds["exponential_minus_one"] = 1.5
     assert kernels(pcp.plan(program(), tolerance=1e-1, database=file)) == {"sine.fast": 6, "log1p.other": 3}
     assert not bench.duels

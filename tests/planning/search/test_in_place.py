@@ -14,7 +14,7 @@ from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import Named, is_named, tensors
-from pcp.planning.chosen import PathDiffers
+from pcp.planning.chosen import Conditions, PathDiffers, evidence_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.paths.path import Path
@@ -64,6 +64,61 @@ def test_a_sound_path_is_the_same_here_and_another_is_not(program: pcp.Program) 
     said = in_place.difference_here(whole, path_by(program, WRONG.name))
     assert said is not None
     assert "from that of the plain program; the tolerance is 0.001" in said
+
+
+class Remembered(set[str]):
+    """What agreed, in a set, as an Evidence keeps it in a database."""
+
+    def agreed(self, digest: str) -> bool:
+        return digest in self
+
+    def agree(self, digest: str) -> None:
+        self.add(digest)
+
+
+def test_bits_that_agreed_before_are_not_compared_again(
+    program: pcp.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, memory, compared = Whole(program, 1e-3, CPU), Remembered(), []
+    compare = in_place._compared_with_plain
+
+    def counted(*given: Any) -> str | None:
+        compared.append(given)
+        return compare(*given)
+
+    monkeypatch.setattr(in_place, "_compared_with_plain", counted)
+
+    def in_a_new_process(name: str, whole: Whole = whole) -> str | None:
+        in_place._compared.clear()
+        return in_place.difference_here(whole, path_by(program, name), memory)
+
+    assert [in_a_new_process("softmax.reciprocal") for _ in range(3)] == [None] * 3
+    assert (len(compared), len(memory)) == (1, 1)
+    assert in_a_new_process("softmax.reciprocal", Whole(program, 2e-3, CPU)) is None  # another question
+    assert in_a_new_process(WRONG.name) is not None
+    assert in_a_new_process(WRONG.name) is not None  # what does not agree is not remembered
+    assert (len(compared), len(memory)) == (4, 2)
+
+
+def test_a_kernel_that_is_right_only_where_it_was_measured_is_found_in_the_next_process(
+    program: pcp.Program, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = ProfileDatabase(tmp_path / "profile.sqlite")
+    with evidence_of(Conditions(CPU, 1 << 30, database)) as memory:
+        whole, path = Whole(program, 1e-2, CPU), path_by(program, "softmax.reciprocal")
+        assert in_place.difference_here(whole, path, memory) is None
+        in_place._compared.clear()
+        called = in_place._Called.__call__
+        monkeypatch.setattr(
+            in_place._Called,
+            "__call__",
+            lambda self, arrays: [
+                each * (1.5 if self.program != program else 1) for each in called(self, arrays)
+            ],
+        )
+        said = in_place.difference_here(whole, path, memory)
+    assert said is not None
+    assert said.startswith("result 0 differs by 0.5")
 
 
 @pytest.mark.usefixtures("program")

@@ -11,8 +11,8 @@ from pcp.backends.arena.array import ArenaArray, Facts
 from pcp.backends.arena.executable import ArenaExecutable
 from pcp.backends.arena.lowerings.table import LOWERINGS
 from pcp.backends.arena.recording import recorded
-from pcp.backends.base import CompilationFailed, CompileOptions, Device
-from pcp.backends.host_memory import host_capacity, is_read_only
+from pcp.backends.base import CompilationFailed, CompileOptions, Device, OutOfMemory
+from pcp.backends.host_memory import host_capacity, is_read_only, no_room
 from pcp.backends.processors import processor_hardware
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.functions import main_of
@@ -51,12 +51,18 @@ class ArenaBackend:
         return ArenaExecutable(recorded(program, main_of(module), LOWERINGS), program)
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> ArenaArray:
-        """An array of the host; it shares memory only if nobody can write to that."""
-        del device
+        """An array of the host; it shares memory only if nobody can write to that.
+
+        Raises:
+            OutOfMemory: there is no memory for a copy.
+        """
         given, dtype = np.asarray(array), spec.dtype.numpy
         if alias and given.dtype == dtype and given.flags.c_contiguous and is_read_only(given):
             return ArenaArray(given)
-        return ArenaArray(np.array(given, dtype, order="C"))
+        try:
+            return ArenaArray(np.array(given, dtype, order="C"))
+        except MemoryError:
+            raise OutOfMemory(no_room(spec, device)) from None
 
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of the arena."""

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pcp.cli.arrays import read_program, writing
+from pcp.cli.arrays import add_sizes, read_at, writing
 from pcp.planning.artifact import compile_ahead
 
 DESCRIPTION = {
@@ -28,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     parser.add_argument("--target", required=True, help="the chip, such as rocm:gfx942")
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
+    add_sizes(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    program = read_program(arguments.program)
+    program = read_at(arguments.program, arguments.at)
     made = compile_ahead(program, arguments.target)
     with writing(arguments.output):
         made.save(arguments.output)

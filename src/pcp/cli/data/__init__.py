@@ -18,6 +18,8 @@ Shepherd where the place is a folder of its machine, else from the place itself.
 examples:
   pcp data shard corpus.txt --out corpus-shards
   pcp data shard corpus.txt --out s3://bucket/corpus --tokenizer bytes
+  pcp data shard corpus.txt --out corpus-shards --tokenizer bpe --vocabulary 8192
+  pcp data shard corpus.txt --out corpus-shards --tokenizer gpt2/tokenizer.json
   pcp train --data corpus-shards
   pcp train --data corpus-shards --workers 2
 """,
@@ -28,6 +30,10 @@ class InvalidShardSize(PCPError):
     """Shards of no tokens were asked for."""
 
 
+class InvalidVocabulary(PCPError):
+    """Fewer byte pairs than bytes were asked for."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("action", choices=["shard"], help="what to do with the text")
@@ -35,10 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="PLACE", help="folder or URL to write to")
     parser.add_argument(
         "--tokenizer",
-        choices=["characters", "bytes"],
         default="characters",
-        help="what a token is",
+        help="`characters`, `bytes`, `bpe` (byte pairs, learnt from the text), or a tokenizer.json; the last two need the "
+        "extra `tokenizers`",
     )
+    parser.add_argument("--vocabulary", type=int, default=1024, help="tokens that `bpe` learns, at least 256")
     parser.add_argument("--shard-tokens", type=int, default=1 << 24, help="tokens in a shard")
 
 
@@ -46,9 +53,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.shard_tokens < 2:
         raise InvalidShardSize(f"--shard-tokens is {arguments.shard_tokens}; expected at least 2")
-    characters = arguments.tokenizer == "characters"
+    if arguments.vocabulary < 256:
+        raise InvalidVocabulary(
+            f"--vocabulary is {arguments.vocabulary}; expected at least 256, one for each byte"
+        )
     place = Place(arguments.out)
-    index = write_shards(arguments.text, place, characters=characters, shard_tokens=arguments.shard_tokens)
+    index = write_shards(
+        arguments.text,
+        place,
+        tokenizer=arguments.tokenizer,
+        vocabulary=arguments.vocabulary,
+        shard_tokens=arguments.shard_tokens,
+    )
     tokens = sum(shard.tokens for shard in index.training)
     facts = {"place": place.url, "digest": index.digest, "shards": len(index.training), "tokens": tokens}
     facts["validation_tokens"] = index.validation.tokens

@@ -2,19 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.importers.torch.arrays import Arrays, example_from
 from pcp.importers.torch.checking import check_beside_torch
+from pcp.importers.torch.dynamic import mapped, of_exported
 from pcp.importers.torch.exporting import exported, torch_package
 from pcp.importers.torch.interpreting import Interpreter, check_supported
 from pcp.importers.torch.signature import Signature
 from pcp.ir import Program, Role
 from pcp.ops import random
 from pcp.tensor import Tensor
-from pcp.tracing import specs_of, trace
+from pcp.tracing import at_sizes, specs_of, trace
 
 RANDOM_KEY = "random_key"
 """The buffer that holds the key of the random generator."""
@@ -51,13 +52,16 @@ def from_torch(
     output: Callable[[Any], Any] | None = None,
     seed: int | None = None,
     check: bool = False,
+    constraints: Sequence[str] = (),
 ) -> Imported:
     """A Program that computes what a module of PyTorch does, in the mode (`train()` or `eval()`) in which it stands.
 
     Arguments:
-        module: a `torch.nn.Module`, or a function of tensors that has no parameters.
+        module: a `torch.nn.Module`, a function of tensors that has no parameters, or what `torch.export.export` made; that
+            brings its arguments, of which dynamic sizes become symbols (`s77`), and their ranges.
         inputs: an example of each argument of `forward`, nested: tensors, arrays, or what `pcp.spec` makes; only shapes and
-            element types count, and they become fixed. Numbers, strings, flags and None are constants of the program.
+            element types count, and they become fixed. Numbers, strings, flags and None are constants of the program. Where a
+            spec has symbols, the module is exported at a few sizes, and the program is a `SymbolicProgram`.
         keywords: examples of keyword arguments; those that are tensors follow the others as arguments of the program.
         output: from what the module returns to what the program does, as `lambda output: output["loss"]`; None: all of it.
         seed: of the random numbers that the module draws, as dropout does in training; the key of the generator becomes
@@ -65,6 +69,7 @@ def from_torch(
         check: whether to run the program and the module beside one another at once, and compare results, changed buffers, and
             the gradients of random cotangents for weights and floating-point inputs. Examples that are tensors or arrays are
             taken as they are; in the place of specs stand random numbers, of integers 0 and 1.
+        constraints: what holds of symbols, as in `pcp.trace`.
 
     Returns:
         The program, and the weights and buffers by name: NumPy arrays that share the module's memory where they can.
@@ -82,10 +87,32 @@ def from_torch(
         CannotImport: an operation cannot take these operands.
         ImportDiffers: with `check`, a result or a gradient differs; the message names each with its error and tolerance.
         CannotCheck: with `check`, the module draws random numbers.
+        InvalidConstraint, BuiltDifferently: of symbols, as `pcp.trace`.
     """
+    module, given, named, more = of_exported(module, inputs, keywords)
+    first: list[Imported] = []
+
+    def make(closed: tuple[Any, ...]) -> Program:
+        made = _imported(module, closed[0], closed[1], output, seed, check and not first)
+        first.append(made)
+        return made.program
+
+    program = at_sizes((tuple(given), dict(named)), (*constraints, *more), make, mapped)
+    return replace(first[0], program=program)
+
+
+def _imported(
+    module: Any,
+    inputs: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    output: Callable[[Any], Any] | None,
+    seed: int | None,
+    check: bool,
+) -> Imported:
+    """As `from_torch`, where all sizes are numbers."""
     wrapped = _as_module(module)
     examples = [example_from(entry) for entry in inputs]
-    named = {name: example_from(entry) for name, entry in (keywords or {}).items()}
+    named = {name: example_from(entry) for name, entry in keywords.items()}
     graph = exported(wrapped, examples, named)
     check_supported(graph.graph, seed is not None)
     border = Signature(wrapped, graph, [*examples, *named.values()])
@@ -111,7 +138,7 @@ def from_torch(
     program = trace(computed, specs_of(border.weights), *held_specs, *border.specs)
     if check:
         held_arrays = [border.weights, buffers] if buffers else [border.weights]
-        check_beside_torch(wrapped, program, held_arrays, inputs, keywords or {}, output)
+        check_beside_torch(wrapped, program, held_arrays, inputs, keywords, output)
     return Imported(program, border.weights, buffers)
 
 

@@ -15,6 +15,7 @@ from pcp.ops.movement import concatenate, pad, reverse
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import accumulator, narrowed
+from pcp.symbolic.watching import is_symbolic
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
@@ -34,6 +35,8 @@ def associative_scan(
     if reverse_:
         return reverse(associative_scan(combine, reverse(x, axis), axis), axis)
     size = x.shape[axis]
+    if is_symbolic(size):
+        return ONE_AFTER_ANOTHER[0](combine, x, axis)
     if size < 2:
         return x
     even, odd = narrow(x, axis, 0, size, 2), narrow(x, axis, 1, size, 2)
@@ -43,6 +46,10 @@ def associative_scan(
     at_even = combine(narrow(at_odd, axis, 0, rest), narrow(even, axis, 1, rest + 1))
     first = narrow(even, axis, 0, 1)
     return _interleaved(concatenate([first, at_even], axis) if rest else first, at_odd, axis)
+
+
+ONE_AFTER_ANOTHER: list[Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, int], Tensor]] = []
+"""The same by a loop, which is one for all sizes, where the recursion has other steps for each; `scanning` enters it here."""
 
 
 def _interleaved(even: Tensor, odd: Tensor, axis: int) -> Tensor:

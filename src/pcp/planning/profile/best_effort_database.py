@@ -62,6 +62,14 @@ class BestEffortDatabase:
         """The newest rows of kept regions of a family that can be read."""
         return self._asked(lambda known: known.of_regions(family, hardware, versions, most), [])
 
+    def has_agreed(self, digest: str) -> bool:
+        """Whether it is known that results of that digest agreed."""
+        return self._asked(lambda known: known.has_agreed(digest), False)
+
+    def agree(self, digest: str) -> None:
+        """Enter that they do, if that is possible."""
+        self._asked(lambda known: known.agree(digest), None)
+
     def path_of(self, digest: str) -> Path | None:
         """The path of that digest, if it is known and can be read."""
         return self._asked(lambda known: known.path_of(digest), None)

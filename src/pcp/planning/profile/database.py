@@ -41,6 +41,7 @@ BUSY_SECONDS = 30.0
 _COLUMNS = [field.name for field in fields(Measurement)]
 _LISTED = ", ".join(f'"{name}"' for name in _COLUMNS)
 _REGIONS = ("create table regions (digest text primary key, packed blob not null)",)
+_AGREEMENTS = ("create table agreements (digest text primary key)",)
 _SCHEMA = (
     f"create table measurements (digest text primary key, {_LISTED})",
     "create index by_subject on measurements (subject, hardware, versions)",
@@ -48,6 +49,7 @@ _SCHEMA = (
     "create table hardware (digest text primary key, name text not null, facts text not null)",
     "create table subjects (digest text primary key, about text not null)",
     *_REGIONS,
+    *_AGREEMENTS,
 )
 _MIGRATIONS = {
     1: (
@@ -56,7 +58,8 @@ _MIGRATIONS = {
         # Format 1 judged what float32 misses on float32's own scale.
         "update measurements set error = null, plain_error = null",
         "delete from measurements where failure = 'inaccurate'",
-    )
+    ),
+    2: _AGREEMENTS,
 }
 """What makes the tables of the next format from those of an older one."""
 _FORGET_ONE = "delete from measurements where hardware = ? and subject = ? and path = ?"
@@ -67,6 +70,7 @@ _ORPHANS = (
     "delete from hardware where digest not in (select hardware from measurements)",
     "delete from subjects where digest not in (select subject from measurements)",
     "delete from regions where digest not in (select subject from measurements)",
+    "delete from agreements",  # which are soon found again
 )
 
 
@@ -172,6 +176,15 @@ class ProfileDatabase:
             return Path.from_json(rows[0][0]) if rows else None
         except NotAPath as error:
             raise self._file.damaged(str(error)) from None
+
+    def has_agreed(self, digest: str) -> bool:
+        """Whether results of that digest were entered as right."""
+        return bool(self._file.rows("select 1 from agreements where digest = ?", (digest,), since=3))
+
+    def agree(self, digest: str) -> None:
+        """Enter that results of that digest are right."""
+        with self._file.writing() as connection:
+            connection.execute("insert or ignore into agreements values (?)", (digest,))
 
     def hardware(self) -> dict[str, Hardware]:
         """All hardware that measurements were taken on, by digest."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import logging
 import math
 import time
@@ -252,6 +253,17 @@ class Evidence:
             when=time.time(),
         )
         self._database.add(row, path=path, hardware=self.hardware)
+
+    def agreed(self, digest: str) -> bool:
+        """Whether results of that digest agreed with the plain program's before, on this hardware and these versions."""
+        return self._database.has_agreed(self._here(digest))
+
+    def agree(self, digest: str) -> None:
+        """Enter that they do."""
+        self._database.agree(self._here(digest))
+
+    def _here(self, digest: str) -> str:
+        return hashlib.sha256(f"{self.hardware.digest} {self.versions} {digest}".encode()).hexdigest()
 
     def _is_tried_again(self, subject: str, label: str) -> bool:
         """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""

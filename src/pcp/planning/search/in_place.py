@@ -1,20 +1,21 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
 The compiled form that the user will call is called once, and the plain program beside it. What differs by more than the
-tolerance explains is no path here, whatever a child process measured of it.
+tolerance explains is no path here, whatever a child process measured of it. Results that agreed are remembered by their bits:
+a later process that finds the very same ones does not run the plain program, which may take several times the memory.
 """
 
+import hashlib
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
-from pcp.backends import ExecutionFailed, OutOfMemory
-from pcp.backends.base import Buffer
+from pcp.backends import ExecutionFailed, OutOfMemory, Target
 from pcp.ir import Program
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import Comparison, same_bits
@@ -42,18 +43,29 @@ _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 _compared: set[tuple[str, str, str]] = set()
 
 
-def difference_here(whole: Whole, path: Path) -> str | None:
+class Memory(Protocol):
+    """What earlier processes found: an `Evidence`."""
+
+    def agreed(self, digest: str) -> bool:
+        """Whether results of that digest agreed with the plain ones."""
+
+    def agree(self, digest: str) -> None:
+        """Remember that they do."""
+
+
+def difference_here(whole: Whole, path: Path, memory: Memory | None = None) -> str | None:
     """What is different in this process, if anything; a path is compared once.
 
     Arguments:
         whole: the program, its tolerance, and what it is compiled for.
         path: one that was found for it.
+        memory: results that agreed before; None for none.
     """
     key = (path.digest, whole.subject, str(whole.target))
     if path.is_plain or key in _compared:
         return None
     try:
-        found = _difference(whole, path)
+        found = _difference(whole, path, memory)
     except OutOfMemory as error:
         log.warning(
             "the path was not compared in this process, which has too little memory for that: %s", error
@@ -66,18 +78,48 @@ def difference_here(whole: Whole, path: Path) -> str | None:
     return found
 
 
-def _difference(whole: Whole, path: Path) -> str | None:
-    program, target = whole.program, path.target(whole.target.devices)
-    plain, mine = (
-        Runnable(target.compile(each), each.arguments) for each in (program, path.applied(program))
-    )
-
-    def called(runnable: Runnable, buffers: Sequence[Buffer]) -> list[Array]:
-        return [np.asarray(result) for result in timed(runnable, buffers, target)[0]]
-
+def _difference(whole: Whole, path: Path, memory: Memory | None) -> str | None:
+    target = path.target(whole.target.devices)
     arrays = _arguments(whole)
-    buffers = place(program, arrays, target)
-    expected, found = called(plain, buffers), called(mine, buffers)
+    found = _Called(path.applied(whole.program), target)(arrays)
+    digest = _digest(whole, path, found)
+    if memory is not None and memory.agreed(digest):
+        return None
+    said = _compared_with_plain(whole, target, arrays, found)
+    if said is None and memory is not None:
+        memory.agree(digest)
+    return said
+
+
+class _Called:
+    """A program compiled, as a function of arrays."""
+
+    def __init__(self, program: Program, target: Target) -> None:
+        self.program, self.target = program, target
+        self.runnable = Runnable(target.compile(program), program.arguments)
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        buffers = place(self.program, arrays, self.target)
+        return [np.asarray(result) for result in timed(self.runnable, buffers, self.target)[0]]
+
+
+def _digest(whole: Whole, path: Path, results: Sequence[Array]) -> str:
+    """Of the bits of results, and of all that decides whether they are right."""
+    facts = (path.digest, whole.subject, str(whole.target), whole.tolerance, whole.ignored)
+    made = hashlib.sha256(repr(facts).encode())
+    for array in results:
+        made.update(f" {array.dtype} {array.shape} ".encode())
+        made.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return made.hexdigest()
+
+
+def _compared_with_plain(
+    whole: Whole, target: Target, arrays: Sequence[Array], found: Sequence[Array]
+) -> str | None:
+    """What is different between results and the plain program's, which is called on the same arguments and changed ones."""
+    program = whole.program
+    called = _Called(program, target)
+    expected = called(arrays)
     if not whole.tolerance:
         differing = [
             place for place, pair in enumerate(zip(found, expected, strict=True)) if not same_bits(*pair)
@@ -103,7 +145,7 @@ def _difference(whole: Whole, path: Path) -> str | None:
         if not wrong:
             return None
         nudged, nudge = _nudged(arrays, seed)
-        changed = _less_kept(program, called(plain, place(program, nudged, target)), arrays, nudged)
+        changed = _less_kept(program, called(nudged), arrays, nudged)
         still = too_far(changed, LOST, nudge)
         wrong = {name: still[name] for name in wrong if name in still}
     return _said(next(iter(wrong.values())), whole.tolerance) if wrong else None

@@ -42,10 +42,11 @@ class BytePairTokenizer:
             ) from error
 
     @classmethod
-    def train(cls, text: str, vocabulary_size: int) -> "BytePairTokenizer":
+    def train(cls, text: str | Iterable[str], vocabulary_size: int) -> "BytePairTokenizer":
         """Learn merges from a text.
 
         Arguments:
+            text: whole, or in pieces.
             vocabulary_size: tokens wanted, at least 256; a small corpus may give fewer.
         """
         package = _package()
@@ -56,7 +57,7 @@ class BytePairTokenizer:
         trainer = package.trainers.BpeTrainer(
             vocab_size=vocabulary_size, initial_alphabet=alphabet, special_tokens=[], show_progress=False
         )
-        tokenizer.train_from_iterator([text], trainer)
+        tokenizer.train_from_iterator([text] if isinstance(text, str) else text, trainer)
         return cls(tokenizer.to_str())
 
     @classmethod

@@ -15,7 +15,8 @@ from pcp.training.data.shards.cache import CacheTooSmall, ShardCache, ShardCorru
 from pcp.training.data.shards.index import INDEX_NAME, ShardIndex, ShardIndexCorrupt
 from pcp.training.data.shards.place import MissingDriver, Place, PlaceUnreachable
 from pcp.training.data.shards.sharded_tokens import fetch_index
-from pcp.training.data.shards.write import write_shards
+from pcp.training.data.shards.write import CannotCut, write_shards
+from pcp.training.data.tokenizer import TokenizerUnreadable
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def text(tmp_path: Path) -> Path:
 
 def opened(text: Path, limit: int = 1 << 20) -> ShardCache:
     place = Place(str(text.parent / "place"))
-    index = write_shards(text, place, characters=True, shard_tokens=64)
+    index = write_shards(text, place, tokenizer="characters", shard_tokens=64)
     return ShardCache(index, [place], text.parent / "cache", limit)
 
 
@@ -128,13 +129,13 @@ def test_an_index_names_no_file_but_by_its_digest(text: Path, name: str, value: 
 def test_wrong_texts_batches_and_urls_are_refused(text: Path, tmp_path: Path) -> None:
     place, wrong = Place(str(tmp_path / "p")), tmp_path / "wrong"
     with pytest.raises(MissingCorpus, match="cannot read"):
-        write_shards(wrong, place, characters=False, shard_tokens=8)
+        write_shards(wrong, place, tokenizer="bytes", shard_tokens=8)
     wrong.write_bytes(b"")
     with pytest.raises(EmptyCorpus, match="has 0 tokens"):
-        write_shards(wrong, place, characters=False, shard_tokens=8)
+        write_shards(wrong, place, tokenizer="bytes", shard_tokens=8)
     wrong.write_bytes(b"ab\xff")
     with pytest.raises(CorpusNotText, match="not UTF-8"):
-        write_shards(wrong, place, characters=True, shard_tokens=8)
+        write_shards(wrong, place, tokenizer="characters", shard_tokens=8)
     with pytest.raises(TinyCorpus, match="a batch needs 5000"):
         ShardedBatches(opened(text), 5000, 4, 0)
     with pytest.raises(InvalidBatches, match="Batch -1"):
@@ -144,10 +145,81 @@ def test_wrong_texts_batches_and_urls_are_refused(text: Path, tmp_path: Path) ->
         Place("nonesuch://x")
 
 
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """Random words in lines."""
+    rng = np.random.default_rng()
+    vocabulary = ["".join(map(chr, rng.integers(0x61, 0x7B, rng.integers(1, 9)))) for _ in range(300)] + [
+        "Größe",
+        "\n",
+        "1;",
+    ]
+    path = tmp_path / "words.txt"
+    path.write_text(" ".join(rng.choice(vocabulary, 8000)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("_PIECE", 1000), ("_WINDOW", 200), ("_CHECKED", 60)):
+        monkeypatch.setattr(f"pcp.training.data.shards.write.{name}", size)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_byte_pairs_in_pieces_are_those_of_the_whole_text(words: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    learnt, place = (
+        write_shards(words, Place(str(tmp_path / "a")), tokenizer="bpe", shard_tokens=500, vocabulary=400),
+        "b",
+    )
+    tokenizer = tokenizer_from_json(learnt.tokenizer)
+    assert (learnt.vocabulary_size, tokenizer.vocabulary_size) == (400, 400)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.loads(learnt.tokenizer)["definition"], encoding="utf-8")
+    given = write_shards(words, Place(str(tmp_path / place)), tokenizer=str(file), shard_tokens=500)
+    assert given == learnt
+    cache = ShardCache(given, [Place(str(tmp_path / place))], tmp_path / "cache", 1 << 20)
+    tokens = np.concatenate([whole(cache), cache.tokens(given.validation)])
+    np.testing.assert_array_equal(tokens, tokenizer.encode(words.read_text(encoding="utf-8")))
+    assert len(given.training) == -(-(tokens.size - 500) // 500)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_texts_and_tokenizers_that_cannot_be_cut_are_refused(words: Path, tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    place, file = Place(str(tmp_path / "a")), tmp_path / "tokenizer.json"
+    vocabulary = {"a": 0, "b": 1, " ": 2, "a ": 3, "b ": 4}
+    across = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocabulary, [("a", " "), ("b", " ")])
+    )  # pairs reach over spaces
+    words.write_text("b a " * 3000, encoding="utf-8")
+    across.save(str(file))
+    with pytest.raises(CannotCut, match=r"gives other tokens for .* than for both together"):
+        write_shards(words, place, tokenizer=str(file), shard_tokens=500)
+    joined = tmp_path / "joined.txt"
+    joined.write_text("a" * 5000, encoding="utf-8")
+    with pytest.raises(
+        CannotCut, match=r"200 characters hold no space between words: 'aaa.*use --tokenizer bytes"
+    ):
+        write_shards(joined, place, tokenizer="bpe", shard_tokens=500)
+    with pytest.raises(
+        TokenizerUnreadable,
+        match=r"cannot read the tokenizer .*Give characters, bytes, bpe, or a tokenizer\.json",
+    ):
+        write_shards(words, place, tokenizer=str(tmp_path / "none.json"), shard_tokens=500)
+    assert not list((tmp_path / "a").glob("*"))  # nothing is half written
+
+
+def test_too_small_a_vocabulary_is_refused(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(words.parent / "out")
+    assert main(["data", "shard", str(words), "--out", out, "--tokenizer", "bpe", "--vocabulary", "255"]) == 2
+    assert "--vocabulary is 255; expected at least 256, one for each byte" in capsys.readouterr().err
+
+
 def test_a_url_is_written_and_read(text: Path) -> None:
     pytest.importorskip("fsspec")
     place = Place("memory://corpus")
-    index = write_shards(text, place, characters=True, shard_tokens=64)
+    index = write_shards(text, place, tokenizer="characters", shard_tokens=64)
     assert fetch_index("memory://corpus") == index
     assert (
         ShardCache(index, [place], text.parent / "c", 1 << 20).tokens(index.validation).size

@@ -1,0 +1,47 @@
+"""The path of a program at some sizes, followed at others: the same kernel for the site that stands in the same place."""
+
+import logging
+
+from pcp.ir import Program
+from pcp.kernels import sites_of
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+
+log = logging.getLogger("pcp.planning")
+
+
+def transferred(path: Path, source: Program, program: Program, platform: str) -> Path | None:
+    """The path of one program for another that has the same operations at other sizes.
+
+    A site is known by a digest in which sizes are, so it is its place among the sites by which it is found again.
+
+    Arguments:
+        path: of `source`.
+        platform: the kind of device that it is run on.
+
+    Returns:
+        None where the programs have other sites, or the path makes values again to save memory, which depends on sizes.
+    """
+    if path.recomputation is not None:
+        return None
+    if path.is_plain:
+        return Path.plain(program, dict(path.options), path.backend)
+    tolerance = None if path.prepared else 0.0
+    before, after = (sites_of(prepared(each, tolerance), platform) for each in (source, program))
+    if [(site.family, len(site.inside)) for site in before] != [
+        (site.family, len(site.inside)) for site in after
+    ]:
+        return None
+    places = {site.key: place for place, site in enumerate(before)}
+    kernels = {}
+    for key, kernel in path.kernels().items():
+        site = after[places[key]]
+        if kernel.name in site.kernels:
+            kernels[site.key] = kernel
+        else:
+            log.info(
+                "kernel %s does not apply to %s at these sizes; the operation itself does",
+                kernel.name,
+                site.family,
+            )
+    return Path.of(program, kernels, dict(path.options), tolerance, path.backend)

@@ -1,0 +1,188 @@
+"""Which expression of the sizes a number of a program is, from its values in the program at several sizes."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pcp.symbolic.expressions import Expression
+
+Samples = Sequence[Mapping[str, int]]
+_MOST_FACTORS = 4
+_LARGEST_DIVISOR = 64
+_LARGEST_QUOTIENT = 16
+_finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
+
+
+def fitted(values: Sequence[int], samples: Samples) -> Expression | None:
+    """The simplest expression that has these values at these sizes; None if none of those that are tried has.
+
+    Tried are products with a coefficient plus a number, sums of two such, the quotients of them, and products of all that
+    with a symbol. The sizes are more than the coefficients, so an expression that fits by chance is next to impossible.
+    """
+    if len(set(values)) == 1:
+        return Expression.of(values[0])
+    return _of_products(values, samples) or _quotient(values, samples) or _factored(values, samples)
+
+
+def fitted_float(
+    values: Sequence[float], samples: Samples, dtype: np.dtype[Any]
+) -> tuple[str, Expression] | None:
+    """As `fitted` for constants of a floating-point type: the way in which an expression becomes it, one of `FORMS`.
+
+    Arguments:
+        dtype: in which the constants are exact; a size or its inverse is rounded to it.
+    """
+    for form, (inverse, made) in FORMS.items():
+        with np.errstate(all="ignore"):
+            numbers = [inverse(value) if value else math.nan for value in values]
+        if not all(math.isfinite(number) and abs(number) < 2**53 for number in numbers):
+            continue
+        for scale in (1, 2, 3, 4, 8):
+            whole = [round(number * scale) for number in numbers]
+            near = 8 * float(_finfo(dtype).eps)
+            if any(abs(n * scale - w) > near * abs(w) for n, w in zip(numbers, whole, strict=True)):
+                continue
+            simple = scale > 1 or "sqrt" in form
+            fit = _of_products if simple else fitted
+            expression = fit(whole, samples) if len(set(whole)) > 1 else None
+            if expression is None:
+                continue
+            given = zip(values, samples, strict=True)
+            allowed = float(_finfo(dtype).eps) if "sqrt" in form else 0.0  # a root may differ in its last bit
+            if all(_is_close(made(expression.value(s) / scale), value, dtype, allowed) for value, s in given):
+                return (form if scale == 1 else f"{form}/{scale}"), expression
+    return None
+
+
+def _is_close(made: float, value: float, dtype: np.dtype[Any], allowed: float) -> bool:
+    return abs(float(dtype.type(made)) - float(dtype.type(value))) <= allowed * abs(value)
+
+
+def float_of(form: str, number: int) -> float:
+    """A constant from the value of its expression."""
+    name, _, scale = form.partition("/")
+    return FORMS[name][1](number / int(scale or 1))
+
+
+FORMS: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "x": (lambda v: v, lambda x: x),
+    "1:x": (lambda v: 1 / v, lambda x: 1 / x),
+    "-1:x": (lambda v: -1 / v, lambda x: -1 / x),
+    "sqrt": (lambda v: v * v, math.sqrt),
+    "1:sqrt": (lambda v: 1 / (v * v), lambda x: 1 / math.sqrt(x)),
+}
+"""Ways in which a size becomes a constant: the size from the constant, and the constant from the size."""
+
+
+@functools.lru_cache(maxsize=64)
+def _monomials(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Products of symbols, those of fewer factors first."""
+    return tuple(
+        factors
+        for count in range(1, _MOST_FACTORS + 1)
+        for factors in itertools.combinations_with_replacement(names, count)
+    )
+
+
+def _products(samples: Samples) -> Iterator[tuple[Expression, list[int]]]:
+    for factors in _monomials(tuple(samples[0])):
+        product = functools.reduce(lambda a, b: a * b, map(Expression.symbol, factors))
+        yield product, [math.prod(sizes[name] for name in factors) for sizes in samples]
+
+
+def _of_products(values: Sequence[int], samples: Samples) -> Expression | None:
+    known = list(_products(samples))
+    parts = [[each] for each in known] + [list(pair) for pair in itertools.combinations(known, 2)]
+    rational: Expression | None = None
+    for count, part in enumerate(parts, start=1):
+        made = _linear(values, part)
+        if made is not None and not made.divides:
+            return made
+        rational = rational or made
+        if rational is not None and count >= len(known):
+            return rational
+    return rational
+
+
+def _linear(
+    values: Sequence[int], parts: Sequence[tuple[Expression, Sequence[int]]], whole: bool = False
+) -> Expression | None:
+    """The sum of coefficients times products, and a number, with these values; None if there is none with small divisors, or,
+    if `whole`, none without."""
+    rows = [[Fraction(xs[i]) for _, xs in parts] + [Fraction(1)] for i in range(len(values))]
+    solved = _solved(rows, [Fraction(v) for v in values])
+    if solved is None:
+        return None
+    divisor = math.lcm(*(c.denominator for c in solved))
+    if divisor > (1 if whole else _LARGEST_DIVISOR):
+        return None
+    total = Expression.of(int(solved[-1] * divisor))
+    for (product, _), coefficient in zip(parts, solved, strict=False):
+        total = total + product * int(coefficient * divisor)
+    return total // divisor if divisor > 1 else total
+
+
+def _solved(rows: Sequence[Sequence[Fraction]], values: Sequence[Fraction]) -> list[Fraction] | None:
+    """The solution of an overdetermined system, if it is exact and unique."""
+    count = len(rows[0])
+    table = [[*row, value] for row, value in zip(rows, values, strict=True)]
+    for column in range(count):
+        pivot = next((r for r in range(column, len(table)) if table[r][column]), None)
+        if pivot is None:
+            return None
+        table[column], table[pivot] = table[pivot], table[column]
+        table[column] = [entry / table[column][column] for entry in table[column]]
+        for r in range(len(table)):
+            if r != column and table[r][column]:
+                factor = table[r][column]
+                table[r] = [a - factor * b for a, b in zip(table[r], table[column], strict=True)]
+    if any(row[-1] for row in table[count:]):
+        return None
+    return [table[i][-1] for i in range(count)]
+
+
+def _quotient(values: Sequence[int], samples: Samples) -> Expression | None:
+    """A multiple of `(x + b) // q`, and perhaps of a symbol, plus a number: remainders are such, too. None where the samples
+    leave several that differ elsewhere."""
+    elsewhere = [{name: 5 * n + place for place, name in enumerate(samples[0])} for n in range(7, 60)]
+    for depth in (1, 2):
+        found: dict[tuple[int, ...], Expression] = {}
+        for parts in _with_quotients(samples, depth):
+            made = _linear(values, parts, whole=True)
+            if made is not None:
+                found.setdefault(tuple(made.value(sizes) for sizes in elsewhere), made)
+        if found:
+            return next(iter(found.values())) if len(found) == 1 else None
+    return None
+
+
+def _with_quotients(samples: Samples, depth: int) -> Iterator[list[tuple[Expression, list[int]]]]:
+    for name in samples[0]:
+        for q in range(2, _LARGEST_QUOTIENT + 1):
+            for b in range(q):
+                atom = (Expression.symbol(name) + b) // q
+                part = (atom, [atom.value(sizes) for sizes in samples])
+                if depth == 1:
+                    yield [part]
+                    continue
+                for other in samples[0]:
+                    yield [part, (Expression.symbol(other), [sizes[other] for sizes in samples])]
+
+
+def _factored(values: Sequence[int], samples: Samples) -> Expression | None:
+    """A number or symbol that divides all values, times what the rest is."""
+    divisor = math.gcd(*values)
+    if divisor > 1:
+        rest = fitted([v // divisor for v in values], samples)
+        return None if rest is None else rest * divisor
+    for name in samples[0]:
+        if all(v and v % sizes[name] == 0 for v, sizes in zip(values, samples, strict=True)):
+            rest = fitted([v // sizes[name] for v, sizes in zip(values, samples, strict=True)], samples)
+            return None if rest is None else rest * Expression.symbol(name)
+    return None

@@ -1,0 +1,350 @@
+"""SymbolicProgram: one program for all sizes, as its Programs at a few of them and the expressions that lead to all others."""
+
+import dataclasses
+import functools
+import hashlib
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.ir import DType, InvalidProgram, Program, Role, Tree
+from pcp.ir.bindings import parse_module
+from pcp.ir.program_file import OTHER_FORMS
+from pcp.symbolic.constraints import Constraint, SizesRefused, Space
+from pcp.symbolic.expressions import Expression, InvalidSize, listed
+from pcp.symbolic.file import MAGIC, packed, unpacked, write
+from pcp.symbolic.fitting import fitted
+from pcp.symbolic.sampling import samples as sampled
+from pcp.symbolic.template import BuiltDifferently, Template, unified
+
+_KEPT = 32
+"""Programs at sizes that were asked for last."""
+_ATTEMPTS = 3
+_LOCK = threading.Lock()
+_LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicSpec:
+    """The shape and element type of a tensor whose sizes are expressions of symbols."""
+
+    shape: tuple[Expression, ...]
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicArgument:
+    """One array that a symbolic program takes: its name, spec and role."""
+
+    name: str
+    spec: SymbolicSpec
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicResult:
+    """One array that a symbolic program returns."""
+
+    name: str
+    spec: SymbolicSpec
+
+
+class SizesNeeded(PCPError, AttributeError):
+    """Something that a Program has at a size, asked of a symbolic program."""
+
+
+@dataclass(frozen=True)
+class SymbolicProgram:
+    """A program whose sizes are symbols. Make one with `pcp.trace` and `pcp.spec(("batch", 64), "f32")`.
+
+    It is a value, as a Program is: its Programs at a few sizes, which have the same operations in the same order and differ in
+    numbers alone. Each of these numbers is an expression of the sizes; so the Program at any other sizes follows, without
+    the function that was traced.
+
+    Arguments:
+        space: the symbols and the constraints on them.
+        programs: for a few sizes of the symbols, in their order, the Program there.
+    """
+
+    space: Space
+    programs: tuple[tuple[tuple[int, ...], Program], ...]
+
+    @staticmethod
+    def build(
+        space: Space,
+        make: Callable[[dict[str, int]], Program],
+        taken: Iterable[int] = (),
+        found: Callable[[], Iterable[Constraint]] = tuple,
+    ) -> "SymbolicProgram":
+        """The symbolic program of what `make` makes for sizes.
+
+        Arguments:
+            space: the sizes that are possible.
+            make: called for a few sizes.
+            taken: other numbers that are sizes in the program, which sizes that are tried had better not be.
+            found: asked afterwards for constraints that `make` came upon.
+
+        Raises:
+            InvalidConstraint: too few sizes satisfy the constraints.
+            BuiltDifferently: the programs differ in more than numbers that follow from the sizes.
+        """
+        error: BuiltDifferently | None = None
+        for attempt in range(_ATTEMPTS):  # sizes may by chance equal other numbers of the program
+            chosen = sampled(space, taken, attempt)
+            made = tuple((tuple(sizes.values()), make(sizes)) for sizes in chosen)
+            whole = SymbolicProgram(space.also(found()), made)
+            try:
+                _ = whole.template
+                return whole
+            except BuiltDifferently as mistake:
+                error = error or mistake
+        assert error is not None
+        raise error
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the sizes, in the order in which they stand in the arguments."""
+        return self.space.symbols
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """What holds of the sizes, each as a text; besides, every size is 1 or more."""
+        return tuple(map(str, self.space.constraints))
+
+    @functools.cached_property
+    def _samples(self) -> list[dict[str, int]]:
+        return [dict(zip(self.symbols, sizes, strict=True)) for sizes, _ in self.programs]
+
+    @functools.cached_property
+    def template(self) -> Template:
+        """The text with expressions in the place of sizes.
+
+        Raises:
+            BuiltDifferently: the programs differ in more than numbers that follow from the sizes.
+        """
+        texts = [
+            str(program.module().operation.get_asm(enable_debug_info=True)) for _, program in self.programs
+        ]
+        return unified(texts, self._samples)
+
+    def at(self, **sizes: int) -> Any:
+        """The Program at these sizes; with sizes for some of the symbols, the symbolic program of the others.
+
+        Raises:
+            SizesRefused: a size is unknown, no integer from 1 on, or a constraint does not hold, or the program is not valid
+                there.
+        """
+        if self._is_part(sizes):
+            space = self.space.without(sizes)
+            return SymbolicProgram.build(space, lambda others: self._at({**sizes, **others}))
+        return self._at(sizes)
+
+    def _is_part(self, sizes: Mapping[str, int]) -> bool:
+        return bool(sizes) and set(sizes) < set(self.symbols)
+
+    def _at(self, given: Mapping[str, int]) -> Program:
+        sizes = self.space.checked(given)
+        key = tuple(sizes.values())
+        for known, program in self.programs:
+            if known == key:
+                return program
+        with _LOCK:
+            if key in self._made:
+                self._made.move_to_end(key)
+                return self._made[key]
+        example = self.programs[0][1]
+        try:
+            module = parse_module(self.template.text(sizes))
+            program = Program.from_module(module)
+        except (InvalidProgram, InvalidSize) as error:
+            raise SizesRefused(
+                f"the sizes ({listed(sizes)}) were given, and the program is not valid there; expected others: constrain the "
+                f"symbols when it is traced, as by constraints=['length <= 1024']. What is wrong: {error}"
+            ) from None
+        more = {f.name: getattr(example, f.name) for f in dataclasses.fields(example) if f.name != "bytecode"}
+        signature = program._signature
+        program = type(example)(program.bytecode, **more)
+        program.__dict__["_signature"] = signature
+        with _LOCK:
+            self._made[key] = program
+            if len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return program
+
+    @functools.cached_property
+    def _made(self) -> OrderedDict[tuple[int, ...], Program]:
+        return OrderedDict()
+
+    def mapped(self, change: Callable[[Program], Program]) -> "SymbolicProgram":
+        """The symbolic program of what `change` makes of the Program at every size: a gradient, a training step.
+
+        Raises:
+            BuiltDifferently: what it makes has another form for other sizes.
+        """
+        return SymbolicProgram.build(self.space, lambda sizes: change(self._at(sizes)), self.numbers)
+
+    @functools.cached_property
+    def numbers(self) -> frozenset[int]:
+        """Sizes of the arguments that do not depend on the symbols."""
+        return frozenset(
+            number
+            for entry in self.arguments
+            for size in entry.spec.shape
+            if (number := size.number) is not None
+        )
+
+    @functools.cached_property
+    def arguments(self) -> tuple[SymbolicArgument, ...]:
+        """Every array the program takes, in order."""
+        rows = zip(*(program.arguments for _, program in self.programs), strict=True)
+        return tuple(SymbolicArgument(row[0].name, self._spec(row), row[0].role) for row in rows)
+
+    @functools.cached_property
+    def results(self) -> tuple[SymbolicResult, ...]:
+        """Every array the program returns, in order."""
+        rows = zip(*(program.results for _, program in self.programs), strict=True)
+        return tuple(SymbolicResult(row[0].name, self._spec(row)) for row in rows)
+
+    def _spec(self, row: Sequence[Any]) -> SymbolicSpec:
+        shapes = zip(*(entry.spec.shape for entry in row), strict=True)
+        sizes = [fitted(values, self._samples) for values in shapes]
+        return SymbolicSpec(tuple(size for size in sizes if size is not None), row[0].spec.dtype)
+
+    @property
+    def argument_tree(self) -> Tree:
+        """The nesting of the arguments."""
+        return self.programs[0][1].argument_tree
+
+    @property
+    def result_tree(self) -> Tree:
+        """The nesting of the result."""
+        return self.programs[0][1].result_tree
+
+    def sizes_of(self, *arguments: Any) -> dict[str, int]:
+        """The sizes that the shapes of arguments, nested as the program's, say.
+
+        Raises:
+            TreeMismatch: they are nested otherwise.
+            SizesRefused: shapes disagree, or do not say what a symbol is.
+        """
+        leaves = self.programs[0][1].flatten_arguments(*arguments)
+        found: dict[str, int] = {}
+        shapes = [tuple(getattr(leaf, "shape", ())) for leaf in leaves]
+        for entry, shape in zip(self.arguments, shapes, strict=True):
+            if len(shape) != len(entry.spec.shape):
+                raise SizesRefused(
+                    f"argument {entry.name} has shape {shape}; expected {entry.spec}: give an array of that rank"
+                )
+            for expected, size in zip(entry.spec.shape, shape, strict=True):
+                if len(expected.symbols) == 1 and expected == Expression.symbol(expected.symbols[0]):
+                    found.setdefault(expected.symbols[0], int(size))
+        self._solve(shapes, found)
+        sizes = self.space.checked(found)
+        for entry, shape in zip(self.arguments, shapes, strict=True):
+            wanted = tuple(size.value(sizes) for size in entry.spec.shape)
+            if wanted != shape:
+                raise SizesRefused(
+                    f"argument {entry.name} has shape {shape}; expected {entry.spec}, which is {wanted} for "
+                    f"{listed(sizes)}: give arrays whose sizes agree"
+                )
+        return sizes
+
+    def _solve(self, shapes: Sequence[tuple[int, ...]], found: dict[str, int]) -> None:
+        """Symbols that stand only in expressions such as `2*length + 1`, from those that are linear in one unknown."""
+        pairs = [
+            (expected, size)
+            for entry, shape in zip(self.arguments, shapes, strict=True)
+            for expected, size in zip(entry.spec.shape, shape, strict=True)
+        ]
+        pairs += [(c.left - c.right, 0) for c in self.space.constraints if c.sign == "=="]
+        for _ in self.symbols:
+            for expected, size in pairs:
+                unknown = [name for name in expected.symbols if name not in found]
+                if len(unknown) == 1:
+                    zero, one, two = (expected.value({**found, unknown[0]: n}) for n in (0, 1, 2))
+                    if one != zero and two - one == one - zero and (size - zero) % (one - zero) == 0:
+                        found[unknown[0]] = (size - zero) // (one - zero)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The structural digest: equal for symbolic programs with the same dataflow at every size and the same constraints;
+        symbols may have other names."""
+        numbered = {name: Expression.symbol(f"s{i}") for i, name in enumerate(self.symbols)}
+        made = hashlib.sha256(b"symbolic")
+        for entry in sorted(str(c.renamed(numbered)) for c in self.space.constraints):
+            made.update(f"{len(entry)} {entry}".encode())
+        for sizes in sampled(self.space):
+            made.update(f"{tuple(sizes.values())} {self._at(sizes).digest}".encode())
+        return made.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file with a checksum; `pcp.load` reads it.
+
+        Raises:
+            InvalidProgram: an operation has no portable form.
+            OSError: the file cannot be written.
+        """
+        write(path, self.space, self.programs)
+
+    def artifact(self, *, named: bool = False) -> bytes:
+        """It as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
+
+        Raises:
+            InvalidProgram: an operation has no portable form.
+        """
+        return packed(self.space, self.programs, named=named)
+
+    @staticmethod
+    def from_artifact(artifact: bytes, name: str = "the artifact") -> "SymbolicProgram":
+        """The symbolic program in what `artifact` made, whose bytes are trusted beyond their checksum, as a Program's are.
+
+        Raises:
+            CorruptProgram, NewerProgram: the bytes have changed, or a later version wrote them.
+            BuiltDifferently, InvalidProgram: they hold programs that are not those of one symbolic program.
+        """
+        space, artifacts = unpacked(artifact, name)
+        made = SymbolicProgram(space, tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts))
+        _ = made.template
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SymbolicProgram, (self.space, self.programs)
+
+    @property
+    def text(self) -> str:
+        """The program as MLIR text with expressions in the place of sizes, as `tensor<{batch}x64xf32>`."""
+        parts = [self.template.pieces[0]]
+        for hole, piece in zip(self.template.holes, self.template.pieces[1:], strict=True):
+            parts += (f"{{{hole}}}", piece)
+        lines = "".join(parts).split("\n")
+        return _LOCATION.sub("", "\n".join(line for line in lines if not line.startswith("#loc")))
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(Program, name):
+            raise SizesNeeded(
+                f"{name} was asked of a symbolic program; expected a Program, which has it at a size: program.at("
+                f"{listed(dict.fromkeys(self.symbols, '...'))}).{name}"
+            )
+        raise AttributeError(f"a SymbolicProgram has no {name}")
+
+    def __str__(self) -> str:
+        def shown(entries: Sequence[SymbolicArgument | SymbolicResult]) -> str:
+            texts = [f"{entry.name}: {entry.spec}" for entry in entries[:6]]
+            return ", ".join(texts + [f"... {len(entries) - 6} more"] * (len(entries) > 6))
+
+        where = f" where {', '.join(self.constraints)}" if self.constraints else ""
+        return f"SymbolicProgram ({shown(self.arguments)}) -> ({shown(self.results)}){where}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+OTHER_FORMS[MAGIC] = SymbolicProgram.from_artifact

@@ -1,0 +1,190 @@
+"""A program with expressions in the place of its sizes: found in the text of the program at several sizes.
+
+A Program is text of MLIR here. Where texts at several sizes differ in nothing but numbers, each of these numbers is an
+expression of the sizes, and the text for any other sizes follows. Nothing is guessed: every expression has the values of all
+samples.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.symbolic.expressions import Expression, InvalidSize, listed
+from pcp.symbolic.fitting import Samples, fitted, fitted_float, float_of
+
+
+class BuiltDifferently(PCPError):
+    """A program whose form depends on the sizes in a way that no expression of them describes."""
+
+
+_TOKENS = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*")'
+    r"|(?P<hex>(?<=dense<)0x[0-9A-F]+)"
+    r"|(?P<float>\d+\.\d+(?:[eE][+-]?\d+)?)"
+    r"|(?P<int>\d+)"
+)
+_MADE_NAME = re.compile(r"@([\w.$]+)\.[0-9a-f]{16}\b")
+_FLOAT_TYPE = re.compile(r">+ : tensor<(?:\d+x)*(bf16|f16|f32|f64|complex)")
+_DTYPES = {
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A number in the text: an expression of the sizes, and for a floating-point constant how it becomes one."""
+
+    expression: Expression
+    form: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.form}({self.expression})" if self.form not in ("", "x") else str(self.expression)
+
+    def text(self, sizes: Mapping[str, int]) -> str:
+        value = self.expression.value(sizes)
+        if self.form:
+            return f"{float_of(self.form, value):.17e}"
+        if value < 0:
+            raise InvalidSize(
+                f"the size {self.expression} is {value} for {listed(sizes)}; expected 0 or more: give larger sizes"
+            )
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text between numbers, and the numbers: one more of the first."""
+
+    pieces: tuple[str, ...]
+    holes: tuple[Hole, ...]
+
+    def text(self, sizes: Mapping[str, int]) -> str:
+        """The text for these sizes.
+
+        Raises:
+            InvalidSize: a size would be negative, or be divided by 0.
+        """
+        known = {hole: hole.text(sizes) for hole in set(self.holes)}
+        made = [self.pieces[0]]
+        for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
+            made += (known[hole], piece)
+        return "".join(made)
+
+
+def unified(texts: Sequence[str], samples: Samples) -> Template:
+    """The template of which these are the texts at these sizes.
+
+    Raises:
+        BuiltDifferently: they differ in more than numbers, or in a number that is no expression of the sizes.
+    """
+    lines = [_renamed(text).split("\n") for text in texts]
+    _check_alike([len(each) for each in lines], samples)
+    pieces: list[str] = []
+    holes: list[Hole] = []
+    known: dict[tuple[str, ...], Hole] = {}
+    plain = ""
+    for number, row in enumerate(zip(*lines, strict=True)):
+        plain += "\n" if number else ""
+        if row.count(row[0]) == len(row):
+            plain += row[0]
+            continue
+        for token in _line(row, samples, known):
+            if isinstance(token, Hole):
+                pieces.append(plain)
+                holes.append(token)
+                plain = ""
+            else:
+                plain += token
+    return Template((*pieces, plain), tuple(holes))
+
+
+def _renamed(text: str) -> str:
+    """The text, in which functions that are named by a digest of what they hold, sizes among it, are named by their order."""
+    names: dict[str, str] = {}
+    return _MADE_NAME.sub(lambda m: names.setdefault(m[0], f"@{m[1]}.s{len(names)}"), text)
+
+
+def _check_alike(counts: Sequence[int], samples: Samples) -> None:
+    if len(set(counts)) > 1:
+        other = next(i for i, count in enumerate(counts) if count != counts[0])
+        raise BuiltDifferently(
+            f"the program has {counts[0]} lines for {listed(samples[0])} and {counts[other]} for {listed(samples[other])}; "
+            "expected as many operations for all sizes: avoid Python loops and choices by size, or constrain the sizes"
+        )
+
+
+def _line(row: Sequence[str], samples: Samples, known: dict[tuple[str, ...], Hole]) -> list[str | Hole]:
+    matches = [list(_TOKENS.finditer(line)) for line in row]
+    if len({len(each) for each in matches}) > 1:
+        raise _different(row, samples)
+    made: list[str | Hole] = []
+    ends = [0] * len(row)
+    for tokens in zip(*matches, strict=True):
+        between = {line[end : token.start()] for line, end, token in zip(row, ends, tokens, strict=True)}
+        if len(between) > 1:
+            raise _different(row, samples)
+        made.append(between.pop())
+        ends = [token.end() for token in tokens]
+        values = tuple(token.group() for token in tokens)
+        if values.count(values[0]) == len(values):
+            made.append(values[0])
+            continue
+        kinds = {token.lastgroup for token in tokens}
+        dtype = _FLOAT_TYPE.match(row[0], ends[0]) if kinds <= {"float", "hex"} else None
+        key = (*values, dtype[1]) if dtype else values
+        if key not in known:
+            known[key] = _hole(values, kinds, dtype, row, samples)
+        made.append(known[key])
+    tails = {line[end:] for line, end in zip(row, ends, strict=True)}
+    if len(tails) > 1:
+        raise _different(row, samples)
+    return [*made, tails.pop()]
+
+
+def _hole(
+    values: tuple[str, ...],
+    kinds: set[str | None],
+    dtype: re.Match[str] | None,
+    row: Sequence[str],
+    samples: Samples,
+) -> Hole:
+    if kinds == {"int"}:
+        expression = fitted([int(value) for value in values], samples)
+        if expression is not None:
+            return Hole(expression)
+    elif kinds == {"float"} and dtype is not None and dtype[1] in _DTYPES:
+        found = fitted_float([float(value) for value in values], samples, _DTYPES[dtype[1]])
+        if found is not None:
+            return Hole(found[1], found[0])
+    if "string" in kinds:
+        raise _different(row, samples)
+    shown = "; ".join(f"{value} for {listed(sizes)}" for value, sizes in zip(values, samples, strict=True))
+    raise BuiltDifferently(
+        f"a number of the program is no expression of the sizes that is known ({shown}), in '{_short(row[0])}'; "
+        "expected sums, products and quotients of sizes: constrain the sizes, as by 'length % 8 == 0'"
+    )
+
+
+def _different(row: Sequence[str], samples: Samples) -> BuiltDifferently:
+    other = next(i for i, line in enumerate(row) if len(line) != len(row[0]) or line != row[0])
+    advice = (
+        "an array of a symbolic size cannot be a constant of NumPy: make it by operations, as pcp.iota"
+        if "dense<" in row[0] and ("dense<[" in row[0] or 'dense<"' in row[0])
+        else "avoid Python loops and choices by size, or constrain the sizes"
+    )
+    return BuiltDifferently(
+        f"the program is built differently for {listed(samples[0])}: '{_short(row[0])}', and for {listed(samples[other])}: "
+        f"'{_short(row[other])}'; expected the same operations for all sizes: {advice}"
+    )
+
+
+def _short(line: str) -> str:
+    line = re.sub(r" loc\(.*\)$", "", line.strip())
+    return line if len(line) <= 160 else f"{line[:150]}..."

@@ -1,0 +1,136 @@
+"""Symbolic programs from JAX and from files: against JAX on random inputs at random sizes."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+import pcp
+from pcp.importers.imported_module import NotImportable
+from pcp.ir.specializing import UnknownShape
+from pcp.symbolic import SizesRefused, SymbolicProgram
+
+SAVED = Path(__file__).parent.parent / "ir" / "saved"
+
+
+def block(weights: Any, x: Any) -> dict[str, Any]:
+    q, k = x @ weights["q"], x @ weights["k"]
+    scores = jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / jnp.sqrt(x.shape[-1]), axis=-1)
+    return {
+        "mean": (scores @ x).mean(axis=1),
+        "half": x[: x.shape[0] // 2].sum(axis=2),
+        "whole": scores.sum(),
+    }
+
+
+def specs() -> tuple[Any, Any]:
+    batch, length = export.symbolic_shape("b, 2*l", constraints=["l <= 30", "mod(b, 2) == 0", "b >= 4"])
+    weights = {name: jax.ShapeDtypeStruct((8, 8), jnp.float32) for name in "qk"}
+    return weights, jax.ShapeDtypeStruct((batch, length, 8), jnp.float32)
+
+
+def compare(program: Any, batch: int, length: int) -> None:
+    rng = np.random.default_rng()
+    weights = {name: rng.normal(size=(8, 8)).astype(np.float32) for name in "qk"}
+    x = rng.normal(size=(batch, 2 * length, 8)).astype(np.float32)
+    got = pcp.plan(program.at(b=batch, l=length), "arena:cpu").run(weights, x)
+    for name, expected in block(weights, x).items():
+        np.testing.assert_allclose(np.asarray(got[name]), expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_symbolic_sizes_of_jax(exported: bool) -> None:
+    given: Any = (export.export(jax.jit(block))(*specs()),) if exported else (block, *specs())
+    program: Any = pcp.from_jax(*given)
+    assert isinstance(program, SymbolicProgram)
+    assert [str(entry.spec) for entry in program.arguments] == ["f32[8,8]", "f32[8,8]", "f32[b,2*l,8]"]
+    assert [str(entry.spec) for entry in program.results] == ["f32[b // 2,2*l]", "f32[b,8]", "f32[]"]
+    assert {"l <= 30", "b % 2 == 0", "b >= 4"} <= set(program.constraints)
+    compare(
+        program, 2 * int(np.random.default_rng().integers(2, 9)), int(np.random.default_rng().integers(1, 31))
+    )
+    for sizes in ({"b": 5, "l": 3}, {"b": 4, "l": 31}, {"b": 2, "l": 3}):
+        with pytest.raises(SizesRefused, match="does not hold"):
+            program.at(**sizes)
+
+
+def test_a_function_of_jax_with_specs_and_roles_and_its_gradient() -> None:
+    def loss(weights: Any, x: Any) -> Any:
+        return (jnp.tanh(x @ weights) ** 2).mean()
+
+    program: Any = pcp.from_jax(
+        loss,
+        pcp.spec((8, 3), "f32"),
+        pcp.spec(("n", 8), "f32"),
+        roles=["weight", "input"],
+        constraints=["n <= 99"],
+    )
+    rng = np.random.default_rng()
+    weights = rng.normal(size=(8, 3)).astype(np.float32)
+    x = rng.normal(size=(int(rng.integers(1, 99)), 8)).astype(np.float32)
+    assert program.arguments[0].role == "weight"
+    gradient = pcp.plan(pcp.grad(program).at(n=len(x)), "arena:cpu").run(weights, x)
+    np.testing.assert_allclose(np.asarray(gradient), jax.grad(loss)(weights, x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_symbolic_program_as_a_function_of_jax() -> None:
+    def squares(w: pcp.Tensor, x: pcp.Tensor) -> pcp.Tensor:
+        return (pcp.tanh(x @ w) ** 2).mean(axis=0)
+
+    program: Any = pcp.trace(squares, pcp.spec((4, 3), "f32"), pcp.spec(("n", 4), "f32"))
+    function = jax.jit(pcp.to_jax(program))
+    rng = np.random.default_rng()
+    w = rng.normal(size=(4, 3)).astype(np.float32)
+    for n in (2, 9):
+        x = rng.normal(size=(n, 4)).astype(np.float32)
+        np.testing.assert_allclose(function(w, x), (np.tanh(x @ w) ** 2).mean(axis=0), rtol=1e-4, atol=1e-5)
+        gradient = jax.grad(lambda w, x=x: function(w, x).sum())(w)
+        expected = jax.grad(lambda w, x=x: (jnp.tanh(x @ w) ** 2).mean(axis=0).sum())(w)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_of_jax_export_with_symbols() -> None:
+    program: Any = pcp.load(
+        SAVED / "any_batch.jax_export", shapes=[None, ("batch", 3)], constraints=["batch <= 64"]
+    )
+    assert [str(entry.spec) for entry in program.results] == ["f32[batch,4]"]
+    assert program.constraints == ("batch <= 64",)
+    assert (
+        program.at(batch=5).digest == pcp.load(SAVED / "any_batch.jax_export", shapes=[None, (5, 3)]).digest
+    )
+
+
+def test_mlir_with_open_sizes(tmp_path: Path) -> None:
+    (tmp_path / "open.mlir").write_text(
+        """func.func public @main(%a: tensor<?x4xf32>, %b: tensor<4x?xf32>) -> tensor<?x?xf32> {
+          %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+            : (tensor<?x4xf32>, tensor<4x?xf32>) -> tensor<?x?xf32>
+          return %0 : tensor<?x?xf32>
+        }"""
+    )
+    program: Any = pcp.load(tmp_path / "open.mlir", shapes=[("m", 4), (4, "2*n")])
+    assert [str(entry.spec) for entry in program.results] == ["f32[m,2*n]"]
+    rng = np.random.default_rng()
+    a, b = rng.normal(size=(5, 4)).astype(np.float32), rng.normal(size=(4, 6)).astype(np.float32)
+    np.testing.assert_allclose(pcp.plan(program, "arena:cpu").run(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    with pytest.raises(
+        UnknownShape, match=r"constraints were given \(m <= 5\) and no symbols; expected a symbol"
+    ):
+        pcp.load(tmp_path / "open.mlir", shapes=[(3, 4), (4, 2)], constraints=["m <= 5"])
+
+
+def test_exports_that_are_refused() -> None:
+    struct = jax.ShapeDtypeStruct((3,), jnp.float32)
+    exported = export.export(jax.jit(lambda x: x))(struct)
+    with pytest.raises(NotImportable, match="1 arguments beside it; expected it alone, of one platform"):
+        pcp.from_jax(exported, struct)
+    named = export.export(jax.jit(lambda *, x: x))(x=struct)
+    with pytest.raises(NotImportable, match="takes x by keyword; expected positions only"):
+        pcp.from_jax(named)
+    two = export.export(jax.jit(lambda x: x), platforms=["cpu", "cuda"])(struct)
+    with pytest.raises(NotImportable, match=r"given with platforms \('cpu', 'cuda'\); expected it alone"):
+        pcp.from_jax(two)
