@@ -38,13 +38,14 @@ BENCHMARKS = {
         "low_communication": "the loss of training that seldom communicates, beside data parallel training",
         "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
         "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
+        "unlike": "one run by Workers of unlike backends beside like ones: throughput and loss",
         "utilisation": "which share of the time Workers train over emulated lines, and how many bytes that takes",
         "wire": "how fast a blob is fetched, on loopback and over an emulated line, beside TLS sockets",
     },
 }
 
-# Only by name: on a CPU it takes hours; it needs an optional package; they need namespaces of their own.
-BY_NAME = ("low_communication", "equality", "iree", "matrix", "utilisation", "faults")
+# Only by name: on a CPU it takes hours; they need an optional package; they need namespaces of their own.
+BY_NAME = ("low_communication", "equality", "iree", "matrix", "unlike", "utilisation", "faults")
 
 
 def main() -> None:

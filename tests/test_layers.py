@@ -14,9 +14,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 
 # What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
 LAYERS = (
-    "errors", "folders", "temporary", "ir", "refusals", "symbolic", "tensor", "tracing", "composites", "ops", "autodiff",
-    "batching", "rewrite", "memory", "kernels", "backends", "planning", "nn", "models", "optimizers", "training", "inference",
-    "importers", "distributed", "pcp", "dashboard", "cli", "__main__",
+    "errors", "systems", "folders", "temporary", "ir", "refusals", "symbolic", "tensor", "tracing", "composites", "ops",
+    "autodiff", "batching", "rewrite", "memory", "kernels", "backends", "planning", "nn", "models", "optimizers", "training",
+    "inference", "importers", "distributed", "pcp", "dashboard", "cli", "__main__",
 )  # fmt: skip
 
 # module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.

@@ -181,7 +181,7 @@ worker.WireWay = lambda *_: None
 worker.WorkerProcess = lambda _way, folder, *_: wait(folder.parent)
 worker.protection = lambda _: "nothing"
 given = {"supervised": False, "cpus": None, "key": [""], "device": "cpu:0", "disk": 1, "memory": None}
-given |= {"print": None, "devices": None, "listen": None, "data": None, "json": True}
+given |= {"print": None, "devices": None, "listen": None, "data": None, "json": True, "artifact_only": None}
 worker.run(Namespace(connect="127.0.0.1:1", folder=None, **given))
 """,
     CONFINED: """

@@ -5,7 +5,6 @@ What was left behind by processes that were killed is removed when the next fold
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from pcp.errors import PCPError
+from pcp.systems import CLOSED_IN_CHILDREN, NO_LINK, is_of_this_user, lock
 
 log = logging.getLogger("pcp.temporary")
 
@@ -55,8 +55,8 @@ class TemporaryFolder:
             sweep(parent)
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             try:
-                self._lock = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)  # a sweep may look at it just now
+                self._lock = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | CLOSED_IN_CHILDREN, 0o600)
+                lock(self._lock, wait=True)  # a sweep may look at it just now
                 os.write(self._lock, _signed(self.path, f"{os.getpid()} {_start_time()}").encode())
             except BaseException:
                 self.remove()
@@ -117,19 +117,19 @@ def sweep(parent: Path) -> None:
     for folder in (found for prefix in PREFIXES for found in parent.glob(f"{prefix}*")):
         with contextlib.suppress(OSError):  # it is gone, or still in use
             facts = folder.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+            if not stat.S_ISDIR(facts.st_mode) or not is_of_this_user(facts.st_uid):
                 continue
             # Without O_CREAT: a folder without the file is one that is just being made.
-            lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            held = os.open(folder / OWNER, os.O_RDWR | CLOSED_IN_CHILDREN | NO_LINK)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                owner = os.read(lock, 100).decode(errors="replace")
+                lock(held, wait=False)
+                owner = os.read(held, 100).decode(errors="replace")
                 # An empty file is one that is about to be locked; another text is of somebody else who uses this name.
                 if owner == _signed(folder, owner.rpartition(" ")[0]):
                     shutil.rmtree(folder, ignore_errors=True)
                     log.info("removed %s, which process %s left behind", folder, owner.partition(" ")[0])
             finally:
-                os.close(lock)
+                os.close(held)
 
 
 def _signed(folder: Path, process: str) -> str:

@@ -151,6 +151,35 @@ def test_what_is_no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
         backends.backend("abacus")
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cpu:0", False),
+        ("cpu", False),
+        ("arena", False),
+        ("arena:cpu", False),
+        ("arena:cpu:0", False),
+        ("xla:cpu:0", False),
+        ("xla:cuda:1", True),
+        ("cuda:0", True),
+        ("rocm", True),
+        ("iree:llvm-cpu", False),
+        ("iree:llvm-cpu:0", False),
+        ("iree:vulkan", True),
+        ("iree:cuda:0", True),
+        ("of-somebody:else", True),
+    ],
+)
+def test_a_processor_needs_no_driver(name: str, expected: bool) -> None:
+    assert backends.needs_driver(name) is expected
+
+
+def test_what_one_backend_measured_says_nothing_of_another() -> None:
+    xla, arena = (hardware_of(Target.of(name)) for name in ("cpu:0", "arena:cpu"))
+    assert xla.digest_by("xla") == xla.digest
+    assert arena.digest_by("arena") == f"arena-{arena.digest}"
+
+
 def test_targets_are_values() -> None:
     target = Target.of("cpu:0", {"b": 1, "a": 2})
     assert target == Target.of("cpu:0", {"a": 2, "b": 1})

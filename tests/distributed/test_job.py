@@ -61,6 +61,18 @@ def test_exchanges_come_back_and_are_not_there_without_any() -> None:
     assert "exchange_every" not in json.loads(JOB.to_json())
 
 
+def test_artifacts_come_back_and_are_not_there_without_any() -> None:
+    made = {name: Blob(bytes([64 + i]) * 32, 1000 + i) for i, name in enumerate(NAMES)}
+    job = replace(JOB, artifacts={"llvm-cpu:generic": made, "vulkan": made})
+    assert Job.from_json(job.to_json()) == job
+    assert set(job.offered) == {*JOB.blobs, *made.values()}
+    assert job.blobs == JOB.blobs
+    assert "artifacts" not in json.loads(JOB.to_json())
+    for wrong in ({"../x": made}, {"vulkan": {"step": made["step"]}}):
+        with pytest.raises(InvalidJob, match="is not a chip with an artifact of every program"):
+            Job.from_json(replace(JOB, artifacts=wrong).to_json())
+
+
 def test_a_signature_is_that_of_every_setting_by_one_authority(tmp_path: Path) -> None:
     authority, other = (Authority.create(tmp_path / name, name=name) for name in ("mine", "other"))
     worker = authority.issue("a")

@@ -74,6 +74,7 @@ def test_a_job_whose_time_is_up_says_goodbye_and_comes_back(tmp_path: Path) -> N
 
 def test_gpus_are_asked_for_where_they_are_used(tmp_path: Path) -> None:
     assert "--gpus" not in slurm_script("ada", ["x"], tmp_path, "cpu:0")
+    assert "--gpus" not in slurm_script("ada", ["x"], tmp_path, "arena:cpu")
     assert "#SBATCH --gpus-per-task=1" in slurm_script("ada", ["x"], tmp_path, "cuda:0")
 
 

@@ -11,8 +11,10 @@ from pcp.backends.base import UnknownBackend as UnknownBackend
 from pcp.backends.base import UnknownDevice as UnknownDevice
 from pcp.backends.registry import backend as backend
 from pcp.backends.registry import backend_names as backend_names
+from pcp.backends.registry import compiler_programs as compiler_programs
 from pcp.backends.registry import device as device
 from pcp.backends.registry import devices as devices
+from pcp.backends.registry import needs_driver as needs_driver
 from pcp.backends.registry import register_backend as register_backend
 from pcp.backends.target import InvalidTarget as InvalidTarget
 from pcp.backends.target import Target as Target

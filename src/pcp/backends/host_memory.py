@@ -16,6 +16,7 @@ import numpy as np
 from pcp.backends.base import Device
 from pcp.backends.switches import is_switched_off
 from pcp.ir import TensorSpec
+from pcp.systems import memory_bytes
 
 VARIABLE = "PCP_KEEP_FREED_MEMORY"
 """`0` leaves the C library as it is."""
@@ -69,8 +70,7 @@ def is_glibc() -> bool:
 
 def host_capacity() -> int:
     """The memory of the host, or of what this process may use of it, in bytes."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *_cgroup_limits()])
+    return min([memory_bytes(), *_cgroup_limits()])
 
 
 def _cgroup_limits() -> list[int]:

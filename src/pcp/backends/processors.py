@@ -18,7 +18,9 @@ def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return " ".join([*platform.uname()[4:], cores])
+        return "\n".join(
+            [platform.machine(), cores, f"model name\t: {platform.processor() or platform.machine()}"]
+        )
     facts = {line.partition("\t")[0]: line for line in lines}
     return "\n".join(
         [

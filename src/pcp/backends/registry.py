@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.util
 import os
 
 from pcp.backends.base import Backend, Device, UnknownBackend, UnknownDevice
@@ -14,6 +15,10 @@ _LOCATIONS = {
     "iree": "pcp.backends.iree.backend:IREEBackend",
 }
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
+_COMPILERS = {"iree": ("iree.compiler", "_mlir_libs", ("iree-compile", "iree-lld"))}
+"""The module of a backend's compiler, and the programs that it starts, in a folder below."""
+_PROCESSORS = ("", "cpu", "llvm-cpu")
+"""Kinds of devices that are processors."""
 
 
 def register_backend(name: str, location: str) -> None:
@@ -76,6 +81,34 @@ def _made(name: str, location: str) -> Backend:
             f"{', '.join(backend_names())}"
         ) from error
     return made
+
+
+def needs_driver(name: str) -> bool:
+    """Whether a device of that name computes by a driver of the system, as GPUs do; no backend is imported to tell.
+
+    Arguments:
+        name: `cpu:0`, `arena:cpu`, `iree:vulkan`, ...; a name without a kind stands for the first device of a backend, which
+            is a processor for each of PCP's own.
+    """
+    head, _, rest = name.partition(":")
+    kind = rest.partition(":")[0] if head in _LOCATIONS else head
+    return kind not in _PROCESSORS
+
+
+def compiler_programs(name: str) -> tuple[str, ...]:
+    """Files of the programs that a backend starts to compile for a device of that name; none where it compiles by itself.
+
+    Arguments:
+        name: as of `needs_driver`.
+    """
+    module, folder, files = _COMPILERS.get(name.partition(":")[0], ("", "", ()))
+    try:
+        found = importlib.util.find_spec(module) if module else None
+    except ModuleNotFoundError:
+        return ()
+    places = [] if found is None else found.submodule_search_locations or []
+    programs = [os.path.join(place, folder, file) for place in places for file in files]
+    return (*programs, "/bin/sh") if programs else ()  # IREE starts its linker by a shell
 
 
 def devices(backend_name: str = DEFAULT) -> list[Device]:

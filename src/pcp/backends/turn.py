@@ -1,12 +1,13 @@
 """One process at a time: a right that a file stands for, and that ends with the process that holds it."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from pcp.systems import CLOSED_IN_CHILDREN, lock
 
 _POLL_SECONDS = 0.05
 
@@ -27,27 +28,27 @@ def turn(
     """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = os.open(file, os.O_RDWR | os.O_CREAT | CLOSED_IN_CHILDREN, 0o600)
     except OSError as error:
         log.info("%s: %s", unavailable, error)
         yield
         return
     try:
-        if not _locked(lock, 0.0):
+        if not _locked(held, 0.0):
             log.info(waiting)
-            if not _locked(lock, longest):
+            if not _locked(held, longest):
                 log.warning("%s was held for %.0f s by another process; %s", file, longest, gave_up)
         yield
     finally:
-        os.close(lock)
+        os.close(held)
 
 
-def _locked(lock: int, longest: float) -> bool:
+def _locked(held: int, longest: float) -> bool:
     """Whether the lock could be had in time."""
     deadline = time.monotonic() + longest
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(held, wait=False)
             return True
         except OSError:
             if time.monotonic() >= deadline:

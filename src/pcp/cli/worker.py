@@ -9,7 +9,6 @@ import signal
 import sys
 from pathlib import Path
 
-from pcp import backends
 from pcp.backends import Target
 from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.launching import (
@@ -24,6 +23,7 @@ from pcp.distributed.sandbox import protection
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
 from pcp.distributed.wire.sockets import BadAddress, parse_address
+from pcp.distributed.worker.artifacts import check_device
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.offer import DISK_BYTES, Offer
 from pcp.distributed.worker.process import WorkerProcess
@@ -63,6 +63,7 @@ examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --cpus 0,1,2,3 --folder worker-files
   pcp worker --connect 192.0.2.7:7433 --key a0.pem --key a1.pem --devices all
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --listen 0.0.0.0:7434
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem --device iree:llvm-cpu --artifact-only
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --print systemd > pcp-alice.service
 """,
 }
@@ -135,6 +136,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder or URL where the shards of the run's data lie, as `pcp data shard` wrote them (default: the place that "
         "the run names, then the Shepherd)",
     )
+    parser.add_argument(
+        "--artifact-only",
+        nargs="?",
+        const="",
+        metavar="CHIP",
+        help="compile nothing: run only what the run's owner compiled ahead and signed, for the chip if the run has several "
+        "for this device, such as cuda:sm_86; needs a device of IREE",
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
 
 
@@ -149,8 +158,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.cpus is not None:
         _keep_to(arguments.cpus)
     credentials = Credentials.load_bundle(_only_key(arguments.key))
-    capacity = backends.device(arguments.device).capacity
-    hardware = hardware_of(Target.of(arguments.device)).digest
+    if arguments.artifact_only is not None:
+        check_device(arguments.device)
+    target = Target.of(arguments.device)
     address = arguments.connect
     if address.startswith("@"):
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
@@ -159,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
         parse_address(address)  # before anything is said
         if arguments.listen is not None:
             listening_address(arguments.listen)
-        offer = Offer(arguments.disk or DISK_BYTES, arguments.memory)
+        offer = Offer(arguments.disk or DISK_BYTES, arguments.memory, arguments.artifact_only)
         print(
             f"pcp: programs are verified and run under {protection(arguments.device)}",
             file=sys.stderr,
@@ -168,6 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
         with Stamped(shown) as sink:
             way = WireWay(address, credentials, arguments.listen, arguments.data or "")
+            capacity, hardware = target.device.capacity, hardware_of(target).digest_by(target.backend)
             worker = WorkerProcess(way, folder, arguments.device, capacity, offer, hardware, sink.write)
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
@@ -210,10 +221,14 @@ def _common(arguments: argparse.Namespace) -> list[str]:
     address = arguments.connect
     place = f"@{Path(address[1:]).resolve()}" if address.startswith("@") else address
     limits = {"--disk": arguments.disk, "--memory": arguments.memory, "--data": arguments.data}
+    artifacts = (
+        [] if (chip := arguments.artifact_only) is None else ["--artifact-only", *([chip] if chip else [])]
+    )
     return [
         "--connect",
         place,
         *(word for name, limit in limits.items() if limit for word in (name, str(limit))),
+        *artifacts,
     ]
 
 

@@ -3,8 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 from pcp.distributed.messages import Blob
@@ -16,6 +16,9 @@ VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4, DataKind.shards: 5}
 
 _SIGNATURE = "signature"
 _PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive|gossip)\.(0|[1-9][0-9]{0,3})")
+
+
+_CHIP = re.compile(r"[a-z][a-z-]{0,20}(:[a-z0-9_-]{1,40})?")
 
 
 class InvalidJob(PCPError):
@@ -42,6 +45,7 @@ class Job:
         pieces: of a lease, at whose borders a Worker commits to its state; 0 where nothing is audited.
         exchange_every: inner steps between two exchanges with other Workers; 0 where there are none.
         offer_bytes: size of what they exchange.
+        artifacts: the programs compiled ahead by the owner, by chip; for Workers that take nothing else.
     """
 
     programs: dict[str, Blob]
@@ -58,11 +62,17 @@ class Job:
     pieces: int = 0
     exchange_every: int = 0
     offer_bytes: int = 0
+    artifacts: dict[str, dict[str, Blob]] = field(default_factory=dict)
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
-        """Everything to fetch before the first lease."""
+        """Everything to fetch before the first lease, of a Worker that compiles for itself."""
         return (*self.programs.values(), self.data)
+
+    @property
+    def offered(self) -> tuple[Blob, ...]:
+        """Everything that some Worker fetches before its first lease."""
+        return (*self.blobs, *(blob for made in self.artifacts.values() for blob in made.values()))
 
     def to_json(self) -> str:
         """The description as JSON."""
@@ -84,6 +94,13 @@ class Job:
             content |= {"pieces": self.pieces}
         if self.exchange_every:  # a Worker that does not know it refuses the program that it brings
             content |= {"exchange_every": self.exchange_every, "offer_bytes": self.offer_bytes}
+        if self.artifacts:  # a Worker that does not know them compiles for itself
+            content |= {
+                "artifacts": {
+                    chip: {name: _encode(blob) for name, blob in made.items()}
+                    for chip, made in self.artifacts.items()
+                }
+            }
         return json.dumps(content, sort_keys=True)
 
     @staticmethod
@@ -117,6 +134,7 @@ class Job:
                 pieces=_count(content.get("pieces", 0)),
                 exchange_every=_count(content.get("exchange_every", 0)),
                 offer_bytes=_count(content.get("offer_bytes", 0)),
+                artifacts=_artifacts(content.get("artifacts", {}), programs),
             )
         except (
             json.JSONDecodeError,
@@ -191,6 +209,13 @@ def _program(name: str) -> str:
     if not _PROGRAM.fullmatch(name):
         raise ValueError(f"{name!r} is not a program of a worker")
     return name
+
+
+def _artifacts(content: dict[str, Any], programs: Collection[str]) -> dict[str, dict[str, Blob]]:
+    for chip, made in content.items():
+        if not _CHIP.fullmatch(chip) or made.keys() != set(programs):
+            raise ValueError(f"{chip[:40]!r} is not a chip with an artifact of every program")
+    return {chip: {name: _decode(blob) for name, blob in made.items()} for chip, made in content.items()}
 
 
 def _truth(value: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pcp.backends import needs_driver
 from pcp.distributed.supervisor import UNUSABLE, Child, Supervisor
 from pcp.distributed.wire import Credentials
 from pcp.errors import PCPError
@@ -76,7 +77,7 @@ def slurm_script(name: str, command: Sequence[str], folder: Path, device: str) -
         device: that it computes on.
     """
     variables = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in _environment().items())
-    gpus = "" if device.startswith("cpu") else "#SBATCH --gpus-per-task=1\n"
+    gpus = "#SBATCH --gpus-per-task=1\n" if needs_driver(device) else ""
     return f"""\
 #!/bin/bash
 # Save as pcp-{name}.sh, then: sbatch pcp-{name}.sh

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
+from pcp.backends import needs_driver
 from pcp.distributed.sandbox import Policy, is_confined, taken
 from pcp.distributed.sandbox.limits import limit_memory
 from pcp.distributed.supervisor import describe
@@ -32,6 +33,7 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
+from pcp.systems import end_group
 from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.verification")
@@ -167,7 +169,7 @@ def admit(
             request = _request(artifacts, device, memory_bytes)
             code = _outcome(child, request, seconds, cancelled, too_much)
         finally:
-            child.kill()
+            end_group(child)
             child.wait()
             assert child.stdin is not None
             with contextlib.suppress(OSError):  # what the child did not read is lost
@@ -222,7 +224,7 @@ def _outcome(
         except subprocess.TimeoutExpired:
             continue
     code = _FULL if full else child.poll()
-    child.kill()
+    end_group(child)
     writing.join()
     return code
 
@@ -248,7 +250,7 @@ def _main() -> int:
     header = json.loads(sys.stdin.buffer.readline())
     artifacts = {name: sys.stdin.buffer.read(size) for name, size in header["sizes"].items()}
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if header["device"].startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
+    if not needs_driver(header["device"]):  # a GPU's driver reserves far more address space than it uses
         limit_memory(header["memory_bytes"])
     for name, artifact in artifacts.items():
         print(name, end="", flush=True)

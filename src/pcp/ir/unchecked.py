@@ -7,7 +7,6 @@ and writes the module anew; only what it wrote is read here. It costs a third of
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pcp.errors import PCPError
 from pcp.ir import bindings
 from pcp.ir.artifact import parse_artifact
 from pcp.ir.bindings import InvalidProgram
+from pcp.systems import leave_no_core, limit_address_space
 
 SECONDS = 60.0
 _MEMORY_BYTES = 4 << 30  # for any program, and then as many times its size as this:
@@ -93,7 +93,5 @@ def _how(code: int) -> str:
 
 
 def _limit(memory_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError, ValueError):  # not Linux, or a lower limit already holds
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes, taken + memory_bytes))
+    leave_no_core()
+    limit_address_space(memory_bytes)

@@ -37,19 +37,25 @@ class CompiledArtifact:
     chip: str
     module: bytes
 
-    def save(self, file: str | os.PathLike[str]) -> None:
-        """Write the file, a ZIP archive whose entries are not compressed.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+    def to_bytes(self) -> bytes:
+        """What the file holds: a ZIP archive whose entries are not compressed."""
         program = self.program.artifact()
         facts = {"format": _FORMAT, "chip": self.chip, "digest": _digest(program, self.module)}
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
             for name, content in ((_FACTS, json.dumps(facts)), (_PROGRAM, program), (_MODULE, self.module)):
-                archive.writestr(name, content)
-        write_atomically(Path(file), buffer.getvalue())
+                archive.writestr(
+                    zipfile.ZipInfo(name), content
+                )  # without the time: equal artifacts are equal bytes
+        return buffer.getvalue()
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_atomically(Path(file), self.to_bytes())
 
     @staticmethod
     def load(file: str | os.PathLike[str]) -> "CompiledArtifact":
@@ -59,23 +65,34 @@ class CompiledArtifact:
             InvalidArtifact: the file is no compiled program, is damaged, or was written by a newer PCP.
             OSError: it cannot be read.
         """
+        return CompiledArtifact.from_bytes(Path(file).read_bytes(), os.fspath(file))
+
+    @staticmethod
+    def from_bytes(content: bytes, what: str) -> "CompiledArtifact":
+        """The compiled program that `to_bytes` wrote.
+
+        Arguments:
+            content: machine code: from who is trusted.
+            what: for messages.
+
+        Raises:
+            InvalidArtifact: it is no compiled program, is damaged, or was written by a newer PCP.
+        """
         try:
-            with zipfile.ZipFile(file) as archive:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 facts, program, module = (archive.read(name) for name in (_FACTS, _PROGRAM, _MODULE))
             read = json.loads(facts)
             form, chip, digest = read["format"], str(read["chip"]), read["digest"]
         except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
             raise InvalidArtifact(
-                f"{os.fspath(file)} is no compiled program ({error}); write one with `pcp compile`"
+                f"{what} is no compiled program ({error}); write one with `pcp compile`"
             ) from None
         if form != _FORMAT:
             raise InvalidArtifact(
-                f"{os.fspath(file)} has format {form}, this PCP reads {_FORMAT}; compile the program again"
+                f"{what} has format {form}, this PCP reads {_FORMAT}; compile the program again"
             )
         if digest != _digest(program, module):
-            raise InvalidArtifact(
-                f"{os.fspath(file)} is damaged: its digest differs; copy or compile it again"
-            )
+            raise InvalidArtifact(f"{what} is damaged: its digest differs; copy or compile it again")
         return CompiledArtifact(Program.from_artifact(program), chip, module)
 
     def on(self, device: str | Target | None = None) -> Compiled:

@@ -1,5 +1,7 @@
 """Programs on the devices of IREE's runtime, against NumPy and XLA."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,39 @@ def test_state_is_donated() -> None:
         with pytest.raises(pcp.errors.PCPError, match="donated"):
             plan.run(before, (x,))
     np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_arrays_that_share_memory_are_not_written_to() -> None:
+    """IREE gives both results of the first program one memory."""
+    kinds = {name: pcp.spec((2, 3), "f32", "state") for name in "mn"}
+    fresh = pcp.trace(lambda x: {"m": 0.0 * x, "n": 0.0 * x}, pcp.spec((2, 3), "f32"))
+    step = pcp.trace(lambda state: {"m": state["m"] + 1.0, "n": state["n"] + 10.0}, kinds)
+    assert [entry.alias for entry in step.arguments] == [0, 1]
+    state = pcp.plan(fresh, "iree:llvm-cpu").run(np.zeros((2, 3), np.float32))
+    found = pcp.plan(step, "iree:llvm-cpu").run(state)
+    assert np.array_equal(found["m"], np.full((2, 3), 1.0))
+    assert np.array_equal(found["n"], np.full((2, 3), 10.0))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_call_computes_with_its_own_arrays(place: str) -> None:
+    """What a program puts into a state is what another takes out of it, call after call."""
+    kind = pcp.spec((40, 25), "f32")
+    state = {"parts": [kind] * 8, "kept": [kind] * 8}
+
+    def put(state: Any, x: pcp.Tensor) -> Any:
+        return state | {"parts": [x[1000 * i : 1000 * (i + 1)].reshape((40, 25)) for i in range(8)]}
+
+    def take(state: Any) -> pcp.Tensor:
+        return pcp.concatenate([part.reshape((1000,)) for part in state["parts"]])
+
+    puts = pcp.plan(pcp.trace(put, state, pcp.spec((8000,), "f32")), place)
+    takes = pcp.plan(pcp.trace(take, state), place)
+    held = {name: [np.zeros((40, 25), np.float32)] * 8 for name in state}
+    for _ in range(5):
+        x = RNG.standard_normal(8000, np.float32)
+        held = puts.run(held, x)
+        assert np.array_equal(takes.run(held), x)
 
 
 def test_native_kernels_and_refused_options_are_explained() -> None:

@@ -24,8 +24,17 @@ def leases_of(records: list[Record]) -> list[dict[str, tuple[int, int]]]:
     return rounds[:-1]
 
 
-def replay(folder: RunFolder, leases: list[dict[str, tuple[int, int]]], order: list[str]) -> Any:
-    """The parameters that the same leases of DiLoCo lead to: the training step in this process, the outer step in NumPy."""
+def replay(
+    folder: RunFolder,
+    leases: list[dict[str, tuple[int, int]]],
+    order: list[str],
+    losses: list[float] | None = None,
+) -> Any:
+    """The parameters that the same leases of DiLoCo lead to: the training step in this process, the outer step in NumPy.
+
+    Arguments:
+        losses: receives the mean loss of every round.
+    """
     recipe = prepare(folder)
     algorithm, step = algorithm_of(recipe.config), plan(recipe.step).run
     rate, momentum = np.float32(algorithm.outer_learning_rate), np.float32(algorithm.outer_momentum)
@@ -33,15 +42,18 @@ def replay(folder: RunFolder, leases: list[dict[str, tuple[int, int]]], order: l
     velocity = map_tree(np.zeros_like, params)
     for number, held in enumerate(leases):
         begun = {"params": params, "step": np.int32(number * algorithm.inner_steps)}
-        deltas = []
+        deltas, seen = [], []
         for worker in order:
             begin, end = held[worker]
             state = states.get(worker, recipe.step.initial_state(params)) | begun
             for index in range(begin, end + 1):
-                state, _ = step(state, recipe.batches.batch(index))
+                state, metrics = step(state, recipe.batches.batch(index))
+                seen.append(float(metrics["loss"]))
             states[worker] = map_tree(np.asarray, state)
             deltas.append(map_tree(lambda a, b: a - b, params, states[worker]["params"]))
         mean = map_tree(lambda *each: sum(np.float32(1 / len(each)) * one for one in each), *deltas)
+        if losses is not None:
+            losses.append(sum(seen) / len(seen))
         velocity = map_tree(lambda v, d: momentum * v + d, velocity, mean)
         params = map_tree(lambda p, d, v: p - rate * (d + momentum * v), params, mean, velocity)
     return params

@@ -17,14 +17,14 @@ from pcp.ir.tree import TreeMismatch, flatten, map_tree
 from pcp.planning import plan
 from pcp.training.recipes.recipe import Recipe
 
-_PLANS: dict[tuple[int, Algorithm], Any] = {}
+_PLANS: dict[tuple[int, Algorithm, str], Any] = {}
 
 
-def replica_of(recipe: Recipe, algorithm: Algorithm) -> tuple[Replica, Partition]:
-    key = (id(recipe), algorithm)
+def replica_of(recipe: Recipe, algorithm: Algorithm, device: str = "cpu:0") -> tuple[Replica, Partition]:
+    key = (id(recipe), algorithm, device)
     if key not in _PLANS:
         programs = worker_programs(inner_step(recipe, algorithm), recipe.parameters, algorithm)
-        _PLANS[key] = {name: plan(program) for name, program in programs.items()}
+        _PLANS[key] = {name: plan(program, device) for name, program in programs.items()}
     return Replica(_PLANS[key]), partition(recipe.parameters, algorithm.fragments)
 
 
@@ -215,6 +215,26 @@ def test_a_compressed_download_keeps_both_sides_equal_and_loses_nothing(recipe: 
         master -= mean
         np.testing.assert_allclose(np.asarray(state["master"]), master, rtol=0, atol=1e-6)
         assert 0 < np.abs(np.asarray(shadow) - master).max() < 0.01
+
+
+def test_arrays_of_another_backend_lose_nothing_either(recipe: Recipe) -> None:
+    """A round closes without a worker twice, and what it was sent of it is a change: every array is the arena's."""
+    algorithm = SparseLoCo(3, download="int4")
+    pushed = []
+    for device in ("cpu:0", "arena:cpu"):
+        replica, _ = replica_of(recipe, algorithm, device)
+        steps = OuterSteps(recipe, algorithm, "cpu:0")
+        shadow, state = steps.first(0)
+        replica.fresh([shadow], 0)
+        for round in range(3):
+            mean = np.random.default_rng(round).standard_normal(shadow.shape).astype(np.float32)
+            stepped = steps.take(0, shadow, state, np.float32(0.01) * mean, round, 1.0)
+            shadow, state = stepped.shadow, stepped.state
+            train(replica, recipe, range(2 * round, 2 * round + 2))
+            replica.adopt(0, replica.received(0, stepped.change))
+        pushed.append(np.asarray(replica.inner()["residuals"]["0"]))
+    assert np.abs(pushed[0]).max() > 1e-4
+    np.testing.assert_allclose(pushed[1], pushed[0], rtol=0, atol=1e-6)
 
 
 def test_out_of_turn_is_refused(recipe: Recipe) -> None:

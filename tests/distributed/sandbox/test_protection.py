@@ -1,12 +1,14 @@
 """What confines processes where the kernel offers less, and that it is said."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pcp.cli import doctor
-from pcp.distributed.sandbox import Protection, protection
+from pcp.distributed.sandbox import Policy, Protection, protection
 
 # A kernel without Landlock, as old ones are: every call of it fails with ENOSYS.
 WITHOUT_LANDLOCK = """
@@ -33,6 +35,11 @@ def test_a_kernel_without_landlock_confines_less_and_says_so() -> None:
         [sys.executable, "-c", WITHOUT_LANDLOCK], capture_output=True, text=True, check=False, timeout=100
     )
     assert done.stdout.splitlines() == ["seccomp, with limits", "['step']"], done.stderr
+
+
+@pytest.mark.parametrize(("device", "drivers"), [("arena:cpu", False), ("iree:vulkan", True)])
+def test_only_a_gpu_brings_the_use_of_drivers(tmp_path: Path, device: str, drivers: bool) -> None:
+    assert json.loads(Policy(tmp_path, device).command(None)[-1])["drivers"] is drivers
 
 
 @pytest.mark.parametrize(

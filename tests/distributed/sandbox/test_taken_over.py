@@ -14,6 +14,7 @@ from pcp.distributed.job import Job
 from pcp.distributed.sandbox import protection
 from pcp.distributed.verification import ProgramRefused, admit
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.programs import training_process
 from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.folders import cache_folder
@@ -129,17 +130,19 @@ def listening() -> Iterator[tuple[int, str]]:
             yield tcp.getsockname()[1], name
 
 
-def in_training(folder: Path, attack: str) -> dict[str, str]:
+def in_training(
+    folder: Path, attack: str, device: str = "cpu:0", offer: Offer = EVERYTHING
+) -> dict[str, str]:
     """What came of each attempt in the process that runs programs."""
     store = BlobStore(folder / "blobs", shared=True)
     job = Job({"step": store.put(b"step")}, store.put(attack.encode()), 1, 1, 1, 1)
     with pytest.raises(ProgramRefused) as refused:
-        TrainingProcess(job, store, "cpu:0", cache=folder / "compiled")
+        TrainingProcess(job, store, device, offer=offer, cache=folder / "compiled")
     return dict(each.split("=", 1) for each in str(refused.value).split(" ") if "=" in each)
 
 
 @needs_everything
-@pytest.mark.parametrize("where", ["verification", "training"])
+@pytest.mark.parametrize("where", ["verification", "training", "artifacts"])
 def test_whatever_code_in_the_child_tries_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: tuple[int, str], where: str
 ) -> None:
@@ -163,7 +166,12 @@ def test_whatever_code_in_the_child_tries_fails(
             "OUTSIDE": tempfile.gettempdir(),
         }
         attack = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + ATTACKS
-        found = said(attack) if where == "verification" else in_training(tmp_path / "worker", attack)
+        if where == "verification":
+            found = said(attack)
+        elif where == "training":
+            found = in_training(tmp_path / "worker", attack)
+        else:  # nothing is compiled there, so nothing is started
+            found = in_training(tmp_path / "worker", attack, "iree:llvm-cpu", Offer(artifacts=""))
     assert len(found) == ATTACKS.count("\nattempt("), found
     assert found.pop("own_folder") == "done"
     assert found.pop("environment") == "KeyError"

@@ -40,6 +40,7 @@ from pcp.distributed.wire import (
 from pcp.distributed.worker import workshop
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.failures import NotOffered
+from pcp.distributed.worker.offer import EVERYTHING
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Trained
@@ -118,9 +119,10 @@ class Shepherd:
         self.parameters = [self.wire.store.put(f"parameters {number}".encode()) for number in range(4)]
         self.heard: list[Message] = []
         self.worker: WorkerProcess | None = None
+        self.offer = EVERYTHING
 
     def welcome(self, run: str | None = None, blobs: tuple[Blob, ...] | None = None) -> Welcome:
-        offered = self.job.blobs if blobs is None else blobs
+        offered = self.job.offered if blobs is None else blobs
         return Welcome(1, 5, "run", 0.5, self.signed(run), offered)
 
     def signed(self, run: str | None = None) -> str:
@@ -162,13 +164,13 @@ class Shepherd:
                 failures.append(error)
                 raise
 
-        self.wire.permissions.announce([*self.job.blobs, *self.parameters])
+        self.wire.permissions.announce([*self.job.offered, *self.parameters])
         self.wire.permissions.allow_push("ada", 1 << 20)
         self.server: WireServer = await self.wire.serve(on_worker)
         self.on_worker = on_worker
         address = f"127.0.0.1:{self.server.port}"
         way = WireWay(address, self.wire.worker())
-        self.worker = WorkerProcess(way, self.folder / "ada", "cpu:0", 1 << 30)
+        self.worker = WorkerProcess(way, self.folder / "ada", "cpu:0", 1 << 30, self.offer)
         try:
             async with asyncio.timeout(SECONDS):
                 return await self.worker.run()

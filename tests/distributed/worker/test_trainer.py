@@ -22,7 +22,7 @@ from pcp.distributed.runtime import finished
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.training import trainer as trainer_module
+from pcp.distributed.worker.training import plans as plans_module
 from pcp.distributed.worker.training.trainer import (
     InnerTrainer,
     LeaseAborted,
@@ -71,7 +71,7 @@ def trusting(job: Job, store: BlobStore) -> InnerTrainer:
     """A trainer that does not verify in a child process; the one of the first fixture does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            trainer_module,
+            plans_module,
             "admit",
             lambda artifacts, *_: {name: Program.from_artifact(each) for name, each in artifacts.items()},
         )

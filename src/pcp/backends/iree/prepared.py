@@ -4,16 +4,32 @@ from collections.abc import Callable
 
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.record import is_bilinear
 
 
 def with_safe_forms(program: Program) -> Program:
-    """The same program for IREE 3.13, every operation in the form of its row of `_FORMS`."""
+    """The same program for IREE 3.13, every operation in the form of its row of `_FORMS`, and nothing donated.
+
+    IREE gives results that are equal one memory, as all moments of a fresh optimizer are. It would write a result into
+    an argument that is donated to it, and so into the other arrays that lie there.
+    """
     module = program.module()
-    found = False
+    found = any(entry.alias is not None for entry in program.arguments)
     with context():
+        if found:
+            main = main_of(module)
+            kept = []
+            for facts in map(ir.DictAttr, ir.ArrayAttr(main.attributes["arg_attrs"])):
+                named = [facts[number] for number in range(len(facts))]
+                kept.append(
+                    ir.DictAttr.get(
+                        {each.name: each.attr for each in named if each.name != "tf.aliasing_output"}
+                    )
+                )
+            main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
         for applies, written in _FORMS:
             for op in every_operation(module.operation, applies):
                 with op.location, ir.InsertionPoint(op):

@@ -47,6 +47,9 @@ class Array:
         read = _read(self.view, self.spec, self.device)
         return np.array(read, dtype, copy=True if copy else None)
 
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
     def delete(self) -> None:
         """Give the memory back."""
         self.view = None

@@ -113,9 +113,12 @@ class Replica:
         self._state = self._consume(name, vector)
         if unpushed:
             after = self._held.get(fragment, self._flat(fragment))
-            movement = self._references[fragment] - before
-            counted = vector - after  # the share of it that the next push counts by itself
-            self._residuals[fragment] = self._residuals[fragment] + (movement - counted)
+            # By NumPy: arrays of some backends know no arithmetic.
+            movement = np.asarray(self._references[fragment]) - np.asarray(before)
+            counted = np.asarray(vector) - np.asarray(
+                after
+            )  # the share of it that the next push counts by itself
+            self._residuals[fragment] = np.asarray(self._residuals[fragment]) + (movement - counted)
         self._unpushed.add(fragment)
         self._anchors[fragment] = self._references[fragment] = vector
 

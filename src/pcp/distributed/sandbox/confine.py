@@ -61,7 +61,8 @@ def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
     rules += [(path, WRITE) for path in policy["writable"]]
     if policy["processes"]:
         loaders = glob.glob("/lib*/ld-*.so*") + glob.glob("/lib/*/ld-*.so*")
-        rules += [(os.path.realpath(path), RUN) for path in (sys.executable, *loaders)]
+        programs = (sys.executable, *loaders, *policy["programs"])
+        rules += [(os.path.realpath(path), RUN) for path in programs]
         rules += [("/proc", READ)]
     if policy["drivers"]:
         rules += [(path, READ) for path in _OF_DRIVERS]

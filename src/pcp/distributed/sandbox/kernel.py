@@ -2,9 +2,10 @@
 
 import ctypes
 import os
+import sys
 from typing import Any
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)
 
 SET_NO_NEW_PRIVILEGES = 38
 
@@ -15,6 +16,7 @@ def call(number: int, *arguments: Any) -> int:
     Raises:
         OSError: it failed.
     """
+    assert _libc is not None
     result = int(_libc.syscall(ctypes.c_long(number), *map(_wide, arguments)))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -27,6 +29,7 @@ def prctl(option: int, value: int = 0) -> None:
     Raises:
         OSError: it did not.
     """
+    assert _libc is not None
     if _libc.prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

@@ -3,11 +3,15 @@
 import contextlib
 import ctypes
 import os
-import resource
 import threading
 from typing import Any
 
 from pcp.distributed.sandbox.kernel import call
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows has no limits of this kind
+    resource = None  # type: ignore[assignment]  # asked for before each use
 
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -30,6 +34,8 @@ def limit(limits: dict[str, Any]) -> None:
     Arguments:
         limits: `open_files`, `file_bytes`, `cpu_seconds` and `threads`; those that are missing or None stay.
     """
+    if resource is None:
+        return
     _lower(resource.RLIMIT_CORE, 0)
     kinds = {
         "open_files": resource.RLIMIT_NOFILE,
@@ -45,6 +51,8 @@ def limit(limits: dict[str, Any]) -> None:
 
 def limit_memory(memory_bytes: int) -> None:
     """Bound the address space that this process may take beyond what it has now."""
+    if resource is None:
+        return
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             taken = int(file.read().split()[0]) * resource.getpagesize()
@@ -55,8 +63,12 @@ def limit_memory(memory_bytes: int) -> None:
 
 def limit_data(memory_bytes: int) -> None:
     """Bound the memory that this process may write to beyond what it has now; files that it maps for reading do not count."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        taken = int(file.read().split()[5]) * resource.getpagesize()
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = int(file.read().split()[5])
+    except OSError:  # not Linux, where what it has now is not told
+        return
+    taken = pages * resource.getpagesize()
     _lower(resource.RLIMIT_DATA, taken + memory_bytes)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pcp.backends import compiler_programs, needs_driver
 from pcp.errors import PCPError
 from pcp.folders import cache_folder, data_folder
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -53,6 +54,7 @@ class Policy:
         cache: where programs are kept that it compiles, if not in its folder. They are machine code: whoever takes them from
             there must be as confined.
         processes: whether it may start Python again, as confined as itself.
+        compiles: whether it may start the compiler of its device's backend, where that is a program of its own.
         file_bytes: of the largest file that it may write.
         cpu_seconds: of all its threads together; None for any time.
     """
@@ -63,6 +65,7 @@ class Policy:
     readable: tuple[Path, ...] = ()
     cache: Path | None = None
     processes: bool = False
+    compiles: bool = True
     file_bytes: int | None = None
     cpu_seconds: float | None = None
 
@@ -78,6 +81,7 @@ class Policy:
 
     def command(self, module: str | None) -> list[str]:
         """What starts a module so confined; without one, the process says by what, and ends."""
+        programs = compiler_programs(self.device) if self.compiles else ()
         words = {
             "path": _search_path(),
             "readable": sorted(
@@ -89,8 +93,9 @@ class Policy:
                 }
             ),
             "writable": [str(path) for path in self.written],
-            "processes": self.processes,
-            "drivers": not self.device.startswith("cpu"),
+            "processes": self.processes or bool(programs),
+            "programs": programs,
+            "drivers": needs_driver(self.device),
             "limits": {
                 "open_files": OPEN_FILES,
                 "file_bytes": self.file_bytes,

@@ -36,12 +36,12 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "set_robust_list": (273, 99), "epoll_pwait": (281, 22), "eventfd2": (290, 19), "epoll_create1": (291, 20),
     "preadv": (295, 69), "pwritev": (296, 70), "getcpu": (309, 168), "sched_getattr": (315, 275), "renameat2": (316, 276),
     "getrandom": (318, 278), "membarrier": (324, 283), "statx": (332, 291), "rseq": (334, 293), "close_range": (436, 436),
-    "faccessat2": (439, 439),
+    "faccessat2": (439, 439), "dup": (32, 23), "dup2": (33, -1), "dup3": (292, 24),
 }  # fmt: skip
 _OF_PROCESSES: dict[str, tuple[int, int]] = {
     # What who starts Python again needs, and who confines that further; `confine` says what may be executed.
     "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "wait4": (61, 260), "kill": (62, 129), "pipe2": (293, 59),
-    "dup": (32, 23), "dup2": (33, -1), "dup3": (292, 24), "setpgid": (109, 154), "getpgid": (121, 155), "setsid": (112, 157),
+    "setpgid": (109, 154), "getpgid": (121, 155), "setsid": (112, 157),
     "waitid": (247, 95), "prctl": (157, 167), "capset": (126, 91), "seccomp": (317, 277), "utimensat": (280, 88),
     "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446),
 }  # fmt: skip

@@ -14,7 +14,9 @@ from pcp.distributed.round_arithmetic.programs import inner_step, worker_program
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.verification import check
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.artifacts import chips_of
 from pcp.errors import PCPError
+from pcp.planning.artifact import compile_ahead
 from pcp.training.recipes.config import InvalidTrainingConfig
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
@@ -44,12 +46,14 @@ def check_run(recipe: Recipe) -> None:
         InvalidTrainingConfig: the settings make no algorithm, or are none of a run with workers.
         TooManyFragments: the parameters are fewer arrays than fragments were asked for.
         ProgramRefused: the step does what no worker allows.
+        InvalidTarget, NotForArtifacts: nothing is compiled ahead for a chip that the setting `artifacts` names.
     """
     if recipe.config.memory:
         raise InvalidTrainingConfig(
             f"memory is {recipe.config.memory!r}, but Workers do not fit their steps into memory; leave it out, or train in "
             "one process"
         )
+    chips_of(recipe.config.artifacts)
     algorithm = algorithm_of(recipe.config)
     partition(recipe.parameters, algorithm.fragments)
     check(inner_step(recipe, algorithm))
@@ -75,6 +79,7 @@ def new_run(
 
     Raises:
         NothingToSignWith: nobody signs.
+        CompilationFailed: the programs cannot be compiled for a chip that the setting `artifacts` names.
     """
     if sign is None:
         raise NothingToSignWith(
@@ -100,6 +105,10 @@ def new_run(
         pieces=AUDIT_PIECES if config.audit_rate else 0,
         exchange_every=algorithm.inner_steps if in_pairs else 0,
         offer_bytes=offer_bytes(merger.partition.size(0)) if in_pairs else 0,
+        artifacts={
+            chip: {name: store.put(compile_ahead(each, chip).to_bytes()) for name, each in programs.items()}
+            for chip in chips_of(config.artifacts)
+        },
     )
     every = (config.checkpoint_every or config.steps) // algorithm.inner_steps
     plan = RunConfig(
@@ -108,7 +117,7 @@ def new_run(
         workers=config.workers,
         algorithm=algorithm,
         description=signed(job.to_json(), sign),
-        blobs=job.blobs,
+        blobs=job.offered,
         update_bytes=merger.payload_bytes(),
         tokens_per_batch=recipe.tokens_per_step,
         quorum=quorum_of(config),

@@ -21,6 +21,7 @@ from pcp.distributed.wire.blob_files import (
     storage_error,
 )
 from pcp.distributed.wire.system_calls import set_room_aside, write_back
+from pcp.systems import CLOSED_IN_CHILDREN
 
 _BLOCK_BYTES = 1 << 20
 _WRITE_BACK_BYTES = 8 << 20
@@ -245,7 +246,7 @@ class PartialBlob:
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | CLOSED_IN_CHILDREN, 0o600)
         except OSError as error:
             raise storage_error(error, self.blob, self.path.parent) from error
 

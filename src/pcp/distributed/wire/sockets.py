@@ -4,11 +4,15 @@ import contextlib
 import errno
 import logging
 import os
-import resource
 import socket
 import sys
 
 from pcp.errors import PCPError
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]  # asked for before each use
 
 _log = logging.getLogger("pcp.wire.server")
 
@@ -121,6 +125,8 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
 
 def room_for_descriptors(wanted: int) -> int:
     """How many descriptors this process may have open, after asking the system for so many."""
+    if resource is None:  # Windows counts no descriptors
+        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

@@ -3,7 +3,9 @@
 import ctypes
 from collections.abc import Callable
 
-_LIBRARY = ctypes.CDLL(None)
+from pcp.systems import c_library
+
+_LIBRARY = c_library()
 
 
 def _function(name: str, *types: type) -> Callable[..., object]:

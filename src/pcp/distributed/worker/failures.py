@@ -4,8 +4,10 @@ from pcp.distributed.job import JobUnsigned
 from pcp.distributed.messages import FailureKind
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.wire import ConnectionLost, StoreError, StoreFull, TransferError, Unreachable
+from pcp.distributed.worker.artifacts import ArtifactForeign, ArtifactsMissing, ChipUnclear
 from pcp.distributed.worker.offer import ProgramStopped
 from pcp.errors import PCPError
+from pcp.planning.artifact import InvalidArtifact
 
 PASSING = (TransferError, ConnectionLost, Unreachable, StoreError, VerificationCancelled, OSError)
 """What may go wrong while a run is prepared and not go wrong the next time."""
@@ -24,7 +26,7 @@ def kind_of(error: Exception) -> FailureKind:
     match error:
         case ProgramStopped():
             return error.why
-        case ProgramRefused():
+        case ProgramRefused() | ArtifactsMissing() | ChipUnclear() | ArtifactForeign() | InvalidArtifact():
             return FailureKind.REFUSED
         case JobUnsigned():
             return FailureKind.UNSIGNED

@@ -17,10 +17,13 @@ class Offer:
         disk_bytes: that everything together may take on disk which comes from a run or is made for it: its programs, data and
             states, what was compiled, temporary files.
         memory_bytes: that its programs may take; None for all that the device has.
+        artifacts: None if it compiles the run's programs; else it takes only what was compiled ahead for the chip of this
+            name, or for the only one of its device's kind if it is empty.
     """
 
     disk_bytes: int = DISK_BYTES
     memory_bytes: int | None = None
+    artifacts: str | None = None
 
     @property
     def shard_bytes(self) -> int:

@@ -14,6 +14,7 @@ from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Goodbye, Message
 from pcp.distributed.runtime import LoopRuntime
 from pcp.distributed.wire import BlobStore, CertificateRefused, RefusalCode, RefusedByPeer, Traffic
+from pcp.distributed.worker.artifacts import with_artifacts_for
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.events import WorkersMet
 from pcp.distributed.worker.host import Host
@@ -167,6 +168,9 @@ class WorkerProcess:
         cache = cache_folder() / "runs" / hashlib.sha256(way.authority).hexdigest()[:16]
         down, up, aside = way.carriers(self._traffic)
 
+        def narrowed(job: Job) -> Job:
+            return job if offer.artifacts is None else with_artifacts_for(job, self._device, offer.artifacts)
+
         async def make_trainer(job: Job) -> Trainer:
             return way.trainer(job, store, self._device, self._outcome.done, offer, cache, self._met)
 
@@ -179,6 +183,7 @@ class WorkerProcess:
             way.is_signed,
             self._runtime,
             self._host.post,
+            narrowed,
         )
 
     def _met(self, exchanged: Exchanged, loss: float) -> None:

@@ -103,6 +103,7 @@ class Workshop:
         is_signed: whether the second is the signature of the first by the run's authority.
         runtime: what this process lives on.
         post: receives events.
+        narrowed: leaves in a run what is fetched and run here.
     """
 
     def __init__(
@@ -115,7 +116,9 @@ class Workshop:
         is_signed: Callable[[bytes, bytes], bool],
         runtime: Runtime,
         post: Callable[[Event], None],
+        narrowed: Callable[[Job], Job] = lambda job: job,
     ) -> None:
+        self._narrowed = narrowed
         self._store, self._make_trainer, self._is_signed = store, make_trainer, is_signed
         self._now, self._soon, self._post = runtime.now, runtime.soon, post
         self._down, self._up, self._aside = down, up, aside
@@ -218,7 +221,7 @@ class Workshop:
     async def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
             check_signature(run, self._is_signed)
-            job = Job.from_json(run)
+            job = self._narrowed(Job.from_json(run))
             for blob in job.blobs:
                 if blob not in blobs:
                     raise NotOffered(

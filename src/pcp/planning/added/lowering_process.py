@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pcp.errors import PCPError
 from pcp.ir import TensorSpec
 from pcp.planning.measuring.process import environment
 from pcp.planning.measuring.request import specs_to
+from pcp.systems import end_group
 from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
@@ -100,8 +100,7 @@ def lowered_by_child(
             if reason:
                 raise KernelNotLowered(f"{name} {reason} while it was lowered for {what}, and was killed")
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+            end_group(child)
             child.wait()
         said = _answer(answer, name, what, child.returncode)
     if "text" not in said:

@@ -7,7 +7,6 @@ with what came of it. Candidates may write to standard output; the answers go to
 import json
 import os
 import queue
-import resource
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import tried
+from pcp.systems import leave_no_core, limit_address_space
 from pcp.temporary import unusable
 
 _LONGEST_DETAIL = 1000
@@ -147,15 +147,9 @@ def _short(text: str) -> str:
 
 def limit_memory(memory_bytes: int, device: str) -> None:
     """Bound what this process may take beyond what it has after start-up."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not device.startswith("cpu"):
-        return  # a GPU's driver reserves far more address space than it uses
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            taken = int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:  # not Linux
-        taken = 0
-    resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes, taken + memory_bytes))
+    leave_no_core()
+    if device.startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
+        limit_address_space(memory_bytes)
 
 
 def _read(requests: "queue.Queue[str]") -> None:

@@ -31,6 +31,10 @@ class Hardware:
         """Equal for hardware that measurements may be compared on."""
         return hashlib.sha256(f"{self.name}\n{self.facts}".encode()).hexdigest()[:16]
 
+    def digest_by(self, backend: str) -> str:
+        """The digest, and the backend's name unless it is XLA: what others measured with one says nothing of another."""
+        return self.digest if backend == DEFAULT else f"{backend}-{self.digest}"
+
 
 def hardware_of(target: Target) -> Hardware:
     """The hardware behind the device of a target.

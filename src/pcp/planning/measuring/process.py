@@ -15,6 +15,7 @@ from typing import Any
 
 from pcp.backends import Target
 from pcp.planning.measuring.measurement import Failure
+from pcp.systems import end_group
 
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORDS = 2000
@@ -83,9 +84,7 @@ class MeasuringProcess:
 
     def kill(self) -> None:
         """End the process, and all that it started and that stayed in its session."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
+        end_group(self._process)
         self._process.wait()
         for file in (self._process.stdin, self._process.stdout, self._noise):
             assert file is not None

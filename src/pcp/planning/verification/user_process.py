@@ -1,11 +1,9 @@
 """Running a kernel in a process like a user's, which nothing marks as one that verifies."""
 
-import contextlib
 import json
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +20,7 @@ from pcp.kernels.problems import Problem
 from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.process import CandidateFailed
+from pcp.systems import end_group
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
@@ -112,8 +111,7 @@ def _ended(folder: Path, seconds: float) -> dict[str, Any]:
         try:
             log = _read_all(shell.stdout.fileno(), time.monotonic() + seconds)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(shell.pid, signal.SIGKILL)
+            end_group(shell)
     if log is None:
         words = f"in a user's process it took more than {seconds:g} s and was killed"
         raise CandidateFailed(Fault.timeout, words)

@@ -79,6 +79,7 @@ MEANINGS = {
     "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
     "quorum": "share of a round's data that must arrive before the round may close, such as 0.75",
     "shares": "of a round: `measured` gives a slow worker less; `equal` gives all as much: the same numbers in every run",
+    "artifacts": "chips for which the programs are compiled ahead, for pcp worker --artifact-only: llvm-cpu:generic,vulkan",
     "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
     "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
 }
@@ -137,6 +138,7 @@ class TrainingConfig:
     merge: str = ""
     quorum: float = float(OWN)
     shares: str = "measured"
+    artifacts: str = ""
     audit_rate: float = 0.0
     audit_tolerance: float = 0.0
     wire: dict[str, float] = field(default_factory=dict)

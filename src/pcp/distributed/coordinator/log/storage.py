@@ -1,11 +1,11 @@
 """Where the event log keeps its bytes: numbered segments in a directory, or in memory for the simulator."""
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Protocol
 
 from pcp.errors import PCPError
+from pcp.systems import CLOSED_IN_CHILDREN, lock
 
 
 class RunLocked(PCPError):
@@ -51,9 +51,9 @@ class DirectoryStorage:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._open: tuple[int, int] | None = None
-        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | CLOSED_IN_CHILDREN, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._lock, wait=False)
         except OSError:
             os.close(self._lock)
             raise RunLocked(
@@ -78,7 +78,7 @@ class DirectoryStorage:
     def create(self, segment: int, data: bytes) -> None:
         """Make a segment with these bytes: written aside, synced, and renamed into place."""
         aside = self._directory / "new-segment"
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | CLOSED_IN_CHILDREN, 0o644)
         try:
             _write_all(descriptor, data)
             os.fsync(descriptor)
@@ -118,7 +118,7 @@ class DirectoryStorage:
     def _descriptor(self, segment: int) -> int:
         if self._open is None or self._open[0] != segment:
             self._release()
-            self._open = segment, os.open(self._path(segment), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._open = segment, os.open(self._path(segment), os.O_WRONLY | os.O_APPEND | CLOSED_IN_CHILDREN)
         return self._open[1]
 
     def _release(self) -> None:
@@ -127,7 +127,7 @@ class DirectoryStorage:
             self._open = None
 
     def _sync_directory(self) -> None:
-        descriptor = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(self._directory, os.O_RDONLY | CLOSED_IN_CHILDREN)
         try:
             os.fsync(descriptor)
         finally:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import ray
 
-from pcp import backends
 from pcp.backends import Target
 from pcp.distributed.engines.ray.links import Link, Switchboard
 from pcp.distributed.engines.ray.objects import SHEPHERD, ObjectCarrier, ObjectStore
@@ -56,8 +55,8 @@ class WorkerActor(Switchboard):
         logging.getLogger("pcp").setLevel(os.environ.get("PCP_LOG", "INFO"))
         if self._processors:
             self._held = hold_processors(self._processors)
-        capacity = backends.device(self._device).capacity
-        hardware = hardware_of(Target.of(self._device)).digest
+        target = Target.of(self._device)
+        capacity, hardware = target.device.capacity, hardware_of(target).digest_by(target.backend)
         with TemporaryFolder(WORKING) as folder:
             worker = WorkerProcess(
                 RayWay(self._name, self._authority, self),

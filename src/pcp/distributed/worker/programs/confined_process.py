@@ -5,7 +5,6 @@ trusted further than its form.
 import contextlib
 import json
 import logging
-import os
 import pickle
 import queue
 import signal
@@ -23,10 +22,13 @@ from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
 from pcp.distributed.sandbox import Policy, taken
 from pcp.distributed.supervisor import describe
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
+from pcp.distributed.worker.artifacts import ArtifactForeign
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
+from pcp.planning.artifact import InvalidArtifact
+from pcp.systems import end_group
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
@@ -36,7 +38,15 @@ _LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
 LONGEST_LINE = 400
 _ERRORS: dict[str, type[PCPError]] = {
     each.__name__: each
-    for each in (ArraysRefused, LeaseRefused, ProgramRefused, RepetitionRefused, VerificationCancelled)
+    for each in (
+        ArraysRefused,
+        ArtifactForeign,
+        InvalidArtifact,
+        LeaseRefused,
+        ProgramRefused,
+        RepetitionRefused,
+        VerificationCancelled,
+    )
 }
 _OUT_OF_MEMORY = ("OutOfMemory", "MemoryError", "ProgramTooLarge")
 
@@ -88,9 +98,7 @@ class ConfinedProcess:
     def end(self, why: ProgramStopped) -> None:
         """End it, with all that it started and that stayed in its session."""
         self._why = self._why or why
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.kill()
+        end_group(self._child)
         self._child.wait()
         self._requests.put(None)
         with contextlib.suppress(queue.Empty):

@@ -18,6 +18,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pcp.backends import needs_driver
 from pcp.backends.jax_dispatch import compute_in_calling_thread
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease, Repeat
@@ -65,17 +66,18 @@ class Child:
         device: str,
         limits: Any,
         shards: str | None,
+        only_artifacts: bool,
     ) -> dict[str, Any]:
         disk_bytes, memory_bytes = limits
         store = BlobStore(folder, maximum_total_bytes=disk_bytes, shared=True)
-        if memory_bytes is not None and device.startswith("cpu"):
+        if memory_bytes is not None and not needs_driver(device):
             limit_data(memory_bytes)
 
         def lent(index: ShardIndex) -> LentShards:
             return LentShards(index, Path(str(shards)), self._bring, self._expect)
 
         compute_in_calling_thread()
-        self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent)
+        self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent, only_artifacts)
         profile = self._trainer.profile
         return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
 

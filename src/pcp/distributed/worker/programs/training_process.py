@@ -196,18 +196,19 @@ class TrainingProcess:
         return self._process
 
     def _start(self, cancelled: Callable[[], bool]) -> None:
-        limits = self._offer
+        limits, only_artifacts = self._offer, self._offer.artifacts is not None
         policy = Policy(
             self._temporary.path / "programs",
             self._device,
             writable=(self._store.folder.absolute(),),
             readable=() if self._shards is None else (self._shards.folder.absolute(),),
             cache=self._cache,
-            processes=True,
+            processes=not only_artifacts,
+            compiles=not only_artifacts,
             file_bytes=max(_LEAST_FILE_BYTES, limits.disk_bytes),
         )
         policy.prepare()
-        if self._job.tolerance:
+        if self._job.tolerance and not only_artifacts:
             _lend(policy.compiled)
         with self._guard:
             self._process, self._began = ConfinedProcess(_CHILD, policy, limits), False
@@ -217,6 +218,7 @@ class TrainingProcess:
             *arguments,
             (limits.disk_bytes, limits.memory_bytes),
             self._shards and str(self._shards.folder.absolute()),
+            only_artifacts,
             aborted=cancelled,
             raises=VerificationCancelled,
         )

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,26 +12,21 @@ from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
-from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
+from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.means import means_of, no_shards
+from pcp.distributed.worker.training.plans import admitted, planned_within, ready_on
 from pcp.distributed.worker.training.repetition import Repeater
 from pcp.errors import PCPError
-from pcp.ir import Program
-from pcp.planning import Plan, plan
-from pcp.planning.search.evidence import Progress
 from pcp.training.data.shards.batches import Shards
 from pcp.training.data.shards.index import ShardIndex
-from pcp.training.planned_step import describe_path, planned_step
 
 log = logging.getLogger("pcp.distributed.worker.training.trainer")
 
-COMPILE_SECONDS = 600.0
-MEMORY_BYTES = 16 << 30
 LAST_STEP = 2**31 - 1
 
 
@@ -79,11 +74,6 @@ class Batches(Protocol):
         """A batch by its number."""
 
 
-async def ready(loss: Any) -> None:
-    """Wait until the step that leads to a loss is done."""
-    loss.block_until_ready()
-
-
 class InnerTrainer:
     """Runs the inner steps of leases, one lease at a time, and keeps the worker's inner state between them.
 
@@ -115,7 +105,8 @@ class InnerTrainer:
         slow: SlowWeights | None = None,
         exchange_every: int = 0,
         now: Callable[[], float] = time.monotonic,
-        ready: Callable[[Any], Awaitable[None]] = ready,
+        *,
+        ready: Callable[[Any], Awaitable[None]],
     ) -> None:
         self._replica, self._repeater, self._batches = replica, repeater, batches
         self._shelf, self._kept, self._pieces = repeater.shelf, kept, pieces
@@ -280,6 +271,7 @@ def make_trainer(
     device: str,
     cancelled: Callable[[], bool] = lambda: False,
     shards: Callable[[ShardIndex], Shards] = no_shards,
+    only_artifacts: bool = False,
 ) -> InnerTrainer:
     """The trainer of a run.
 
@@ -289,26 +281,21 @@ def make_trainer(
         device: where to compute.
         cancelled: asked during verification whether to give up.
         shards: brings those of an index, where the data of the run are shards.
+        only_artifacts: whether the job was narrowed to artifacts (`with_artifacts_for`), and nothing is compiled.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
+        InvalidArtifact, ArtifactForeign: an artifact is damaged, or is not for the chip.
         VerificationCancelled: `cancelled` said so.
         BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
     """
+    plans: dict[str, Runs] = {}
     means = means_of(
-        job,
-        store,
-        shards,
-        lambda artifacts: admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled),
+        job, store, shards, lambda found: admitted(found, job, device, cancelled, plans, only_artifacts)
     )
-    programs = means.programs
-    plans: dict[str, Runs] = {
-        name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
-        for name, program in programs.items()
-    }
     profile = None
-    if job.tolerance:
-        plans["step"] = planned = _planned(programs["step"], job, device, cancelled)
+    if job.tolerance and not only_artifacts:
+        plans["step"] = planned = planned_within(means.programs["step"], job, device, cancelled)
         profile = profile_of(planned)
     replica, slow = Replica(plans), None
     if job.exchange_every:
@@ -325,38 +312,8 @@ def make_trainer(
         profile,
         slow,
         job.exchange_every,
+        ready=ready_on(device),
     )
-
-
-def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
-    def look(_: Progress) -> None:
-        if cancelled():
-            raise VerificationCancelled("the worker was asked to stop while its step was planned")
-
-    seconds = min(job.plan_seconds, COMPILE_SECONDS)
-    found = planned_step(step, device, job.tolerance, seconds, progress=look)
-    log.info("%s", describe_path(found))
-    return found
-
-
-class _Later:
-    """A program that is compiled when it is first run; that it can be was verified."""
-
-    def __init__(self, program: Program, device: str) -> None:
-        self._program, self._device = program, device
-        self._plan: Plan | None = None
-
-    def run(self, *arguments: Any) -> Any:
-        """Its results."""
-        if self._plan is None:
-            self._plan = plan(self._program, device=self._device)
-        return self._plan.run(*arguments)
-
-
-def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
-    """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
-    kind, _, fragment = name.partition(".")
-    return kind in ("restart", "flat") or (kind == "put" and f"mix.{fragment}" in programs)
 
 
 class _Work:

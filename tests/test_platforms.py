@@ -1,0 +1,88 @@
+"""PCP needs Linux only where it has a reason: what other systems lack is hidden from it, and it traces, plans and trains.
+
+That is no test on those systems; `docs/platforms.md` says what was tried where.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pcp import systems
+from pcp.backends import processors
+
+CHILD = Path(__file__).with_name("platform_child.py")
+
+
+def on(system: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(CHILD), system, *words], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+def test_a_system_without_what_linux_has_traces_plans_and_trains(system: str) -> None:
+    done = on(system, "use")
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout.splitlines()[-1])
+    assert losses.keys() == {"cpu:0", "arena:cpu"}
+    assert losses["cpu:0"] == pytest.approx(losses["arena:cpu"], rel=1e-6)
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+@pytest.mark.parametrize("words", [["--help"], ["worker", "--help"], ["shepherd", "--help"]])
+def test_commands_explain_themselves_on_other_systems(system: str, words: list[str]) -> None:
+    done = on(system, *words)
+    assert done.returncode == 0, done.stderr
+    assert "usage: pcp" in done.stdout
+
+
+def test_what_is_hidden_is_hidden() -> None:
+    """The double itself: what PCP asks for there is not found, and its own modules are asked in the first place."""
+    words = "import sys; sys.path.insert(0, 'tests'); import platform_child as p; p.become('windows'); {}"
+    for use, error in (
+        ("exec('import fcntl', {'__package__': 'pcp.ir'})", "No module named 'fcntl'"),
+        (
+            "exec('import os; os.sched_getaffinity', {'__package__': 'pcp'})",
+            "has no attribute 'sched_getaffinity'",
+        ),
+        ("exec('import os; os.memfd_create', {'__package__': 'pcp'})", "has no attribute 'memfd_create'"),
+        ("exec('import select; select.epoll', {'__package__': 'pcp'})", "has no attribute 'epoll'"),
+        ("open('/proc/cpuinfo')", "No such file or directory"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", words.format(use)],
+            cwd=CHILD.parents[1],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode, use
+        assert error in done.stderr
+
+
+def test_a_processor_that_proc_does_not_describe_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "Path", lambda _: Path("/nonexistent"))
+    monkeypatch.setattr(processors.platform, "processor", lambda: "arm")
+    processors.processor.cache_clear()
+    try:
+        name, _ = processors.processor_hardware()
+    finally:
+        processors.processor.cache_clear()
+    assert name == f"arm, {processors.core_count()} cores"
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as first, (tmp_path / "lock").open("w") as second:
+        systems.lock(first.fileno(), wait=False)
+        with pytest.raises(OSError, match="unavailable"):
+            systems.lock(second.fileno(), wait=False)
+
+
+def test_memory_is_known_without_sysconf(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert systems.memory_bytes() > 1 << 28
+    monkeypatch.delattr(systems.os, "sysconf")
+    assert systems.memory_bytes() == 8 << 30
