@@ -82,9 +82,9 @@ def test_a_batch_is_halved_until_it_fits(
 
 def test_a_plan_is_left_out_where_no_tolerance_is_known() -> None:
     comparison = Comparison(Sizes(TINY, 8, 1, 2), "cpu:0", None, 1.0, 1, 1, lambda _: None)
-    assert comparison._tolerance("planned", [StepError(0.1, "", 0.1)]) is None
+    assert comparison._tolerance("planned", None) is None
     comparison = Comparison(Sizes(TINY, 2, 2, 2), "cpu:0", None, 1.0, 1, 1, lambda _: None)
-    assert comparison._tolerance("planned", [StepError(0.1, "", 0.1)]) == 0.1
+    assert comparison._tolerance("planned", StepError(0.1, "", 0.1)) == 0.1
 
 
 def test_a_lack_of_memory_is_told_from_other_problems() -> None:

@@ -228,10 +228,9 @@ attempt("told", lambda: 1)
     assert {path for path in cache_folder().rglob("*.xla")} == before
 
 
-def test_no_thread_and_no_folder_is_left_behind() -> None:
-    threads, folders = threading.active_count(), set(os.listdir(tempfile.gettempdir()))
+def test_no_thread_and_no_folder_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where no other process makes folders meanwhile
+    threads = threading.active_count()
     said("attempt('told', lambda: 1)")
     assert threading.active_count() == threads
-    assert {
-        name for name in set(os.listdir(tempfile.gettempdir())) - folders if "pcp-confined" in name
-    } == set()
+    assert not list(tmp_path.glob("pcp-confined-*"))

@@ -146,15 +146,15 @@ def test_it_is_attention_of_any_lengths_widths_groups_and_masks(hides: str) -> N
         for problem in PROBLEMS[1:4] if hides else PROBLEMS:
             program, arrays = problem.program(), problem.arrays(rng)
             exact = problem.exactly(*arrays)
-            for kind, limit in (("native", 2e-6), ("native_bf16", 1.2e-2)):
+            for kind, limit, of_gradients in (("native", 2e-6, 8e-6), ("native_bf16", 1.2e-2, 1.2e-2)):
                 if "bf16" in kind and problem not in PROBLEMS[1:4]:
                     continue
-                for mine, true in zip(run(by(program, kind), arrays), exact, strict=True):
+                found = run(by(program, kind), arrays)
+                for place, (mine, true) in enumerate(zip(found, exact, strict=True)):
                     assert mine.shape == true.shape
-                    assert np.linalg.norm(mine - true) <= limit * max(np.linalg.norm(true), 1.0), (
-                        problem,
-                        kind,
-                    )
+                    # Gradients take exponentials of scores less a normaliser, whose last bit is 2e-6 where it is 30.
+                    most = (of_gradients if place else limit) * max(np.linalg.norm(true), 1.0)
+                    assert np.linalg.norm(mine - true) <= most, (problem, kind, place)
 
 
 def test_keys_that_are_not_seen_count_where_those_that_are_seen_are_as_small() -> None:
