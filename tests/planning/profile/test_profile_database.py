@@ -288,7 +288,9 @@ def test_prune(database: ProfileDatabase) -> None:
     assert database.prune(before=15.0, subject=OTHER) == 0
     assert database.prune(other_hardware_than=HERE.digest) == 1
     assert database.hardware() == {HERE.digest: HERE}
+    database.agree("bits")
     assert database.prune(before=15.0) == 1
+    assert not database.has_agreed("bits")
     assert database.path_of(PATH.digest) is None
     assert database.prune(other_versions_than="jaxlib 1") == 0
     assert database.prune(hardware=HERE.digest, subject=OTHER) == 1

@@ -17,6 +17,7 @@ from pcp.kernels.named import Named, is_named, tensors
 from pcp.planning.chosen import Conditions, PathDiffers, evidence_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.paths import path as path_module
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
@@ -183,6 +184,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Tensor, int], list
         is_named("pcp.softmax"),
         StableHLO(build),
     )
+    path_module._applied.cache_clear()  # the kernels of all these tests have one name
     kernels = {**FAMILIES["softmax"].kernels, kernel.name: kernel}
     monkeypatch.setattr(FAMILIES["softmax"], "kernels", kernels)
     monkeypatch.setattr(in_place, "_compared", set())

@@ -13,8 +13,6 @@ from pcp.errors import PCPError
 from pcp.planning.artifact import CompiledArtifact
 from pcp.planning.compiled import Compiled
 
-PORTABLE_LIST = ","
-
 
 class ArtifactsMissing(PCPError):
     """A Worker takes compiled artifacts only, and the run has none for its device."""
@@ -44,7 +42,7 @@ def chips_of(setting: str) -> tuple[str, ...]:
     """
     from pcp.backends.iree.chips import Chip
 
-    named = [each.strip() for each in setting.split(PORTABLE_LIST) if each.strip()]
+    named = [each.strip() for each in setting.split(",") if each.strip()]
     for name in named:
         if name in ("llvm-cpu", "llvm-cpu:host"):
             raise NotForArtifacts(

@@ -43,7 +43,7 @@ _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 _compared: set[tuple[str, str, str]] = set()
 
 
-class Memory(Protocol):
+class Agreements(Protocol):
     """What earlier processes found: an `Evidence`."""
 
     def agreed(self, digest: str) -> bool:
@@ -53,19 +53,19 @@ class Memory(Protocol):
         """Remember that they do."""
 
 
-def difference_here(whole: Whole, path: Path, memory: Memory | None = None) -> str | None:
+def difference_here(whole: Whole, path: Path, agreements: Agreements | None = None) -> str | None:
     """What is different in this process, if anything; a path is compared once.
 
     Arguments:
         whole: the program, its tolerance, and what it is compiled for.
         path: one that was found for it.
-        memory: results that agreed before; None for none.
+        agreements: results that agreed before; None for none.
     """
     key = (path.digest, whole.subject, str(whole.target))
     if path.is_plain or key in _compared:
         return None
     try:
-        found = _difference(whole, path, memory)
+        found = _difference(whole, path, agreements)
     except OutOfMemory as error:
         log.warning(
             "the path was not compared in this process, which has too little memory for that: %s", error
@@ -78,16 +78,16 @@ def difference_here(whole: Whole, path: Path, memory: Memory | None = None) -> s
     return found
 
 
-def _difference(whole: Whole, path: Path, memory: Memory | None) -> str | None:
+def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str | None:
     target = path.target(whole.target.devices)
     arrays = _arguments(whole)
     found = _Called(path.applied(whole.program), target)(arrays)
     digest = _digest(whole, path, found)
-    if memory is not None and memory.agreed(digest):
+    if agreements is not None and agreements.agreed(digest):
         return None
     said = _compared_with_plain(whole, target, arrays, found)
-    if said is None and memory is not None:
-        memory.agree(digest)
+    if said is None and agreements is not None:
+        agreements.agree(digest)
     return said
 
 

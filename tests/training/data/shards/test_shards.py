@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pcp.cli.main import main
+from pcp.temporary import TemporaryFolderUnusable
 from pcp.training.data.batches import InvalidBatches, TinyCorpus
 from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
@@ -208,6 +209,14 @@ def test_texts_and_tokenizers_that_cannot_be_cut_are_refused(words: Path, tmp_pa
     ):
         write_shards(words, place, tokenizer=str(tmp_path / "none.json"), shard_tokens=500)
     assert not list((tmp_path / "a").glob("*"))  # nothing is half written
+
+
+def test_a_full_disk_is_said(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers")
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("r+b"))  # noqa: SIM115  (the caller closes it)
+    with pytest.raises(TemporaryFolderUnusable, match="No space left on device; free some space there"):
+        write_shards(words, Place(str(tmp_path / "a")), tokenizer="bpe", shard_tokens=500)
+    assert not list((tmp_path / "a").glob("*"))
 
 
 def test_too_small_a_vocabulary_is_refused(words: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pcp.errors import PCPError
+from pcp.temporary import written
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus
 from pcp.training.data.shards.index import INDEX_NAME, Shard, ShardIndex
@@ -52,9 +53,10 @@ def write_shards(
         MissingExtra: the package `tokenizers` is needed, and not installed.
         TokenizerUnreadable: the file is no tokenizer's.
         CannotCut: the tokenizer gives other tokens for pieces of the text than for all of it.
+        TemporaryFolderUnusable: there is no room for the tokens before they are cut.
         PlaceUnreachable: the place cannot be written to.
     """
-    with ExitStack() as stack:
+    with written(Path(tempfile.gettempdir())), ExitStack() as stack:
         made: Tokenizer
         if tokenizer == "bytes":
             made, total = ByteTokenizer(), sum(map(len, _pieces(text)))
