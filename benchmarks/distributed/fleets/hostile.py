@@ -75,6 +75,14 @@ class Held:
         resident = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
         return Held(len(os.listdir("/proc/self/fd")), threading.active_count(), resident)
 
+    def is_back_at(self, before: "Held") -> bool:
+        """Whether it holds no more than before, but for `KEPT_MEGABYTES`."""
+        return (
+            self.descriptors <= before.descriptors
+            and self.threads <= before.threads
+            and self.megabytes < before.megabytes + KEPT_MEGABYTES
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -130,9 +138,8 @@ async def measure(folder: Path, connections: int) -> Outcome:
                     await asyncio.sleep(0.05)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
-                    while Held.now().megabytes > before.megabytes + KEPT_MEGABYTES:
+                    while not (after := Held.now()).is_back_at(before):
                         await asyncio.sleep(0.05)
-            after = Held.now()
             served = Served(**await _output(workers))
     finally:
         await server.close()
