@@ -7,7 +7,8 @@ from pcp.ir.operations import operations_of
 from pcp.ops import elementwise as e
 from pcp.ops.movement import iota
 from pcp.rewrite import simplify
-from pcp.rewrite.segments import Segments, segments
+from pcp.rewrite.pieces import Segments
+from pcp.rewrite.segments import segments
 from pcp.tensor import Tensor
 from tests.rewrite.deep_programs import layer, stacked, training_step
 

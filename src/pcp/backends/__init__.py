@@ -9,6 +9,7 @@ from pcp.backends.base import MemoryUse as MemoryUse
 from pcp.backends.base import OutOfMemory as OutOfMemory
 from pcp.backends.base import UnknownBackend as UnknownBackend
 from pcp.backends.base import UnknownDevice as UnknownDevice
+from pcp.backends.regions import Placement as Placement
 from pcp.backends.registry import backend as backend
 from pcp.backends.registry import backend_names as backend_names
 from pcp.backends.registry import compiler_programs as compiler_programs

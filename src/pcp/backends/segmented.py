@@ -8,7 +8,8 @@ from pcp.backends.interruption import all_of
 from pcp.backends.processors import core_count
 from pcp.backends.switches import is_switched_off
 from pcp.ir import Program
-from pcp.rewrite.segments import Segments, segments
+from pcp.rewrite.pieces import Segments
+from pcp.rewrite.segments import segments
 
 VARIABLE = "PCP_COMPILE_IN_SEGMENTS"
 """`0` has every program compiled as a whole."""

@@ -11,6 +11,7 @@ from typing import Any
 from pcp.backends import Device, Executable, Target
 from pcp.backends.base import CompileOptions
 from pcp.backends.host_memory import give_back_freed_memory
+from pcp.backends.regions import RegionsExecutable, compiled_in_places
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result
 from pcp.ir.expecting import expect_program
@@ -28,7 +29,7 @@ from pcp.planning.elsewhere import Place, places_of, searched_everywhere
 from pcp.planning.fitting import Fit, fitted
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
-from pcp.planning.measuring.hardware import hardware_of, versions
+from pcp.planning.measuring.hardware import made_with
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import Path
@@ -90,7 +91,7 @@ class Plan(Compiled):
         """How it is run: save it, and give it to `pcp.plan` to have the same results again, bit for bit."""
         target = self.target
         path = self._path or Path.plain(self.program, dict(target.options), target.backend)
-        return path.made_on(hardware_of(target).digest, versions(target.backend))
+        return path.made_on(*made_with(target, path.placement))
 
     @property
     def error(self) -> float | None:
@@ -187,6 +188,11 @@ class Plan(Compiled):
             profile.save(path)
         return profile
 
+    @property
+    def _regions(self) -> str:
+        """In how many pieces it runs, and where, if some of its operations run elsewhere."""
+        return self._executable.described() if isinstance(self._executable, RegionsExecutable) else ""
+
     def __str__(self) -> str:
         use = self._executable.memory
         counts = Counter(op.name for op in self.operations if not op.depth)
@@ -203,6 +209,7 @@ class Plan(Compiled):
                 f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
                 *([] if self.fit is None else [f"              {self.fit}"]),
                 f"  operations  {counts.total()}: {shown}{more}",
+                *([f"  regions     {self._regions}"] if self._regions else []),
                 *described(self.path, self._found, self.tolerance),
             ]
         )
@@ -274,6 +281,7 @@ def plan(
         ProgramExpected: something else than a Program is given.
         NotAPath: something else than a Path is given.
         PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
+        UnknownOperation, NotDivisible: the path has an operation run elsewhere that the program lacks, or that runs as a whole.
         KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance,
             or buckets for a program without symbols.
@@ -327,7 +335,7 @@ def plan(
         path = None if fit.path.is_plain else fit.path
     lowered = program if path is None else path.applied(program)
     compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
-    executable = target.compile(compiled, cache=cache)
+    executable = compiled_in_places(compiled, target, path and path.placement, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory.without(outside), place, limit)
@@ -368,5 +376,6 @@ def _check_pinned(
         raise PlanConflict(
             f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
         )
-    path.check_place(hardware_of(target).digest, versions(target.backend))
+    path.check_places()
+    path.check_place(*made_with(target, path.placement))
     path.check_sites(program, target.device.kind)

@@ -75,13 +75,14 @@ def seconds(value: float) -> str:
 def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
-    again = "" if path.recomputation is None else "in less memory"
+    further = [] if path.recomputation is None else ["in less memory"]
+    further += [] if path.placement is None else [f"operations elsewhere: {path.placement}"]
     if not path.choices and not path.prepared:
-        return [f"  path        {_named(path)}: as it is written, {again}"]
+        return [f"  path        {_named(path)}: {', '.join(['as it is written', *further])}"]
     counts = Counter(choice.kernel for choice in path.choices)
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    given = [kernels or "simplified only", *([again] if again else [])]
-    return [f"  path        {_named(path)}, as given: {'; '.join(given)}"]
+    shown = "; ".join([kernels or "simplified only", *further])
+    return [f"  path        {_named(path)}, as given: {shown}"]
 
 
 def _named(path: Path) -> str:

@@ -57,6 +57,10 @@ class ArenaArray:
         shown.flags.writeable = False
         return shown
 
+    def delete(self) -> None:
+        """Say that nothing reads it any more."""
+        self.is_deleted = True
+
     def __float__(self) -> float:
         return float(np.asarray(self))
 

@@ -173,6 +173,7 @@ class Bench:
             "site": request.site,
             "residuals": None if request.residuals is None else self._stored(request.residuals),
             "elsewhere": None if request.elsewhere is None else request.elsewhere.described(),
+            "placement": None if request.placement is None else request.placement.described(),
         }
 
     def _stored(self, program: Program) -> str:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from pcp.backends import Target
+from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.measuring.measurement_text import judgement_text
@@ -60,6 +60,7 @@ class Child:
                 lambda name: self._say(stage=name),
                 request["site"],
                 None if request["elsewhere"] is None else Target.from_description(request["elsewhere"]),
+                None if request["placement"] is None else Placement.from_description(request["placement"]),
             )
         except OSError as error:
             self._say(unwritable=_short(unusable(self._folder, error)))

@@ -6,7 +6,7 @@ import platform
 from dataclasses import dataclass
 
 from pcp import backends
-from pcp.backends import Target
+from pcp.backends import Placement, Target
 from pcp.backends.registry import DEFAULT
 from pcp.ir.program_file import library_version
 
@@ -63,3 +63,16 @@ def versions(backend: str = DEFAULT) -> str:
             f"rules {RULES}",
         ]
     )
+
+
+def made_with(target: Target, placement: Placement | None) -> tuple[str, str]:
+    """The hardware and the versions that the numbers of a path depend on: those of its target, and of all its other places.
+
+    Raises:
+        UnknownBackend, UnknownDevice, InvalidTarget: as `Placement.targets`, `hardware_of`.
+    """
+    every = (target, *(() if placement is None else placement.targets()))
+    made = [(hardware_of(each).digest_by(each.backend), versions(each.backend)) for each in every[1:]]
+    first = (hardware_of(target).digest, versions(target.backend))
+    hardware, version = zip(first, *made, strict=True)
+    return "+".join(hardware), "; ".join(version)

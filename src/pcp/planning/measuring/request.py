@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import Target
+from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 from pcp.ir.types import dtype_of
@@ -50,6 +50,7 @@ class Request:
         inputs: a recipe for arguments, or two or more lists of flat arguments.
         target: what the subject and the candidate are compiled for.
         elsewhere: what the candidate is compiled for, where that is something else.
+        placement: of operations of the candidate that run elsewhere than the others; None where all run in one place.
         tolerance: the largest error that is worth timing, as `judging.tolerance` defines it; a larger one is a failure.
             0 asks for the bits of the plain path.
         judged_at: the tolerance that decides what is judged on the scale of its group, and whether float32 serves as the
@@ -83,6 +84,7 @@ class Request:
     site: str | None = None
     residuals: Program | None = None
     elsewhere: Target | None = None
+    placement: Placement | None = None
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

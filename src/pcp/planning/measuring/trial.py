@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory, Target
+from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory, Placement, Target
 from pcp.backends.jax_function import JAXFunction
+from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program, TensorSpec
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
@@ -60,18 +61,20 @@ def tried(
     stage: Stage,
     site: str | None = None,
     elsewhere: Target | None = None,
+    placement: Placement | None = None,
 ) -> Trial:
     """Try a candidate.
 
     Arguments:
-        tolerance, calls, seconds, rival, site, elsewhere: as in `Request`.
+        tolerance, calls, seconds, rival, site, elsewhere, placement: as in `Request`.
     """
     try:
         stage("candidate")
-        is_plain = isinstance(candidate, Program) and candidate == subject.program and elsewhere is None
+        is_moved = elsewhere is not None or placement is not None
+        is_plain = isinstance(candidate, Program) and candidate == subject.program and not is_moved
         if is_plain and not seconds:
             return _of_plain(subject, tolerance)
-        runnable = _compiled(subject, candidate, elsewhere)
+        runnable = _compiled(subject, candidate, elsewhere, placement)
         if site is not None:
             fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
             if fault is not None:
@@ -87,7 +90,12 @@ def tried(
         return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
 
 
-def _compiled(subject: Subject, candidate: Program | PythonFunction, elsewhere: Target | None) -> Runnable:
+def _compiled(
+    subject: Subject,
+    candidate: Program | PythonFunction,
+    elsewhere: Target | None,
+    placement: Placement | None,
+) -> Runnable:
     plain = subject.program
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
@@ -98,7 +106,8 @@ def _compiled(subject: Subject, candidate: Program | PythonFunction, elsewhere: 
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    return Runnable((elsewhere or subject.target).compile(candidate), candidate.arguments, elsewhere)
+    compiled = compiled_in_places(candidate, elsewhere or subject.target, placement)
+    return Runnable(compiled, candidate.arguments, elsewhere)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:

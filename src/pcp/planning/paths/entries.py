@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from pcp.backends import Placement
 from pcp.errors import PCPError
 from pcp.rewrite.memory.recomputation import Recomputation
 
@@ -18,6 +19,7 @@ class NotAPath(PCPError):
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _LIBRARY = re.compile("[0-9a-f]{32}")
+_PLACE = re.compile(r"[^:\s]+:[^:\s]+:[0-9]{1,6}")
 _LARGEST = 2**63
 _FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("program", lambda v: _is_digest(v), "64 hexadecimal digits"),
@@ -91,6 +93,32 @@ def recomputation_of(value: Any) -> Recomputation | None:
             "makes, 64 hexadecimal digits: plan again and save that"
         )
     return Recomputation(numbers[0], numbers[1], tuple(sorted(numbers[2:])), str(makes))
+
+
+def placement_of(value: Any) -> Placement | None:
+    """Where a path has operations run, from its entry in a file; a path that runs in one place has none.
+
+    Raises:
+        NotAPath: the entry is something else.
+    """
+    if value is None:
+        return None
+    if not _is_list_of(value, _is_placed) or not value or len({key for key, _ in value}) < len(value):
+        raise NotAPath(
+            f"the placement of the path is {value!r:.60}; expected pairs of an operation of 64 hexadecimal digits, each once, "
+            "and its place, as arena:cpu:0: plan again and save that"
+        )
+    return Placement.of({key: place for key, place in value})
+
+
+def _is_placed(entry: Any) -> bool:
+    return (
+        isinstance(entry, list)
+        and len(entry) == 2
+        and _is_digest(entry[0])
+        and isinstance(entry[1], str)
+        and _PLACE.fullmatch(entry[1]) is not None
+    )
 
 
 def _is_digest(value: object) -> bool:

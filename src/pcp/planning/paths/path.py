@@ -12,13 +12,14 @@ from typing import Any
 
 from pcp.backends import Device, Target, backend_names
 from pcp.backends.base import CompileOptions
+from pcp.backends.regions import Placement
 from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, sites_of
 from pcp.kernels.features import KINDS
-from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, recomputation_of
+from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, placement_of, recomputation_of
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
@@ -61,6 +62,7 @@ class Path:
         prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
             it is written, as all are whose results are to be those of the plain path, bit for bit.
         recomputation: what the program with these choices makes again, to take less memory; None makes nothing again.
+        placement: which operations of what comes of that run elsewhere than the others; None where all run in one place.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
     """
 
@@ -70,6 +72,7 @@ class Path:
     backend: str = DEFAULT
     prepared: str = ""
     recomputation: Recomputation | None = None
+    placement: Placement | None = None
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
 
@@ -120,7 +123,8 @@ class Path:
     @property
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
-        return not self.choices and not self.prepared and self.recomputation is None
+        is_whole = self.recomputation is None and self.placement is None
+        return not self.choices and not self.prepared and is_whole
 
     @property
     def digest(self) -> str:
@@ -195,6 +199,23 @@ class Path:
                     f"{platform}: {known}; plan again"
                 )
 
+    def check_places(self) -> None:
+        """Look whether the places that operations are told to run in are here.
+
+        Raises:
+            PathMismatch: the backend of one is not.
+            UnknownDevice: its device is not.
+        """
+        for place in () if self.placement is None else self.placement.places:
+            name = place.partition(":")[0]
+            if name not in backend_names():
+                raise PathMismatch(
+                    f"the path has operations run on {place}, and backend {name!r} is not here; there are: "
+                    f"{', '.join(backend_names())}; plan again for one of them, or register it with "
+                    "pcp.backends.register_backend(name, 'module:Class') first"
+                )
+            Target.of(place)
+
     def _check_program(self, program: Program) -> None:
         if program.digest != self.program:
             raise PathMismatch(
@@ -209,8 +230,8 @@ class Path:
             UnknownKernel: a kernel is not registered here.
         """
         self._check_program(program)
-        if self.is_plain:
-            return program
+        if not (self.choices or self.prepared or self.recomputation):
+            return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
         return _applied(self, program)
 
@@ -222,7 +243,16 @@ class Path:
             "backend": self.backend,
             "options": [list(option) for option in self.options],
             "choices": [choice.entry for choice in self.choices],
-        } | ({} if self.recomputation is None else {"recomputation": asdict(self.recomputation)})
+        } | self._further()
+
+    def _further(self) -> dict[str, Any]:
+        """What few paths have, which is not written down where there is none."""
+        made: dict[str, Any] = {}
+        if self.recomputation is not None:
+            made["recomputation"] = asdict(self.recomputation)
+        if self.placement is not None:
+            made["placement"] = [list(pair) for pair in self.placement.operations]
+        return made
 
     def to_json(self) -> str:
         """The canonical JSON form."""
@@ -244,6 +274,7 @@ class Path:
             found["backend"],
             found["prepared"],
             recomputation_of(found.get("recomputation")),
+            placement_of(found.get("placement")),
             found["hardware"],
             found["versions"],
         )

@@ -20,9 +20,10 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
         platform: the kind of device that it is run on.
 
     Returns:
-        None where the programs have other sites, or the path makes values again to save memory, which depends on sizes.
+        None where the programs have other sites, or the path makes values again to save memory or
+        places operations, whose keys depend on sizes.
     """
-    if path.recomputation is not None:
+    if path.recomputation is not None or path.placement is not None:
         return None
     if path.is_plain:
         return Path.plain(program, dict(path.options), path.backend)

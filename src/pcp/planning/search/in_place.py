@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from pcp.backends import ExecutionFailed, OutOfMemory, Target
+from pcp.backends import ExecutionFailed, OutOfMemory, Placement, Target
+from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import Comparison, same_bits
@@ -81,7 +82,7 @@ def difference_here(whole: Whole, path: Path, agreements: Agreements | None = No
 def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str | None:
     target = path.target(whole.target.devices)
     arrays = _arguments(whole)
-    found = _Called(path.applied(whole.program), target)(arrays)
+    found = _Called(path.applied(whole.program), target, path.placement)(arrays)
     digest = _digest(whole, path, found)
     if agreements is not None and agreements.agreed(digest):
         return None
@@ -94,9 +95,9 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
 class _Called:
     """A program compiled, as a function of arrays."""
 
-    def __init__(self, program: Program, target: Target) -> None:
+    def __init__(self, program: Program, target: Target, placement: Placement | None = None) -> None:
         self.program, self.target = program, target
-        self.runnable = Runnable(target.compile(program), program.arguments)
+        self.runnable = Runnable(compiled_in_places(program, target, placement), program.arguments)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         buffers = place(self.program, arrays, self.target)

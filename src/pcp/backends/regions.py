@@ -1,0 +1,284 @@
+"""A program whose operations run in several places: regions one after another, and copies of what passes between them."""
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.base import Buffer, Device, Executable, MemoryUse
+from pcp.backends.target import Target
+from pcp.ir import Program, TensorSpec
+from pcp.rewrite.regions import HOME, Regions, regions
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which operations of a program run elsewhere than the others.
+
+    Arguments:
+        operations: pairs of the key of an operation (`pcp.rewrite.regions`) and its place, a backend and one of its devices,
+            as `arena:cpu:0`; in order of the keys.
+    """
+
+    operations: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(places: Mapping[str, str]) -> "Placement | None":
+        """The placement with these places, by the keys of operations; None where all stay at home."""
+        return Placement(tuple(sorted(places.items()))) if places else None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of all places, in alphabetical order."""
+        return tuple(sorted({place for _, place in self.operations}))
+
+    def targets(self) -> tuple[Target, ...]:
+        """The places themselves.
+
+        Raises:
+            UnknownBackend, UnknownDevice: one is not here.
+        """
+        return tuple(map(Target.of, self.places))
+
+    def regions(self, program: Program) -> Regions:
+        """A program cut into the regions that it says; the places are numbered from 1, in the order of `places`.
+
+        Raises:
+            UnknownOperation, NotDivisible: as `pcp.rewrite.regions`.
+        """
+        numbers = {place: number for number, place in enumerate(self.places, HOME + 1)}
+        return regions(program, {key: numbers[place] for key, place in self.operations})
+
+    def described(self) -> dict[str, Any]:
+        """What another process needs to make the same placement, as values of JSON."""
+        return {
+            "operations": [list(pair) for pair in self.operations],
+            "targets": [target.described() for target in self.targets()],
+        }
+
+    @staticmethod
+    def from_description(described: Mapping[str, Any]) -> "Placement":
+        """The placement that another process of this machine described.
+
+        Raises:
+            UnknownDevice: this process does not see a device.
+        """
+        for target in described["targets"]:
+            Target.from_description(target)  # registers its backend
+        return Placement(tuple((key, place) for key, place in described["operations"]))
+
+    def __str__(self) -> str:
+        counts = Counter(place for _, place in self.operations)
+        return ", ".join(f"{counts[place]} on {place}" for place in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A region to run.
+
+    Arguments:
+        region: its number.
+        place: where.
+        executable: what is called.
+        takes, makes: the numbers of its arguments and results.
+    """
+
+    region: int
+    place: int
+    executable: Executable
+    takes: tuple[int, ...]
+    makes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A value to copy.
+
+    Arguments:
+        number: of the value.
+        source, place: from where to where.
+        spec: its shape and element type.
+    """
+
+    number: int
+    source: int
+    place: int
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A value that nothing reads any more in a place."""
+
+    number: int
+    place: int
+
+
+Step = Run | Copy | Drop
+
+
+def compiled_in_places(
+    program: Program, home: Target, placement: Placement | None, *, cache: bool = True
+) -> Executable:
+    """A program compiled as a placement says; without one, or where it moves nothing, as a whole.
+
+    Arguments:
+        home: of the operations that the placement does not name, and of arguments and results.
+
+    Raises:
+        UnknownOperation, NotDivisible: as `pcp.rewrite.regions`.
+        UnknownBackend, UnknownDevice, CompilationFailed: as `Target.of`, `Target.compile`.
+    """
+    if placement is None:
+        return home.compile(program, cache=cache)
+    targets = (home, *placement.targets())
+    return RegionsExecutable(program, placement.regions(program), targets, cache=cache)
+
+
+class RegionsExecutable:
+    """A program in regions, compiled.
+
+    Arguments:
+        program: the whole.
+        cut: its regions.
+        targets: the places, by number.
+        cache: as of `Target.compile`.
+
+    Attributes:
+        steps: what a call does, in order: explicit copies among it.
+    """
+
+    def __init__(self, program: Program, cut: Regions, targets: Sequence[Target], *, cache: bool) -> None:
+        self._program, self._cut, self._targets = program, cut, targets
+        pairs = list(zip(cut.cut.sequence, cut.places, strict=True))
+        kinds = dict.fromkeys((each.program, place) for each, place in pairs)
+        made = {kind: targets[kind[1]].compile(kind[0], cache=cache) for kind in kinds}
+        self._executables = [made[each.program, place] for each, place in pairs]
+        self.steps = self._scheduled()
+        self._results = self._given_back()
+
+    def _memory_of(self, place: int) -> int:
+        """The first place whose backend and device are those of a place: values that lie there need no copy."""
+        target = self._targets[place]
+        same = ((each.backend, each.devices) == (target.backend, target.devices) for each in self._targets)
+        return next(number for number, is_same in enumerate(same) if is_same)
+
+    def _scheduled(self) -> list[Step]:
+        cut = self._cut.cut
+        lies: dict[int, list[int]] = {n: [HOME] for n in range(len(self._program.arguments))}
+        specs: dict[int, TensorSpec] = {n: entry.spec for n, entry in enumerate(self._program.arguments)}
+        steps: list[Step] = []
+        uses: dict[tuple[int, int], int] = {}
+
+        def bring(number: int, place: int) -> None:
+            if place not in lies[number]:
+                source = lies[number][0]
+                steps.append(Copy(number, source, place, specs[number]))
+                uses[number, source] = len(steps)
+                lies[number].append(place)
+            uses[number, place] = len(steps)
+
+        for index, (each, at) in enumerate(zip(cut.sequence, self._cut.places, strict=True)):
+            place = self._memory_of(at)
+            for number in each.takes:
+                bring(number, place)
+            steps.append(Run(index, at, self._executables[index], each.takes, each.makes))
+            for number, entry in zip(each.makes, each.program.results, strict=True):
+                lies[number], specs[number] = [place], entry.spec
+            uses |= dict.fromkeys(((number, place) for number in (*each.takes, *each.makes)), len(steps))
+        for number in cut.results:
+            bring(number, HOME)
+        kept = {(number, HOME) for number in (*cut.results, *range(len(self._program.arguments)))}
+        ends: dict[int, list[Step]] = {}
+        for (number, place), step in uses.items():
+            if (number, place) not in kept:
+                ends.setdefault(step, []).append(Drop(number, place))
+        return [one for at, step in enumerate(steps, 1) for one in (step, *ends.get(at, ()))]
+
+    def _given_back(self) -> list[tuple[int, bool]]:
+        """Of each result its value, and whether that is given back as a copy: it is an argument, or another result, too."""
+        seen, found = set(range(len(self._program.arguments))), []
+        for number in self._cut.cut.results:
+            found.append((number, number in seen))
+            seen.add(number)
+        return found
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """The copies of a call."""
+        return tuple(step for step in self.steps if isinstance(step, Copy))
+
+    @functools.cached_property
+    def memories(self) -> Mapping[Device, MemoryUse]:
+        """Bytes that one call takes on every device, whatever backends use it: those at the moment at which most are taken."""
+        program, home = self._program, self._targets[HOME].device
+        live: dict[tuple[int, int], int] = {}
+        most: dict[Device, int] = {each.device: 0 for each in self._targets}
+        aliased, exact = 0, True
+
+        def on(device: Device) -> int:
+            return sum(size for (_, place), size in live.items() if self._targets[place].device == device)
+
+        for step in self.steps:
+            if isinstance(step, Drop):
+                live.pop((step.number, step.place), None)
+                continue
+            device, extra = self._targets[step.place].device, 0
+            if isinstance(step, Copy):
+                live[step.number, step.place] = step.spec.bytes
+            else:
+                piece, use = self._cut.cut.sequence[step.region].program, step.executable.memory
+                heirs = {entry.alias for entry in piece.arguments if entry.alias is not None}
+                for index, (number, entry) in enumerate(zip(step.makes, piece.results, strict=True)):
+                    live[number, self._memory_of(step.place)] = 0 if index in heirs else entry.spec.bytes
+                aliased, exact, extra = aliased + use.aliased, exact and use.exact, use.temporaries
+            most[device] = max(most[device], on(device) + extra)
+        arguments = sum(entry.spec.bytes for entry in program.arguments)
+        results = sum(entry.spec.bytes for entry in program.results)
+        at_home = MemoryUse(arguments, results, aliased, max(0, most[home] - (results - aliased)), exact)
+        return {
+            device: at_home if device == home else MemoryUse(0, 0, 0, taken, exact)
+            for device, taken in most.items()
+        }
+
+    @property
+    def memory(self) -> MemoryUse:
+        """Bytes that one call takes on the device of arguments and results."""
+        return self.memories[self._targets[HOME].device]
+
+    def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """The results for flat arguments that were checked."""
+        values: dict[tuple[int, int], Buffer] = {(n, HOME): buffer for n, buffer in enumerate(buffers)}
+        for step in self.steps:
+            if isinstance(step, Drop):
+                del values[step.number, step.place]
+            elif isinstance(step, Copy):
+                given = values[step.number, step.source]
+                values[step.number, step.place] = copied(given, step.spec, self._targets[step.place])
+            else:
+                place = self._memory_of(step.place)
+                made = step.executable.run([values[number, place] for number in step.takes])
+                values.update(zip(((number, place) for number in step.makes), made, strict=True))
+        results = []
+        for (number, is_copied), entry in zip(self._results, self._program.results, strict=True):
+            value = values[number, HOME]
+            results.append(self._targets[HOME].place(value, entry.spec) if is_copied else value)
+        for number in self._cut.cut.left:
+            buffers[number].delete()
+        return results
+
+    def described(self) -> str:
+        """What a call does, in one line for people."""
+        runs = Counter(str(self._targets[step.place]) for step in self.steps if isinstance(step, Run))
+        listed = ", ".join(f"{count} on {place}" for place, count in runs.items())
+        copies = self.copies
+        size = sum(each.spec.bytes for each in copies)
+        return f"{runs.total()}: {listed}; {len(copies)} values of {size} bytes are copied between them"
+
+
+def copied(value: Buffer, spec: TensorSpec, target: Target) -> Buffer:
+    """A value of any place in the memory of a target; by way of the host, where its backend is another."""
+    return target.place(value if target.runner.is_buffer(value) else np.asarray(value), spec)

@@ -1,0 +1,1 @@
+"""Placing: in which place each operation of a program runs, so that operations and copies together take the least time."""
