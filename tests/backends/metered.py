@@ -1,7 +1,7 @@
 """A backend for tests that runs programs in the arena, and charges made-up times for operations and copies to a meter.
 
-It has two devices with memories of their own: `host:0`, which is slow at products, and `chip:0`, which is fast at them and slow at
-all else. Nothing is timed, so what a meter says is the same on every machine.
+It has two devices with memories of their own: `host:0`, and `chip:0`, which is faster at all operations but sines. Nothing is
+timed, so what a meter says is the same on every machine.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,22 +1,20 @@
 """Programs whose operations run in several places: each operation alone in the arena amid XLA, copies, donation, memory."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.backends.arena.test_operations import REFUSED, UNKNOWN_TO_XLA, arguments_of
 from tests.ir.every_operation import bare, by_operation
 
 import pcp
 from pcp.backends import Placement, Target
-from pcp.backends.regions import Copy, RegionsExecutable, Run, compiled_in_places
+from pcp.backends.regions import RegionsExecutable, compiled_in_places
 from pcp.ir import Program
 from pcp.ir.digest import operation_digests
-from pcp.ir.tree import flatten
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.regions import block_operations
-from pcp.rewrite.regions import NotDivisible, UnknownOperation, opened
+from pcp.ir.tree import flatten
+from pcp.rewrite.regions import opened
 from pcp.tensor import Tensor
 
 ARENA = "arena:cpu:0"
@@ -44,7 +42,9 @@ def compiled(program: Program, placement: Placement, home: str = "cpu:0") -> Reg
     return executable
 
 
-def called(program: Program, placement: Placement | None, arrays: list[Any], home: str = "cpu:0") -> list[Any]:
+def called(
+    program: Program, placement: Placement | None, arrays: list[Any], home: str = "cpu:0"
+) -> list[Any]:
     target = Target.of(home).with_options(Target.of(home).runner.quick_options(Target.of(home).device))
     executable = compiled_in_places(program, target, placement, cache=False)
     given = [target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)]

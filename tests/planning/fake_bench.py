@@ -169,7 +169,7 @@ class FakeBench:
         for name, times in self.noise.items():
             if counts[name] == sum(counts.values()) == 1:
                 return tuple(times)
-        total = base + sum(count * self.seconds[name] for name, count in counts.items())
+        total = base + sum(count * self.seconds[name] for name, count in counts.items()) or 1e-6
         return tuple(total * factor for factor in (1.0, 1.004, 0.997, 1.002, 0.999))
 
     @property

@@ -10,7 +10,8 @@ from pcp.ir import Program, TensorSpec
 Buffer = Any
 """An array in the memory of a device, of whatever class the backend says: a `jax.Array` for XLA.
 
-It has a `shape` and a `dtype`, `numpy.asarray` reads it, and `delete` gives its memory back; whatever else is to be known of it the backend is asked."""
+It has a `shape` and a `dtype`, `numpy.asarray` reads it, and `delete` gives its memory back; whatever else is to be known of it
+the backend is asked."""
 
 CompileOptions = Mapping[str, str | int | float | bool]
 """Settings of a backend's compiler by their own names."""

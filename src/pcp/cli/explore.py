@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pcp.backends.registry import DEFAULT
 from pcp.cli.arrays import add_sizes, read_at
-from pcp.cli.plan import add_search_arguments, example_of
+from pcp.cli.plan import add_search_arguments, example_of, places
 from pcp.cli.search_progress import SearchProgress
 from pcp.planning.exploration.exploration import Explored, explore
 from pcp.planning.report import seconds
@@ -21,6 +22,7 @@ known, and `pcp plan --tolerance` chooses from it.
 
 examples:
   pcp explore step.pcp --budget 3600
+  pcp explore step.pcp --device cpu:0,arena:cpu --budget 3600         some operations elsewhere, too
   nohup nice pcp explore step.pcp --budget 36000 --json > explored.jsonl &
 """,
 }
@@ -41,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         with SearchProgress(quiet=arguments.json) as progress:
             for explored in explore(
                 program,
-                arguments.device,
+                places(arguments.device),
                 database=arguments.database,
                 budget=arguments.budget,
                 example=example_of(arguments, program),
@@ -62,6 +64,8 @@ def _json(explored: Explored) -> dict[str, Any]:
         "path": explored.path.digest,
         "plain": explored.path.is_plain,
         "sites": len(explored.path.choices),
+        "backend": explored.path.backend,
+        "elsewhere": str(explored.path.placement or ""),
         "seconds": row.typical if row.seconds else None,
         "ratio": row.ratio if row.seconds else None,
         "error": row.error,
@@ -74,7 +78,10 @@ def _json(explored: Explored) -> dict[str, Any]:
 def _line(explored: Explored) -> str:
     row = explored.measurement
     name = "plain       " if explored.path.is_plain else explored.path.digest[:12]
-    what = f"{name}  {len(explored.path.choices):4d} sites"
+    moved = explored.path.placement or (
+        "" if explored.path.backend == DEFAULT else f"all by {explored.path.backend}"
+    )
+    what = f"{name}  {len(explored.path.choices):4d} sites{f', {moved}' if moved else ''}"
     if row.failure is not None:
         return f"{what}  {row.failure}: {row.detail[:80]}"
     error = "unknown" if row.error is None else f"{row.error:.2e}"

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     with SearchProgress(quiet=arguments.json) as progress:
         made = plan(
             program,
-            _places(arguments.device),
+            places(arguments.device),
             arguments.tolerance,
             memory=arguments.memory,
             path=None if arguments.path is None else _read(arguments.path),
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _places(named: str | None) -> str | list[str] | None:
+def places(named: str | None) -> str | list[str] | None:
     """One device, or several with commas between them."""
     return named.split(",") if named and "," in named else named
 

@@ -1,10 +1,10 @@
-"""Whether another backend runs a whole program faster than the path that was found, within the same tolerance.
+"""Whether another backend runs a program, or some of its operations, faster than the path that was found, within the tolerance.
 
-The program, as it is written, is measured there in turn with the plain path, and judged by the same float64. What is faster is
-timed once more, in turn with the path that was found.
+The whole program, as it is written, is measured there in turn with the plain path, and judged by the same float64; so are the
+best placements of the operations of the path that was found. What is faster is timed once more, in turn with that path.
 """
 
-import hashlib
+import itertools
 import logging
 import time
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.capacity import memory_limit
 from pcp.planning.chosen import Conditions, evidence_of, example_of, ignored_by, searched
-from pcp.planning.measuring.hardware import hardware_of, versions
-from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
+from pcp.planning.placing.measured import measured_whole
+from pcp.planning.placing.search import Placing
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.whole import Whole
@@ -28,6 +28,11 @@ log = logging.getLogger("pcp.planning.search")
 
 ANY = "any"
 """The name for the default device, and what every other backend that is installed has first."""
+
+FOR_PLACEMENTS = 0.5
+"""The part of what is left of it that single operations leave for measuring whole programs."""
+PLACEMENTS = 3
+"""How many placements are measured at most; the first should be the fastest."""
 
 FOR_OTHERS = 0.3
 """The part of the budget that the search leaves for measuring elsewhere."""
@@ -87,79 +92,101 @@ def searched_everywhere(
 def _fastest(
     program: Program, tolerance: float, found: Found, conditions: Conditions, others: Sequence[Target]
 ) -> tuple[Found, Target]:
-    """What was found, or the program elsewhere."""
+    """What was found, or the program elsewhere, or some of its operations."""
     example = example_of(program, conditions.example)
     ignored = ignored_by(program, conditions.judge)
     whole = Whole(program, tolerance, conditions.target, *example, ignored, strategy=conditions.strategy)
-    best, target = found, conditions.target
-    notes = list(found.notes)
     with evidence_of(conditions) as evidence:
+        contest = _Contest(whole, found, conditions, evidence)
         for other in others:
-            path = Path.plain(program, dict(other.options), other.backend)
-            limit = memory_limit(other.device, conditions.memory)
-            row = _measured(whole, whole.plain, path, other, evidence, is_judged=True)
-            if row is None or row.failure is not None or not row.seconds:
-                why = evidence.trouble if row is None else f"{row.failure}: {row.detail}"
-                notes.append(f"on {other} it was not measured, or does not count: {why}")
-                continue
-            is_faster = evidence.strategy.is_faster(row.blocks)
-            doubt = "" if is_faster or row.ratio >= 1 else ", which may be noise"
-            notes.append(
-                f"on {other} the whole takes {row.ratio:.2f} of the plain path's time{doubt}, error {row.error or 0.0:.1e}"
+            contest.run_whole(other)
+        contest.run_in_regions(others)
+    best, target = contest.best, contest.target
+    return replace(best, notes=contest.notes, measured=found.measured + evidence.measured), target
+
+
+class _Contest:
+    """What was found at home against what runs elsewhere.
+
+    Arguments:
+        whole: the program.
+        found: by the search at home.
+    """
+
+    def __init__(self, whole: Whole, found: Found, conditions: Conditions, evidence: Evidence) -> None:
+        self._whole, self._found, self._conditions = whole, found, conditions
+        self._evidence = evidence
+        self.best, self.target = found, conditions.target
+        self.notes = list(found.notes)
+        self._plain_seconds: list[float] = []
+
+    def run_whole(self, other: Target) -> None:
+        """Try the program, as it is written, in another place."""
+        path = Path.plain(self._whole.program, dict(other.options), other.backend)
+        row = measured_whole(self._whole, self._whole.plain, path, other, self._evidence, is_judged=True)
+        self._enter(row, path, other, f"on {other}", "the whole takes")
+
+    def run_in_regions(self, others: Sequence[Target]) -> None:
+        """Try to run some operations of the path that was found in other places, where their times say that it should pay."""
+        home, evidence = self._conditions.target, self._evidence
+        placing = Placing.of(self._whole.program, self._found.path, home, others)
+        seconds = self._seconds_at_home()
+        if not placing.others or seconds is None or placing.operations is None:
+            return
+        if placing.least_copy >= seconds:
+            self.notes.append(
+                "no operation was tried elsewhere: to go there and back takes longer than the whole"
             )
-            if not whole.accepts(row, limit) or not is_faster:
-                continue
-            if target == conditions.target and not found.path.is_plain:
-                duel = _measured(whole, found.path, path, other, evidence, is_judged=False)
-                if duel is None or duel.failure is not None or not evidence.strategy.is_faster(duel.blocks):
-                    continue
-            elif (
-                best.measurement is not None
-                and target != conditions.target
-                and best.measurement.ratio <= row.ratio
-            ):
-                continue
-            best, target = (
-                replace(found, path=path, measurement=row, classes=[], choices={}, prediction=None),
-                other,
-            )
-    return replace(best, notes=notes, measured=found.measured + evidence.measured), target
+            return
+        placing.measure(evidence, until=FOR_PLACEMENTS * evidence.seconds_left)
+        if not placing.is_known:
+            return
+        worthwhile = 1 - evidence.strategy.margin
+        for expected, path in itertools.islice(placing.paths(placing.costs(seconds)), PLACEMENTS):
+            if expected > worthwhile:
+                break
+            row = measured_whole(self._whole, self._whole.plain, path, None, evidence, is_judged=True)
+            self._enter(row, path, home, f"with {path.placement}", "operations: the whole takes")
 
+    def _seconds_at_home(self) -> float | None:
+        """Of a call of the path that was found; None if that was not measured."""
+        row = self._found.measurement
+        if row is not None and row.seconds:
+            return row.typical
+        return min(self._plain_seconds, default=None)
 
-def _measured(
-    whole: Whole, champion: Path, path: Path, other: Target, evidence: Evidence, *, is_judged: bool
-) -> Measurement | None:
-    """A program elsewhere in turn with a path on the target of the search; None if there is no time."""
-    strategy = evidence.strategy
-    place = f"{other} {hardware_of(other).digest} {versions(other.backend)}"
-
-    def request() -> Request:
-        return Request(
-            champion.applied(whole.program),
-            whole.program,
-            path.digest,
-            whole.exact if is_judged and whole.tolerance else None,
-            whole.inputs,
-            champion.target(whole.target.devices),
-            whole.tolerance if is_judged else None,
-            judged_at=whole.judged_at if is_judged and whole.tolerance else None,
-            ignored=whole.ignored,
-            calls=strategy.whole_calls,
-            timing_seconds=strategy.duel_seconds,
-            elsewhere=other,
+    def _enter(self, row: Measurement | None, path: Path, target: Target, where: str, what: str) -> None:
+        """Note what was measured in turn with the plain path, and take it if it is the fastest."""
+        strategy = self._evidence.strategy
+        if row is None or row.failure is not None or not row.seconds:
+            why = self._evidence.trouble if row is None else f"{row.failure}: {row.detail}"
+            self.notes.append(f"{where} it was not measured, or does not count: {why}")
+            return
+        self._plain_seconds.append(row.typical / row.ratio)
+        is_faster = strategy.is_faster(row.blocks)
+        doubt = "" if is_faster or row.ratio >= 1 else ", which may be noise"
+        self.notes.append(
+            f"{where} {what} {row.ratio:.2f} of the plain path's time{doubt}, error {row.error or 0.0:.1e}"
         )
+        limit = memory_limit(target.device, self._conditions.memory)
+        if not self._whole.accepts(row, limit) or not is_faster:
+            return
+        if self.best is self._found:
+            if not self._found.path.is_plain and not self._wins(path, target):
+                return
+        elif self.best.measurement is not None and self.best.measurement.ratio <= row.ratio:
+            return
+        self.best = replace(self._found, path=path, measurement=row, classes=[], choices={}, prediction=None)
+        self.target = target
 
-    def enough(row: Measurement) -> bool:
-        if row.failure is Failure.inaccurate:
-            return row.least_tolerance is None or row.least_tolerance > whole.tolerance
-        return row.failure is not None or bool(row.seconds)
-
-    return evidence.of(
-        hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
-        path.digest,
-        request,
-        enough=enough,
-        what=f"the whole program on {other}",
-        path=path,
-        about=f"{whole.about}, on {other} in turn with {champion.digest[:12]}",
-    )
+    def _wins(self, path: Path, target: Target) -> bool:
+        """Whether a path is faster than the one that was found, in turn with it."""
+        duel = measured_whole(
+            self._whole,
+            self._found.path,
+            path,
+            None if path.placement is not None else target,
+            self._evidence,
+            is_judged=False,
+        )
+        return duel is not None and duel.failure is None and self._evidence.strategy.is_faster(duel.blocks)

@@ -335,7 +335,7 @@ def plan(
         path = None if fit.path.is_plain else fit.path
     lowered = program if path is None else path.applied(program)
     compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
-    executable = compiled_in_places(compiled, target, path and path.placement, cache=cache)
+    executable = compiled_in_places(compiled, target, None if path is None else path.placement, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory.without(outside), place, limit)

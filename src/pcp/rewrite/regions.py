@@ -1,7 +1,8 @@
 """Cutting a program into regions, each of which runs in one place: an operation is told where, by its key.
 
-The key of an operation is the digest of what it computes, so operations that compute the same run in the same place. Regions run
-one after another; as few are made as a greedy order finds, which takes all that can run in one place before it goes to another.
+The key of an operation is the digest of what it computes, so operations that compute the same run in the same place. Regions
+run one after another; as few are made as a greedy order finds, which takes all that can run in one place before it goes to
+another.
 """
 
 import heapq
@@ -46,7 +47,7 @@ class Regions:
 
 
 def opened(program: Program) -> ir.Module:
-    """A module of the program in which every operation of `main` can be told where to run: no calls, composites or dead code."""
+    """A module of the program in which every operation of `main` can be told where to run: without calls and composites."""
     module = program.module()
     inline_composites(module)
     inline_calls(module)
@@ -123,7 +124,7 @@ def _runs(
 def _greedy(
     sequence: Sequence[Member], places: Sequence[int], first: int
 ) -> tuple[list[int], list[tuple[int, int]], list[int]]:
-    """The order that begins in one place, if anything can run there at first, and leaves each only when nothing is left to run."""
+    """The order that begins in one place, if anything can run there, and leaves a place when nothing is left to run there."""
     maker = {number: index for index, each in enumerate(sequence) for number in each.makes}
     needs = [{maker[number] for number in each.reads if number in maker} for each in sequence]
     users: dict[int, list[int]] = {}

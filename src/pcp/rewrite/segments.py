@@ -83,7 +83,6 @@ def _cuts(body: Body, repeat: Repeat) -> range:
     return range(start, repeat.stop + 1, periods * repeat.period)
 
 
-
 def _passed(body: Body, start: int, period: int) -> int:
     """Bytes that are made in the period from a place on, and read in the next."""
     following = range(start + period, start + 2 * period)

@@ -60,7 +60,9 @@ def test_all_placements_come_in_the_order_of_what_they_cost(seed: int) -> None:
     found = list(best_placements(costs))
     assert [places for _, places in found] == list(dict.fromkeys(places for _, places in found))
     assert {places for _, places in found} == set(everything(costs))
-    assert [seconds for seconds, _ in found] == pytest.approx(sorted(map(costs.of, everything(costs))), abs=1e-9)
+    assert [seconds for seconds, _ in found] == pytest.approx(
+        sorted(map(costs.of, everything(costs))), abs=1e-9
+    )
 
 
 def test_of_three_places_what_is_found_is_nearly_always_the_cheapest_and_never_much_worse() -> None:

@@ -42,7 +42,9 @@ def with_sines(x: Tensor, w: Tensor) -> Tensor:
     return pcp.sin(pcp.tanh(pcp.sin(x @ w))) @ w
 
 
-def run_on_meter(program: Program, home: Target, places: dict[str, str]) -> tuple[int, float, list[np.ndarray]]:
+def run_on_meter(
+    program: Program, home: Target, places: dict[str, str]
+) -> tuple[int, float, list[np.ndarray]]:
     """Copies, seconds and results of a call."""
     executable = compiled_in_places(program, home, Placement.of(places))
     made = charged(executable, program, home, ARRAYS)
@@ -53,9 +55,7 @@ def run_on_meter(program: Program, home: Target, places: dict[str, str]) -> tupl
 
 def keys_of(program: Program, *names: str) -> dict[str, str]:
     found = operations_in(program)
-    return {
-        key: "metered:host:0" for key, name in zip(found.keys, found.names, strict=True) if name in names
-    }
+    return {key: "metered:host:0" for key, name in zip(found.keys, found.names, strict=True) if name in names}
 
 
 def found_places(program: Program) -> dict[str, str]:
@@ -93,11 +93,8 @@ def random_program(seed: int) -> Program:
         values = [x, w]
         for _ in range(5):
             one, two = (values[index] for index in rng.integers(0, len(values), 2))
-            values.append(
-                [lambda: one @ two, lambda: pcp.tanh(one), lambda: pcp.sin(one), lambda: one + two][
-                    rng.integers(4)
-                ]()
-            )
+            made = (one @ two, pcp.tanh(one), pcp.sin(one), one + two)
+            values.append(made[rng.integers(4)])
         return values[-1], values[-2]
 
     return traced(function)

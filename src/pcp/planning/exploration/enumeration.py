@@ -3,14 +3,16 @@
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-from pcp.backends import Device, Target
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, cover, replaced
 from pcp.planning.added import register_added
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
-from pcp.planning.exploration.best_first import best_first
+from pcp.planning.elsewhere import Place, places_of
+from pcp.planning.exploration.best_first import best_first, in_turn
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
+from pcp.planning.placing.search import Placing
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, site_classes
@@ -23,7 +25,7 @@ Option = tuple[float, Kernel | None]
 
 def paths(
     program: Program,
-    device: str | Device | Target | None = None,
+    device: Place | Sequence[Place] | None = None,
     tolerance: float | None = None,
     database: Database = None,
     *,
@@ -35,18 +37,21 @@ def paths(
 
     Arguments:
         program: any Program.
-        device: where it is to run, or a target; None takes the default.
+        device: where it is to run, or a target; None takes the default. Of a list, operations may run in other places than the
+            first: such paths, and the whole program there, come in turn with the others.
         tolerance: leaves out kernels whose own error is known to exceed it, and paths whose error is; None leaves out none.
         database: of measurements, or its file; None takes the user's.
         uniform: whether equal sites have equal kernels.
 
     Raises:
         InvalidTolerance: the tolerance is no number from 0 on.
+        NoPlaces, UnknownBackend, UnknownDevice: as `pcp.plan`.
     """
     if tolerance is not None:
         check_tolerance(tolerance)
     register_added()
-    target = Target.of(device)
+    first, others = places_of(device)
+    target = Target.of(first)
     conditions = Conditions(target, target.device.capacity, database, budget=0.0)
 
     def found() -> Iterator[Path]:
@@ -54,11 +59,34 @@ def paths(
             classes = site_classes(prepared(program, tolerance), target.device.kind, tolerance)
             bad = _too_wrong(program, tolerance, evidence)
             whole = Whole(program, math.inf if tolerance is None else tolerance, target)
-            for path in combinations(whole, classes, evidence, uniform=uniform):
+            for path in in_turn(
+                combinations(whole, classes, evidence, uniform=uniform),
+                *elsewhere(whole, others, evidence, None),
+            ):
                 if path.digest not in bad:
                     yield path
 
     return found()
+
+
+def elsewhere(
+    whole: Whole, others: Sequence[Target], evidence: Evidence, seconds: float | None
+) -> list[Iterator[Path]]:
+    """Paths that run elsewhere, the best first: the whole program, and some of its operations; nothing where there is no place.
+
+    Arguments:
+        others: the places.
+        evidence: what is known of single operations there; what is not is measured, if there is time.
+        seconds: of a call of the plain path; None if that is not known.
+    """
+    if not others:
+        return []
+    placing = Placing.of(whole.program, whole.plain, whole.target, others)
+    entire = (Path.plain(whole.program, dict(other.options), other.backend) for other in others)
+    if not placing.others or placing.operations is None:
+        return [entire]
+    placing.measure(evidence)
+    return [entire, (path for _, path in placing.paths(placing.costs(seconds)))]
 
 
 def combinations(

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pcp.backends import Device, Target
+from pcp.backends import Target
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
-from pcp.planning.exploration.enumeration import combinations
+from pcp.planning.elsewhere import Place, places_of
+from pcp.planning.exploration.best_first import in_turn
+from pcp.planning.exploration.enumeration import combinations, elsewhere
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
-from pcp.planning.search.evidence import Progress
+from pcp.planning.placing.measured import measured_whole
+from pcp.planning.search.evidence import Evidence, Progress
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit
@@ -33,7 +36,7 @@ class Explored:
 
 def explore(
     program: Program,
-    device: str | Device | Target | None = None,
+    device: Place | Sequence[Place] | None = None,
     *,
     database: Database = None,
     budget: float = BUDGET,
@@ -48,7 +51,8 @@ def explore(
 
     Arguments:
         program: any Program.
-        device: where, or a target; None takes the default.
+        device: where, or a target; None takes the default. Of a list, the whole program, and some of its operations, are
+            measured in other places than the first, too, in turn with other paths.
         database: where measurements go, or its file; None takes the user's.
         budget: seconds in which measurements may begin.
         example: one call's arguments, to measure on; None makes random ones.
@@ -63,7 +67,8 @@ def explore(
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     expect_program(program, "pcp.explore")
-    target = Target.of(device, options)
+    first, others = places_of(device)
+    target = Target.of(first, options)
     limit = capacity.memory_limit(target.device, None)
     conditions = Conditions(target, limit, database, budget, example, progress)
     evidence = evidence_of(conditions)
@@ -74,9 +79,14 @@ def explore(
             sites = site_classes(prepared(program), target.device.kind)
             tune(sites, evidence)
             banned: set[tuple[str, str]] = set()
-            for path in combinations(whole, sites, evidence, uniform=True, banned=banned):
+            plain = whole.measured(whole.plain, evidence) if others else None
+            seconds = plain.typical if plain is not None and plain.seconds else None
+            for path in in_turn(
+                combinations(whole, sites, evidence, uniform=True, banned=banned),
+                *elsewhere(whole, others, evidence, seconds),
+            ):
                 before = evidence.measured
-                row = whole.measured(path, evidence)
+                row = _measured(whole, path, others, evidence)
                 if row is None:
                     return
                 yield Explored(path, row, evidence.measured > before)
@@ -88,6 +98,15 @@ def explore(
                     banned.add((digest, chosen[digest].name))
 
     return walk()
+
+
+def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evidence) -> Measurement | None:
+    """Times and error of a path, wherever it runs; None if there is no time."""
+    if path.placement is None and path.backend == whole.target.backend:
+        return whole.measured(path, evidence)
+    there = [other for other in others if (other.backend, other.options) == (path.backend, path.options)]
+    place = None if path.placement is not None else there[0]
+    return measured_whole(whole, whole.plain, path, place, evidence, is_judged=True)
 
 
 def _by_class(path: Path, sites: Sequence[SiteClass]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The cheapest placement of all, by minimum cuts, and those that follow it, one at a time.
 
-Source: Stone, "Multiprocessor scheduling with the aid of network flow algorithms", 1977, for two places: a cut between them costs what
-the operations on either side take there, and what is copied across. A value that several operations read in one place is copied
-once; a node of its own says so. For more places pairs of them are cut in turn until nothing is gained (swaps of Boykov, Veksler and
-Zabih, "Fast approximate energy minimization via graph cuts", 2001), which finds a placement that no change between two places
-betters. The next best come by the procedure of Lawler, "A procedure for computing the K best solutions", 1972.
+Source: Stone, "Multiprocessor scheduling with the aid of network flow algorithms", 1977, for two places: a cut between them
+costs what the operations on either side take there, and what is copied across. A value that several operations read in one
+place is copied once; a node of its own says so. For more places pairs of them are cut in turn until nothing is gained (swaps of
+Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001), which finds a placement that no change
+between two places betters. The next best come by the procedure of Lawler, "A procedure for computing the K best solutions",
+1972.
 """
 
 import heapq

@@ -1,0 +1,142 @@
+"""Times of operations and of whole programs in several places, from the database or measured now."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from pcp.backends import Target
+from pcp.backends.regions import copied
+from pcp.ir import DType, Program, TensorSpec
+from pcp.planning.measuring.hardware import hardware_of, made_with, versions
+from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
+from pcp.planning.paths.path import Path
+from pcp.planning.placing.costs import CopyCost
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.whole import Whole
+
+TIMING_SECONDS = 0.1
+"""How long one operation is timed alone."""
+CALLS = 3
+SIZES = (1 << 10, 1 << 20)
+"""Elements of the arrays by which copies are timed."""
+REPEATS = 5
+
+
+def measured_whole(
+    whole: Whole,
+    champion: Path,
+    path: Path,
+    other: Target | None,
+    evidence: Evidence,
+    *,
+    is_judged: bool,
+) -> Measurement | None:
+    """A path that runs elsewhere, in part or in whole, in turn with a path on the target of the search.
+
+    Arguments:
+        other: the place of all of it; None where the path says where some of its operations run.
+
+    Returns:
+        None if there is no time.
+    """
+    strategy = evidence.strategy
+    if other is None:
+        place, shown = " ".join(made_with(whole.target, path.placement)), str(path.placement)
+    else:
+        place, shown = f"{other} {hardware_of(other).digest} {versions(other.backend)}", str(other)
+
+    def request() -> Request:
+        return Request(
+            champion.applied(whole.program),
+            path.applied(whole.program),
+            path.digest,
+            whole.exact if is_judged and whole.tolerance else None,
+            whole.inputs,
+            champion.target(whole.target.devices),
+            whole.tolerance if is_judged else None,
+            judged_at=whole.judged_at if is_judged and whole.tolerance else None,
+            ignored=whole.ignored,
+            calls=strategy.whole_calls,
+            timing_seconds=strategy.duel_seconds,
+            elsewhere=other,
+            placement=path.placement,
+        )
+
+    def enough(row: Measurement) -> bool:
+        if row.failure is Failure.inaccurate:
+            return row.least_tolerance is None or row.least_tolerance > whole.tolerance
+        return row.failure is not None or bool(row.seconds)
+
+    return evidence.of(
+        hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
+        path.digest,
+        request,
+        enough=enough,
+        what=f"the whole program, {shown}",
+        path=path,
+        about=f"{whole.about}, {shown} in turn with {champion.digest[:12]}",
+    )
+
+
+def measured_operation(
+    program: Program, name: str, other: Target, evidence: Evidence, until: float
+) -> Measurement | None:
+    """One operation elsewhere in turn with itself on the target of the search; None if there is no time.
+
+    Arguments:
+        program: the operation alone.
+        name: what it is called.
+        until: seconds of the budget that must be left.
+    """
+
+    def request() -> Request:
+        return Request(
+            program,
+            program,
+            f"{name} on {other}",
+            inputs=Recipe(sets=1, ranges=index_ranges(program)),
+            target=evidence.target,
+            calls=CALLS,
+            timing_seconds=TIMING_SECONDS,
+            elsewhere=other,
+        )
+
+    place = f"{other} {hardware_of(other).digest} {versions(other.backend)}"
+    return evidence.of(
+        hashlib.sha256(f"{program.digest} alone and on {place}".encode()).hexdigest(),
+        f"{name} on {other}",
+        request,
+        enough=lambda row: row.failure is not None or bool(row.seconds),
+        what=f"{name} on {other}",
+        about=f"one {name}, on {other}",
+        until=until,
+    )
+
+
+def copy_costs(places: Sequence[Target]) -> dict[tuple[int, int], CopyCost]:
+    """What copies between places cost, timed now in this process: some milliseconds for each pair."""
+    found = {}
+    for source, one in enumerate(places):
+        for place, other in enumerate(places):
+            if source == place:
+                continue
+            small, large = (_copy_seconds(one, other, size) for size in SIZES)
+            rate = (SIZES[1] - SIZES[0]) * DType.f32.itemsize / max(large - small, 1e-9)
+            found[source, place] = CopyCost(small, rate)
+    return found
+
+
+def _copy_seconds(source: Target, place: Target, size: int) -> float:
+    spec = TensorSpec((size,), DType.f32)
+    given = source.place(np.zeros(size, np.float32), spec)
+    best = float("inf")
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        place.runner.wait([copied(given, spec, place)])
+        best = min(best, time.perf_counter() - began)
+    return best
