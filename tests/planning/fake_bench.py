@@ -96,6 +96,8 @@ class FakeBench:
         overhead: seconds that a whole program takes besides.
         noise: of sites alone, by the name of the operation: the seconds of each call.
         elsewhere: of candidates on another backend, by its name: how many times as long they take, and how wrong they are.
+        alone: of single operations there, by their names, the same times; others as `elsewhere` says.
+        placed: how many times as long a candidate takes of which some operations are placed elsewhere.
     """
 
     seconds: dict[str, float] = field(
@@ -123,6 +125,8 @@ class FakeBench:
     overhead: float = 0.0
     noise: dict[str, list[float]] = field(default_factory=dict)
     elsewhere: dict[str, tuple[float, float]] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
+    placed: float = 1.0
     requests: list[Request] = field(default_factory=list)
     plains: list[Request] = field(default_factory=list)
     """Requests of how wrong the plain program is."""
@@ -140,6 +144,9 @@ class FakeBench:
         error, slower = self._error(counts), 1.0
         if request.elsewhere is not None:
             slower, error = self.elsewhere[request.elsewhere.backend]
+            slower = self.alone.get(request.path.partition(" on ")[0], slower)
+        if request.placement is not None:
+            slower = self.placed
         failure = self.fails(request)
         limit = math.inf if not request.tolerance else request.tolerance
         if failure is None and error > limit:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 import pcp
 from pcp import Path
+from pcp.backends import Placement, UnknownDevice
 from pcp.kernels import UnknownKernel, kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import PathMismatch
+from pcp.rewrite.regions import UnknownOperation
 
 PROGRAM = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), *[pcp.spec((64, 64), "f32")] * 2)
 SITE = sites_of(PROGRAM, "cpu")[0]
@@ -54,6 +56,15 @@ def test_the_path_itself_is_followed() -> None:
             changed(backend=7),
             "the backend of the path is 7; expected the name of a backend, as xla: plan again",
         ),
+        (
+            changed(placement=[]),
+            r"the placement of the path is \[\]; expected pairs of an operation of 64 hexadecimal digits, each once, and its p",
+        ),
+        (
+            changed(placement=[[SITE.key, "arena"]]),
+            r"the placement of the path is .*, as arena:cpu:0: plan again",
+        ),
+        (changed(placement=[[SITE.key, "arena:cpu:0"]] * 2), r"the placement of the path is .* each once"),
     ],
 )
 def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
@@ -80,6 +91,32 @@ def test_a_kernel_that_is_unknown_or_does_not_apply() -> None:
     choices = [["0" * 64, SITE.kernels[0], kernel_named(SITE.kernels[0]).version]]
     with pytest.raises(PathMismatch, match="no kernel applies to anything of that key"):
         pcp.plan(PROGRAM, path=Path.from_json(changed(choices=choices)))
+
+
+def test_a_path_says_where_operations_run() -> None:
+    path = Path.from_json(changed(placement=[["1" * 64, "arena:cpu:0"], ["0" * 64, "arena:cpu:0"]]))
+    assert path.placement == Placement((("0" * 64, "arena:cpu:0"), ("1" * 64, "arena:cpu:0")))
+    assert path.digest != PATH.digest
+    assert not path.is_plain
+    assert Path.from_json(path.to_json()) == path
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "match"),
+    [
+        ("arena:cpu:0", UnknownOperation, "1 of 1 operations that are told where to run are not in program"),
+        ("arena:cpu:7", UnknownDevice, "'cpu:7' is not a device of this machine"),
+        (
+            "soroban:cpu:0",
+            PathMismatch,
+            r"operations run on soroban:cpu:0, and backend 'soroban' is not here; there are: arena, .*; plan again",
+        ),
+    ],
+)
+def test_a_placement_that_does_not_fit(place: str, error: type[Exception], match: str) -> None:
+    path = Path.from_json(changed(placement=[["0" * 64, place]]))
+    with pytest.raises(error, match=match):
+        pcp.plan(PROGRAM, path=path)
 
 
 @pytest.mark.parametrize("given", ["path.json", {"format": 1}, 3])

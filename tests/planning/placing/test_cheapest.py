@@ -65,6 +65,16 @@ def test_all_placements_come_in_the_order_of_what_they_cost(seed: int) -> None:
     )
 
 
+def test_operations_that_are_not_moved_follow_the_others() -> None:
+    costs = random_costs(3, places=2)
+    found = list(best_placements(costs, [0, 4]))
+    least: dict[tuple[int, int], float] = {}
+    for places in everything(costs):
+        key = places[0], places[4]
+        least[key] = min(least.get(key, math.inf), costs.of(places))
+    assert [seconds for seconds, _ in found] == pytest.approx(sorted(least.values()), abs=1e-9)
+
+
 def test_of_three_places_what_is_found_is_nearly_always_the_cheapest_and_never_much_worse() -> None:
     ratios = []
     for seed in range(60):

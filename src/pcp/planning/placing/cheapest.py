@@ -51,13 +51,17 @@ def cheapest(costs: Costs, banned: Banned | None = None) -> Places | None:
         least = found
 
 
-def best_placements(costs: Costs) -> Iterator[tuple[float, Places]]:
-    """Placements and their seconds, the cheapest first, each once; exactly in this order for two places."""
+def best_placements(costs: Costs, moved: Sequence[int] | None = None) -> Iterator[tuple[float, Places]]:
+    """Placements and their seconds, the cheapest first, each once; exactly in this order for two places.
+
+    Arguments:
+        moved: the operations by whose places they differ; the others follow them to where that is the cheapest. None: all.
+    """
     count = itertools.count()
     waiting: list[tuple[float, int, Places, Banned]] = []
     movable = [
         number
-        for number in range(len(costs.seconds))
+        for number in (range(len(costs.seconds)) if moved is None else moved)
         if sum(costs.can_run(number, place) for place in range(costs.place_count)) > 1
     ]
 

@@ -1,16 +1,19 @@
 """The operations of a program, each as a program of its own: what is measured in every place, and what passes between them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from pcp.backends import Placement, Target
 from pcp.ir import Program
 from pcp.ir.bindings import context
 from pcp.ir.digest import operation_digests
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.planning.paths.path import Path
 from pcp.planning.placing.costs import Flow
 from pcp.rewrite.pieces import Body, Cutter
-from pcp.rewrite.regions import check_divisible, opened
+from pcp.rewrite.regions import UnknownOperation, check_divisible, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,37 @@ def operations_in(program: Program) -> Operations:
         tuple(nodes.count(number) for number in range(len(numbers))),
         tuple(flow for flow in flows if flow.readers or (flow.is_result and flow.maker is not None)),
     )
+
+
+def placed(program: Program, places: Mapping[str, str], base: Path | None = None) -> Path:
+    """A path on which some operations run elsewhere.
+
+    Arguments:
+        program: as the user wrote it.
+        places: by the key of an operation (`Operations.keys`), or by a name for all that are called so, a backend and one of
+            its devices, as `{"tanh": "arena:cpu"}`.
+        base: the path whose operations these are; None is the plain one.
+
+    Raises:
+        UnknownOperation: the program has no such operation that can be placed.
+        NotDivisible: the program runs as a whole only.
+        UnknownBackend, UnknownDevice: a place is not here.
+    """
+    base = Path.plain(program) if base is None else base
+    found = operations_in(base.applied(program))
+    chosen: dict[str, str] = {}
+    for wanted, place in places.items():
+        pairs = zip(found.keys, found.names, strict=True)
+        keys = [key for key, name in pairs if wanted in (key, name)]
+        if not keys:
+            raise UnknownOperation(
+                f"{wanted!r} is told to run on {place}, and is no operation of the program that can be placed; expected a key, "
+                f"or one of the names {', '.join(sorted(set(found.names)))}"
+            )
+        chosen |= dict.fromkeys(keys, named(Target.of(place)))
+    return replace(base, placement=Placement.of(chosen))
+
+
+def named(target: Target) -> str:
+    """A place as a placement names it."""
+    return f"{target.backend}:{target.device}"

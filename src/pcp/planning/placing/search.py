@@ -14,7 +14,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.placing.cheapest import best_placements
 from pcp.planning.placing.costs import CopyCost, Costs
 from pcp.planning.placing.measured import copy_costs, measured_operation
-from pcp.planning.placing.operations import Operations, operations_in
+from pcp.planning.placing.operations import Operations, named, operations_in
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
 from pcp.rewrite.regions import HOME, NotDivisible
@@ -23,6 +23,9 @@ log = logging.getLogger("pcp.planning.search")
 
 HEAVY = 0.01
 """An operation that should take less than this part of the whole is not measured, unless it is one of `ODD`."""
+MOVED = 32
+"""The costliest operations, by whose places paths differ; the others run where that is the cheapest then. Each costs a minimum
+cut for every path, which takes 0.1 s in a program of 1,600 operations."""
 ODD = (Kind.reduction, Kind.solver, Kind.control, Kind.product)
 """Kinds of operations that one backend may run many times as fast as another, whatever their sizes say."""
 
@@ -63,8 +66,9 @@ class Placing:
     def estimates(self) -> list[float]:
         """Seconds of each operation, from its shapes."""
         assert self.operations is not None
+        known = {program: estimated_seconds(program) for program in dict.fromkeys(self.operations.programs)}
         pairs = zip(self.operations.programs, self.operations.counts, strict=True)
-        return [count * estimated_seconds(program) for program, count in pairs]
+        return [count * known[program] for program, count in pairs]
 
     def measure(self, evidence: Evidence, until: float = 0.0) -> bool:
         """Look up, or measure, how long the heavy operations take everywhere; whether there was time for all of them.
@@ -132,11 +136,13 @@ class Placing:
         return copy_costs((self.home, *self.others))
 
     def paths(self, costs: Costs) -> Iterator[tuple[float, Path]]:
-        """Paths with placements, and the part of the time that each should take, the best first; the base is left out."""
+        """Paths with placements, and the part of the time that each should take, the best first; those are left out where all
+        operations are in one place."""
         operations = self.operations
         assert operations is not None
         at_home = costs.of([HOME] * len(operations.keys))
-        for seconds, places in best_placements(costs):
+        ranked = sorted(range(len(costs.seconds)), key=lambda number: -costs.seconds[number][HOME])
+        for seconds, places in best_placements(costs, ranked[:MOVED]):
             placement = Placement.of(
                 {
                     key: named(self.others[place - 1])
@@ -154,8 +160,3 @@ class Placing:
         return min(
             (self.copies[a, b].latency + self.copies[b, a].latency for a, b in pairs), default=math.inf
         )
-
-
-def named(target: Target) -> str:
-    """A place as a placement names it."""
-    return f"{target.backend}:{target.device}"
