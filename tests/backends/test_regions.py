@@ -10,7 +10,7 @@ from tests.ir.every_operation import bare, by_operation
 
 import pcp
 from pcp.backends import Placement, Target
-from pcp.backends.regions import Drop, RegionsExecutable, compiled_in_places
+from pcp.backends.regions import Drop, RegionsExecutable, Run, compiled_in_places
 from pcp.ir import Program
 from pcp.ir.digest import operation_digests
 from pcp.ir.toolkit.functions import entry_block
@@ -213,3 +213,10 @@ def test_operations_that_are_not_there_are_refused() -> None:
         match=r"1 of 1 operations that are told where to run are not in program \w{12}, the first of them 0{12}; expected keys",
     ):
         compiled(program, Placement((("0" * 64, ARENA),)))
+
+
+def test_what_is_otherwise_computed_wherever_it_is_read_runs_where_it_is_told_to() -> None:
+    program = pcp.trace(lambda x: pcp.tanh(x) + 0.5, pcp.spec((6,), "f32"))
+    for name in ("constant", "broadcast_in_dim"):
+        steps = compiled(program, elsewhere(program, name)).steps
+        assert {step.place for step in steps if isinstance(step, Run)} == {0, 1}, name

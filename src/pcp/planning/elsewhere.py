@@ -147,6 +147,8 @@ class _Contest:
                 break
             row = measured_whole(self._whole, self._whole.plain, path, None, evidence, is_judged=True)
             self._enter(row, path, home, f"with {path.placement}", "operations: the whole takes")
+            if row is None or row.ratio >= 1:
+                break  # the next are hardly different
 
     def _seconds_at_home(self) -> float | None:
         """Of a call of the path that was found; None if that was not measured."""

@@ -11,9 +11,11 @@ pytest.importorskip("iree.compiler")
 import pcp
 from pcp import backends
 from pcp.backends import CompilationFailed
+from pcp.backends.iree import running
 from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.compiling import compiled_for
 from pcp.ir import DType
+from pcp.planning.placing.operations import placed
 
 RNG = np.random.default_rng()
 PLACES = [
@@ -158,3 +160,25 @@ def test_native_kernels_and_refused_options_are_explained() -> None:
         CompilationFailed, match=r"IREE refuses sin for target iree:llvm-cpu:host: undefined symbol"
     ):
         pcp.plan(wide, "iree:llvm-cpu")
+
+
+def test_a_driver_whose_library_is_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    get_driver = running.rt.get_driver
+
+    def missing(name: str) -> Any:
+        if name == "vulkan":
+            raise ValueError("NOT_FOUND; Vulkan loader library not found")
+        return get_driver(name)
+
+    monkeypatch.setattr(running.rt, "get_driver", missing)
+    assert {device.kind for device in running._native.__wrapped__()} >= {"llvm-cpu"}
+
+
+def test_operations_run_by_xla_the_arena_and_iree_in_one_program() -> None:
+    x = RNG.standard_normal((4, 4), np.float32)
+    program = pcp.trace(lambda x: pcp.tanh(pcp.sin(x @ x) @ x), x)
+    path = placed(program, {"dot_general": "iree:llvm-cpu", "sine": "arena:cpu"})
+    plan = pcp.plan(program, path=path)
+    assert "4: 2 on llvm-cpu:0 by iree, 1 on cpu:0 by arena, 1 on cpu:0 by xla" in str(plan)
+    np.testing.assert_allclose(plan.run(x), pcp.plan(program).run(x), rtol=1e-5, atol=1e-6)
+    assert {str(device) for device in plan._executable.memories} == {"cpu:0", "llvm-cpu:0"}  # type: ignore[attr-defined]  # regions

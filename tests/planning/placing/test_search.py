@@ -14,6 +14,7 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.placing import search
 from pcp.planning.placing.costs import CopyCost
 from pcp.planning.placing.operations import operations_in, placed
+from pcp.planning.placing.search import Placing
 from pcp.rewrite.regions import UnknownOperation
 
 PLACES = ["cpu:0", "arena:cpu"]
@@ -149,3 +150,14 @@ def test_operations_are_placed_by_their_names_or_keys() -> None:
         match=r"'tan' is told to run on arena:cpu, and is no .*; expected a key, .* log_plus_one, sine",
     ):
         placed(program, {"tan": "arena:cpu"})
+
+
+def test_times_of_operations_alone_are_scaled_to_the_whole_where_they_are_fused() -> None:
+    program = products_and_a_sine()
+    placing = Placing.of(program, pcp.Path.plain(program), Target.of(), [Target.of("arena:cpu")])
+    placing._times.update({(number, 1): (1.0, 2.0) for number in range(3)})
+    fused, apart = placing.costs(1.5), placing.costs(6.0)
+    assert fused.seconds == ((0.5, 2.0),) * 3
+    assert (
+        apart.seconds == ((1.0, 2.0),) * 3
+    )  # what takes longer together than alone is slow for another reason
