@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.planning.fake_bench import FakeBench, add_family, chain, use
 
+import pcp
 from pcp.cli import main
 from pcp.planning.paths.path import Path as ExecutionPath
 
@@ -114,6 +115,26 @@ def test_exploring(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(rows) == 16
     assert not any(row["new"] for row in rows)
     assert [row["ratio"] for row in rows] == sorted(row["ratio"] for row in rows)
+
+
+def test_exploring_several_places(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench
+) -> None:
+    bench.elsewhere, bench.placed = {"arena": (2.0, 1e-6)}, 0.5
+    file = tmp_path / "small.pcp"
+    pcp.trace(lambda x: pcp.log1p(pcp.sin(x)), pcp.spec((8,), "f32")).save(file)
+    arguments = ("explore", file, "--device", "cpu:0,arena:cpu", "--database", tmp_path / "profile.sqlite")
+    code, said, _ = command(capsys, *arguments)
+    assert code == 0
+    assert said.count("0 sites, 1 on arena:cpu:0") == 2
+    assert said.count("0 sites, all by arena") == 1
+    assert said.splitlines()[-1] == "11 paths were measured now, 0 were known"  # 4 * 2 at home
+    code, said, _ = command(capsys, *arguments, "--json")
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert (
+        sorted((row["backend"], row["elsewhere"]) for row in rows if row["elsewhere"])
+        == [("xla", "1 on arena:cpu:0")] * 2
+    )
 
 
 def test_exploring_is_interrupted(

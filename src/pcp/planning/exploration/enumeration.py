@@ -1,7 +1,7 @@
 """All valid paths of a program, best first, as far as the database and the cost model know."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pcp.backends import Target
 from pcp.ir import Program
@@ -61,7 +61,7 @@ def paths(
             whole = Whole(program, math.inf if tolerance is None else tolerance, target)
             for path in in_turn(
                 combinations(whole, classes, evidence, uniform=uniform),
-                *elsewhere(whole, others, evidence, None),
+                *elsewhere(whole, others, evidence, lambda: None),
             ):
                 if path.digest not in bad:
                     yield path
@@ -70,23 +70,24 @@ def paths(
 
 
 def elsewhere(
-    whole: Whole, others: Sequence[Target], evidence: Evidence, seconds: float | None
+    whole: Whole, others: Sequence[Target], evidence: Evidence, seconds: Callable[[], float | None]
 ) -> list[Iterator[Path]]:
     """Paths that run elsewhere, the best first: the whole program, and some of its operations; nothing where there is no place.
 
     Arguments:
         others: the places.
         evidence: what is known of single operations there; what is not is measured, if there is time.
-        seconds: of a call of the plain path; None if that is not known.
+        seconds: of a call of the plain path, asked when the first placement is; None if that is not known.
     """
-    if not others:
-        return []
-    placing = Placing.of(whole.program, whole.plain, whole.target, others)
+
+    def in_part() -> Iterator[Path]:
+        placing = Placing.of(whole.program, whole.plain, whole.target, others)
+        if placing.others and placing.operations is not None:
+            placing.measure(evidence)
+            yield from (path for _, path in placing.paths(placing.costs(seconds())))
+
     entire = (Path.plain(whole.program, dict(other.options), other.backend) for other in others)
-    if not placing.others or placing.operations is None:
-        return [entire]
-    placing.measure(evidence)
-    return [entire, (path for _, path in placing.paths(placing.costs(seconds)))]
+    return [entire, in_part()] if others else []
 
 
 def combinations(

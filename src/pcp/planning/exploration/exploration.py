@@ -79,16 +79,17 @@ def explore(
             sites = site_classes(prepared(program), target.device.kind)
             tune(sites, evidence)
             banned: set[tuple[str, str]] = set()
-            plain = whole.measured(whole.plain, evidence) if others else None
-            seconds = plain.typical if plain is not None and plain.seconds else None
+            seconds: list[float] = []  # of the plain path, in turn with each
             for path in in_turn(
                 combinations(whole, sites, evidence, uniform=True, banned=banned),
-                *elsewhere(whole, others, evidence, seconds),
+                *elsewhere(whole, others, evidence, lambda: min(seconds, default=None)),
             ):
                 before = evidence.measured
                 row = _measured(whole, path, others, evidence)
                 if row is None:
                     return
+                if row.seconds and row.plain_seconds:
+                    seconds.append(row.typical / row.ratio)
                 yield Explored(path, row, evidence.measured > before)
                 if whole.is_broken(row) and path.choices:
                     chosen = _by_class(path, sites)
