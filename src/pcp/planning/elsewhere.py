@@ -143,7 +143,7 @@ class _Contest:
         home, evidence = self._conditions.target, self._evidence
         placing = Placing.of(self._whole.program, self._found.path, home, others)
         seconds = self._seconds_at_home()
-        if not placing.others or seconds is None or placing.operations is None:
+        if not placing.others or seconds is None:
             return
         if placing.least_copy >= seconds:
             self.notes.append(
@@ -151,7 +151,7 @@ class _Contest:
             )
             return
         placing.measure(evidence, until=FOR_PLACEMENTS * evidence.seconds_left)
-        if not placing.is_known:
+        if not placing.is_known:  # nothing runs elsewhere, or nothing was measured there
             return
         worthwhile = 1 - evidence.strategy.margin
         for expected, path in itertools.islice(placing.paths(placing.costs(seconds)), PLACEMENTS):
