@@ -112,13 +112,16 @@ class Convolution:
         }
         return emit("convolution", (x, kernel), (TensorSpec(tuple(sizes), x.dtype),), attributes)
 
-    def product(self, x: Tensor, kernel: Tensor, **attributes: Any) -> Callable[[], Tensor] | None:
+    def product(
+        self, x: Tensor, kernel: Tensor, padded: bool = True, **attributes: Any
+    ) -> Callable[[], Tensor] | None:
         """What makes the convolution as a product of matrices; None where it is none.
 
         It is one if the kernel is a single place, as in the layers between those of wider kernels, or if there is a single
         place for the whole kernel, as in the gradients of such layers.
 
         Arguments:
+            padded: whether also where the kernel meets padding, whose product with an infinity or NaN is then 0.
             attributes: of the product.
         """
         if max(self.feature_groups, self.batch_groups) > 1 or not x.size or not kernel.size:
@@ -127,7 +130,9 @@ class Convolution:
         if all(kernel.shape[axis] == 1 for axis in self.layout.kernel[2:]):
             strided = any(stride > 1 for stride in self.strides)
             spread = any(map(any, self.padding)) or any(step > 1 for step in self.x_dilation)
-            return None if strided and spread else lambda: self._of_points(x, kernel, attributes)
+            return (
+                None if spread and (strided or not padded) else lambda: self._of_points(x, kernel, attributes)
+            )
         reached = [dilated(kernel.shape[self.layout.kernel[2 + i]], self.kernel_dilation[i]) for i in spatial]
         sizes = [x.shape[self.layout.x[2 + i]] for i in spatial]
         one = all(

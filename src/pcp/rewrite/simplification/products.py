@@ -83,7 +83,7 @@ def _dot_of_convolution(op: ir.Operation) -> Found:
         return None
     attributes = {name: op.attributes[name] for name in ("precision_config",) if name in op.attributes}
     x, kernel = (tensor(value) for value in op.operands)
-    form = Convolution.read(op).product(x, kernel, **attributes)
+    form = Convolution.read(op).product(x, kernel, padded=False, **attributes)
     return None if form is None else [form()]
 
 
@@ -98,6 +98,6 @@ ROWS: tuple[Row, ...] = (
         "dot_of_negate", "stablehlo.dot_general", Effect.reassociating, _dot_of_negate
     ),  # (-a) b = -(a b), but a sum of 0 keeps its sign
     Row(
-        "dot_of_convolution", "stablehlo.convolution", Effect.reassociating, _dot_of_convolution
+        "dot_of_convolution", "stablehlo.convolution", Effect.exact, _dot_of_convolution
     ),  # a convolution by a kernel of one place, or at a single place, is a product
 )
