@@ -1,33 +1,23 @@
 """Where workers exchange in pairs, whoever has nothing to do gets a share of what is left, whatever messages are lost."""
 
-from dataclasses import dataclass, field, replace
-from random import Random
+from dataclasses import replace
 
 import pytest
 
 from pcp.distributed.algorithms import NoLoCo
-from pcp.distributed.coordinator import replay
-from pcp.distributed.coordinator.effects import Close, RunOuterStep, Send
-from pcp.distributed.coordinator.events import BlobStored, ConnectionLost
+from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.rounds import sharing
 from pcp.distributed.messages import (
-    Assign,
-    Blob,
     DataRange,
     Goodbye,
     Heartbeat,
     HeartbeatReply,
-    Lease,
-    Message,
     Outcome,
     Ready,
     Resume,
-    Revoke,
-    Update,
     UpdateReply,
-    Welcome,
 )
-from tests.distributed.coordinator.desk import CONFIG, Desk, blob
+from tests.distributed.coordinator.desk import CONFIG, Desk
 
 H = 4
 PAIRS = replace(CONFIG, algorithm=NoLoCo(H, 48), batches=96, reconnect_seconds=50.0)
@@ -213,174 +203,3 @@ def test_another_shepherd_waits_for_as_many_as_shared_the_run(pair: Desk) -> Non
     again.say(2, Resume(replace(leases[2], generation=generation)))
     again.say(2, Ready(generation))
     assert again.lease(2).ranges == leases[2].ranges
-
-
-@dataclass
-class Trainee:
-    """A worker that exchanges, and what it trained since it last began afresh."""
-
-    name: str
-    connection: int
-    generation: int = 0
-    lease: Lease | None = None
-    done: int = 0
-    wanted: int = 0
-    update: Update | None = None
-    holds: set[int] = field(default_factory=set)
-    pushes: dict[bytes, frozenset[int]] = field(default_factory=dict)
-
-
-class Life:
-    """A random life of a run in pairs: messages are lost, workers come and go, and the Shepherd dies and comes back."""
-
-    def __init__(self, seed: int) -> None:
-        self.random, self.desk = Random(seed), Desk(replace(PAIRS, step_budgets=bool(seed % 2)))
-        self.connections, self.workers = 0, dict[int, Trainee]()
-        self.pushed: dict[bytes, frozenset[int]] = {}
-        self.seen: set[str] = set()
-
-    def hear(self) -> None:
-        for effect in self.desk.effects:
-            if isinstance(effect, Send) and (worker := self.workers.get(effect.connection)):
-                self.take(worker, effect.message)
-            elif isinstance(effect, Close):
-                self.workers.pop(effect.connection, None)
-
-    def take(self, worker: Trainee, message: Message) -> None:
-        lease = worker.lease
-        match message:
-            case Welcome(generation=generation):
-                if lease and generation != worker.generation:
-                    worker.lease = replace(lease, generation=generation)
-                worker.generation = generation
-            case Assign(given) if lease is None or given.lease_id != lease.lease_id:
-                worker.lease, worker.done, worker.wanted, worker.update = given, 0, 0, None
-                self.seen.add("several ranges" if given.further else "one range")
-                if given.fresh:
-                    worker.holds = set()
-            case HeartbeatReply(_, lease_id, batches) if (
-                lease and lease_id == lease.lease_id and batches < lease.batches
-            ):
-                if self.random.random() < 0.8:  # else the answer is lost
-                    stop = max(batches, -(-worker.done // H) * H, H)
-                    self.seen |= {"past the place"} if stop > batches else set()
-                    if stop < lease.batches:
-                        worker.lease = lease.cut(stop)
-                        self.seen.add("cut")
-            case Revoke(lease_id) | UpdateReply(lease_id, Outcome.REFUSED) if (
-                lease and lease_id == lease.lease_id
-            ):
-                worker.lease = worker.update = None
-                self.seen.add("revoked")
-            case UpdateReply(lease_id) if lease and lease_id == lease.lease_id:
-                worker.lease = worker.update = None
-
-    def say(self, worker: Trainee, message: Message) -> None:
-        if worker.connection in self.workers:
-            self.desk.say(worker.connection, message)
-            self.hear()
-
-    def join(self, worker: Trainee) -> None:
-        self.connections += 1
-        worker.connection = self.connections
-        self.workers[worker.connection] = worker
-        before = worker.generation
-        self.desk.hello(worker.connection, worker.name, b"process")
-        self.hear()
-        if worker.lease and before != worker.generation:
-            self.say(worker, Resume(worker.lease))
-        self.say(worker, Ready(worker.generation))
-        if worker.lease and worker.update and worker.connection in self.workers:
-            self.say(worker, replace(worker.update, generation=worker.generation))
-
-    def work(self, worker: Trainee) -> None:
-        lease = worker.lease
-        if lease is None or worker.update is not None:
-            return
-        worker.done = min(lease.batches, worker.done + self.random.randrange(7))
-        if worker.done < lease.batches:
-            return
-        worker.holds |= {
-            batch for each in lease.ranges for batch in range(each.start, each.start + each.count)
-        }
-        content = Blob(blob(len(self.pushed) + 1).digest, 40)
-        self.pushed[content.digest] = frozenset(worker.holds)
-        worker.update = self.desk.update(lease, content)
-        self.desk.do(BlobStored(self.desk.now, content))
-        self.hear()
-        self.say(worker, worker.update)
-
-    def beat(self) -> None:
-        self.desk.now += 1.0
-        for worker in list(self.workers.values()):
-            lease = worker.lease
-            told = (lease.lease_id, worker.done, 0.1, lease.batches) if lease else (0, 0, 0.0, 0)
-            if self.random.random() < 0.9:
-                self.say(worker, Heartbeat(1, worker.generation, *told))
-        self.desk.wait(0.0)
-        self.hear()
-
-    def accident(self) -> None:
-        worker = self.random.choice(list(self.workers.values()))
-        match self.random.randrange(4):
-            case 0:  # its connection breaks, and it comes back
-                del self.workers[worker.connection]
-                self.desk.do(ConnectionLost(self.desk.now, worker.connection))
-                self.join(worker)
-            case 1:  # it dies
-                self.say(worker, Goodbye(False, "it stops"))
-                self.workers.pop(worker.connection, None)
-                self.seen.add("lost")
-            case 2:  # the Shepherd dies; training goes on until it is back
-                log, now, workers = self.desk.log, self.desk.now, list(self.workers.values())
-                self.workers.clear()
-                for each in workers:
-                    if each.lease:
-                        each.done = min(each.lease.batches - 1, each.done + self.random.randrange(20))
-                run = replay(log)
-                assert run is not None
-                assert run.digest() == self.desk.state.run.digest()
-                self.desk = Desk(log=log, now=now)
-                self.random.shuffle(workers)
-                for each in workers:
-                    self.join(each)
-                self.seen.add("restart")
-
-    def live(self) -> None:
-        joined = 0
-        for step in range(2000):
-            if self.desk.made(RunOuterStep):
-                return
-            calm = step > 150
-            if len(self.workers) < 2 or (joined < 5 and self.random.random() < 0.05):
-                joined += 1
-                self.join(Trainee(f"w{joined}", 0))
-            elif not calm and self.random.random() < 0.08:
-                self.accident()
-            for worker in list(self.workers.values()):
-                self.work(worker)
-            if not self.desk.made(RunOuterStep):
-                self.beat()
-        raise AssertionError(f"the run does not end: {self.desk.state}")
-
-
-def test_every_batch_counts_once_whatever_happens() -> None:
-    seen: set[str] = set()
-    for seed in range(60):
-        life = Life(seed)
-        life.live()
-        [step] = life.desk.made(RunOuterStep)
-        counted = [
-            batch
-            for each in step.contributions
-            for piece in each.ranges
-            for batch in range(piece.start, piece.start + piece.count)
-        ]
-        assert sorted(counted) == list(range(96)), f"seed {seed}"
-        for each in step.contributions:
-            held = {batch for piece in each.ranges for batch in range(piece.start, piece.start + piece.count)}
-            assert held <= life.pushed[each.payload.digest], (
-                f"seed {seed}: the weights hold what is counted for them"
-            )
-        seen |= life.seen
-    assert seen >= {"cut", "past the place", "several ranges", "lost", "restart", "revoked"}
