@@ -44,7 +44,10 @@ from pcp.training.recipes.config import ALGORITHM_CHOICES, InvalidTrainingConfig
         ({"algorithm": "decoupled", "delay": 3}, DecoupledDiLoCo(50, delay=3)),
         ({"algorithm": "sparse", "upload": "top-k:32"}, SparseLoCo(50, upload="top-k:32", merge="default")),
         ({"algorithm": "data-parallel", "inner_steps": 7}, DataParallel()),
-        ({"algorithm": "noloco", "gossip_rate": 0.5, "steps": 100}, NoLoCo(50, 100, gossip_rate=0.5)),
+        (
+            {"algorithm": "noloco", "gossip_rate": 0.5, "steps": 100},
+            NoLoCo(50, 100, gossip_rate=0.5, merge="default"),
+        ),
     ],
 )
 def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(

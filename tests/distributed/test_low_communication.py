@@ -21,7 +21,7 @@ from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
-from tests.distributed.gossip.lockstep import PairsLockstep
+from tests.distributed.gossip.lockstep import PairsLockstep, Tamper
 
 WORKERS, STEPS, VOCABULARY = 4, 1200, 10
 
@@ -62,6 +62,29 @@ def test_pairs_without_a_global_step_learn_as_much(recipe: DecoderRecipe, store:
     loss = run.validation_loss()
     assert loss < diloco + 0.01, f"NoLoCo {loss:.4f}, DiLoCo {diloco:.4f}"
     assert variances[-1] < max(variances) / 4, "the schedule of the learning rate lets workers come together"
+
+
+RANDOM = np.random.default_rng(3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "tamper"),
+    [
+        ("turned round", lambda theta, slow: (2 * slow - theta, slow)),
+        ("a thousand times and turned round", lambda theta, slow: (slow - 1000 * (theta - slow), slow)),
+        ("noise", lambda *both: tuple(RANDOM.standard_normal(each.size).astype(np.float32) for each in both)),
+        ("far away", lambda theta, slow: (theta, -1000 * slow)),
+        ("no numbers", lambda theta, slow: (theta * np.nan, slow)),
+    ],
+)
+def test_one_hostile_worker_of_four_costs_its_partners_little(
+    recipe: DecoderRecipe, store: BlobStore, name: str, tamper: Tamper
+) -> None:
+    run = PairsLockstep(recipe, NoLoCo(30, STEPS, 0.9, merge="default"), WORKERS, store, tamper)
+    run.train()
+    loss = run.validation_loss()
+    assert loss < 0.951 + 0.08, f"{name}: {loss:.4f}; 0.951 where all are honest"
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ _MEASURED: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         "streaming": _ROBUST | {"mixing": 0.0, "outer_learning_rate": 0.7},
         "sparse": _ROBUST,
         "muloco": _ROBUST,
+        "noloco": _ROBUST,
     }
 )
 """What a run takes where its settings say nothing, other than the paper, because it proved better."""

@@ -5,8 +5,11 @@ parameters, pseudo-gradients, data) never travel inside a message: a message nam
 move on bulk connections.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from pcp.distributed.data_range import DataRange as DataRange
+from pcp.distributed.data_range import split
 
 PROTOCOL_VERSION = 2
 """Raised when the meaning of messages changes in a way that an older peer must not meet."""
@@ -18,14 +21,6 @@ class Blob:
 
     digest: bytes
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class DataRange:
-    """Batches `start <= index < start + count` of the run's one deterministic sequence of batches."""
-
-    start: int
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +61,9 @@ class Lease:
         adopt: in the order of their steps. A fresh lease may adopt a fragment at step 0 and its next version
             later.
         deadline_seconds: time after which the lease may be given to another worker.
+        further: batches to consume after those of `data`.
+        last_step: inner step number after the last batch, for the same schedules: where it is not `first_step` plus the number
+            of batches, the numbers of the steps between lie as far apart. 0 for no such.
     """
 
     lease_id: int
@@ -78,6 +76,30 @@ class Lease:
     fresh: bool
     adopt: tuple[Adoption, ...]
     deadline_seconds: float
+    further: tuple[DataRange, ...] = ()
+    last_step: int = 0
+
+    @property
+    def ranges(self) -> tuple[DataRange, ...]:
+        """All that is to be consumed, in this order."""
+        return (self.data, *self.further)
+
+    @property
+    def batches(self) -> int:
+        """How many that are."""
+        return self.data.count + sum(each.count for each in self.further)
+
+    @property
+    def named(self) -> str:
+        """Its batches, from the first to the last of each range, in a few letters."""
+        if not self.batches:
+            return "push"
+        return ", ".join(f"{each.start}-{each.start + each.count - 1}" for each in self.ranges if each.count)
+
+    def cut(self, batches: int) -> "Lease":
+        """The same for the first of these batches only, one at least."""
+        (data, *further), _ = split(self.ranges, batches)
+        return replace(self, data=data, further=tuple(further))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +155,35 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Worker to Shepherd: alive, with the progress of the current lease (0 where it has none)."""
+    """Worker to Shepherd: alive, with the progress of the current lease (0 where it has none).
+
+    `batches` is how many of the lease's batches it trains: once it has said fewer than the lease holds, never more than those.
+    0 says nothing of that.
+    """
 
     sequence: int
     generation: int
     lease_id: int
     steps_done: int
     seconds_per_step: float
+    batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """Shepherd to Worker: heard."""
+    """Shepherd to Worker: heard; where leases are cut, what is wanted of the lease that the heartbeat named.
+
+    Arguments:
+        sequence: of the heartbeat.
+        lease_id: 0 where nothing is wanted.
+        batches: how many of the lease's batches to train. The worker stops at an exchange, there or later, and says where.
+        last_step: as the lease's.
+    """
 
     sequence: int
+    lease_id: int = 0
+    batches: int = 0
+    last_step: int = 0
 
 
 @dataclass(frozen=True, slots=True)

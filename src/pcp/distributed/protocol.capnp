@@ -65,6 +65,8 @@ struct Lease {
   fresh @7 :Bool;
   adopt @8 :List(Adoption);
   deadlineSeconds @9 :Float64;
+  further @10 :List(DataRange);
+  lastStep @11 :UInt64;
 }
 
 struct Adoption {
@@ -125,10 +127,14 @@ struct Heartbeat {
   leaseId @2 :UInt64;
   stepsDone @3 :UInt64;
   secondsPerStep @4 :Float64;
+  batches @5 :UInt64;
 }
 
 struct HeartbeatReply {
   sequence @0 :UInt64;
+  leaseId @1 :UInt64;
+  batches @2 :UInt64;
+  lastStep @3 :UInt64;
 }
 
 struct Ready {

@@ -102,7 +102,8 @@ def test_a_lease_outlives_a_membership_too(pair: Desk) -> None:
         ({"lease_id": 9_000_000_001}, "it was never granted"),
         ({"lease_id": 1_000_000_099}, "it was never granted"),
         ({"round": 7}, "its round is over"),
-        ({"first_step": 3}, "its round is over"),
+        ({"further": (DataRange(12, 4),)}, "its data is merged, or another worker has it"),
+        ({"further": (DataRange(16, 0),)}, "its data is merged, or another worker has it"),
         ({"fragment": 1}, "its round is over"),
     ],
 )

@@ -8,8 +8,10 @@ import numpy as np
 
 from pcp.distributed.algorithms import NoLoCo
 from pcp.distributed.gossip.exchanger import Exchanged
+from pcp.distributed.gossip.offers import load_offer, store_offer
 from pcp.distributed.gossip.pairs import partner_of
 from pcp.distributed.gossip.slow_weights import SlowWeights
+from pcp.distributed.merging import merge
 from pcp.distributed.messages import Blob
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.outer import OuterSteps
@@ -19,11 +21,21 @@ from pcp.distributed.wire import BlobStore
 from pcp.planning import plan
 from pcp.training.recipes.recipe import Recipe
 
+Tamper = Callable[[Any, Any], tuple[Any, Any]]
+"""What a hostile worker offers instead of its weights and slow weights."""
+
 
 class PairsLockstep:
-    """W workers, each with its own part of the data, as leases of the whole run cut it."""
+    """W workers, each with its own part of the data, as leases of the whole run cut it.
 
-    def __init__(self, recipe: Recipe, algorithm: NoLoCo, workers: int, store: BlobStore) -> None:
+    Arguments:
+        tamper: of the last worker, who pushes its weights a thousand times and turned round in the end.
+    """
+
+    def __init__(
+        self, recipe: Recipe, algorithm: NoLoCo, workers: int, store: BlobStore, tamper: Tamper | None = None
+    ) -> None:
+        self._tamper = tamper
         self._recipe, self._algorithm, self._store = recipe, algorithm, store
         programs = worker_programs(inner_step(recipe, algorithm), recipe.parameters, algorithm)
         plans = {name: plan(program, device="cpu:0") for name, program in programs.items()}
@@ -54,12 +66,23 @@ class PairsLockstep:
         return np.asarray(self.replicas[worker].weights(0), np.float64)
 
     def validation_loss(self) -> float:
-        """Of what the Shepherd merges in the end: the mean of the workers' weights."""
+        """Of what the Shepherd merges in the end: the workers' weights, by the algorithm's merge."""
         pushed = [self._outer.decoded(0, replica.push(0)) for replica in self.replicas]
-        mean = np.mean(pushed, axis=0, dtype=np.float64).astype(np.float32)
+        if self._tamper is not None:
+            pushed[-1] = -1000 * np.asarray(pushed[-1])
+        chosen = merge(self._algorithm.merge, self._outer.segments(0), "cpu:0")
+        loaders = [lambda push=push: np.asarray(push, np.float32) for push in pushed]
+        mean = chosen(loaders, np.ones(len(pushed)), chosen.initial_state()).mean
         shadow, state = self._outer.first(0)
         stepped = self._outer.take(0, shadow, state, mean, 0, 1.0)
-        parameters = self._outer.parameters([stepped.shadow])
+        return self._loss(stepped.shadow)
+
+    def loss_of(self, worker: int) -> float:
+        """Of a worker's own weights."""
+        return self._loss(self.replicas[worker].weights(0))
+
+    def _loss(self, vector: Any) -> float:
+        parameters = self._outer.parameters([vector])
         return self._recipe.validation_loss(lambda *batch: self._evaluate.run(parameters, *batch))
 
     def _exchange(self, number: int) -> None:
@@ -78,6 +101,11 @@ class PairsLockstep:
         for name in names:
             with contextlib.suppress(_Kept):
                 self._slow[int(name)].exchange(keep(name))
+        if self._tamper is not None:
+            size = self.weights(0).size
+            offers[names[-1]] = store_offer(
+                self._store, number, *self._tamper(*load_offer(self._store, offers[names[-1]], size))
+            )
         for name in names:
             partner = partner_of(name, self._recipe.config.seed, number, names) or ""
             met = Exchanged(number, partner, offers.get(partner))

@@ -39,7 +39,7 @@ def gossip_plan(algorithm: NoLoCo, size: int) -> Any:
 def test_a_pair_steps_as_published(seed: int) -> None:
     random = np.random.default_rng(seed)
     alpha, beta, gamma = random.uniform(0.0, 0.6), random.uniform(0.3, 1.0), random.uniform(0.1, 1.2)
-    program = gossip_plan(NoLoCo(5, 10, beta, alpha, gamma), 257)
+    program = gossip_plan(NoLoCo(5, 10, beta, alpha, gamma, partner_bound=0.0), 257)
     theta, phi, delta = ([random.standard_normal(257) for _ in range(2)] for _ in range(3))
     slow, momentum = published(theta, phi, delta, alpha, beta, gamma)
     single = [[each.astype(np.float32) for each in some] for some in (theta, phi, delta)]
@@ -57,6 +57,35 @@ def test_a_pair_steps_as_published(seed: int) -> None:
     np.testing.assert_allclose(
         mean, plain, rtol=0, atol=1e-12, err_msg="the pair's mean takes the step alone"
     )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "apart"), [(0.5, 1.0), (1000.0, 0.1), (0.9, 1e6), (-3.0, -50.0), (0.0, 0.0)]
+)
+def test_a_partner_counts_as_no_longer_than_oneself_and_draws_no_further_than_the_bound(
+    theirs: float, apart: float
+) -> None:
+    random = np.random.default_rng(8)
+    slow, own, momentum, one, other = (random.standard_normal(257) for _ in range(5))
+    own, one, other = (each / np.linalg.norm(each) * 0.3 for each in (own, one, other))
+    their_slow = slow + apart * other
+    given = [slow + own, slow, momentum, their_slow + theirs * one, their_slow]
+    found, moved = gossip_plan(NoLoCo(5, 10, partner_bound=2.0), 257).run(
+        *(each.astype(np.float32) for each in given)
+    )
+    counted, drawn = (np.sign(each) * min(abs(each), most) for each, most in ((theirs, 1.0), (apart, 2.0)))
+    expected = 0.5 * momentum + 0.7 * (own + counted * one) / 2 + 0.7 * drawn * other / 2
+    # What is far away is known to fewer digits.
+    np.testing.assert_allclose(moved, expected, rtol=0, atol=2e-6 * max(1.0, abs(apart), abs(theirs)))
+    np.testing.assert_allclose(found, slow + np.asarray(moved), rtol=0, atol=2e-6)
+
+
+def test_what_is_too_long_for_f32_counts_as_nothing() -> None:
+    theta, slow, momentum = (np.full(8, value, np.float32) for value in (1.5, 1.0, 0.0))
+    huge = np.full(8, 3e38, np.float32)
+    found, moved = gossip_plan(NoLoCo(5, 10), 8).run(theta, slow, momentum, huge, -huge)
+    np.testing.assert_allclose(moved, np.full(8, 0.7 * 0.5 / 2), rtol=1e-6)
+    np.testing.assert_allclose(found, slow + np.asarray(moved), rtol=1e-6)
 
 
 def test_alone_it_is_momentum() -> None:

@@ -86,7 +86,7 @@ def test_heartbeats_tell_the_progress(bench: Bench) -> None:
     bench.fetched()
     bench.do(LeaseProgress(bench.now, 21, 2, 0.25))
     bench.wait(0.2)
-    assert bench.said() == [Heartbeat(1, 11, 21, 2, 0.25)]
+    assert bench.said() == [Heartbeat(1, 11, 21, 2, 0.25, 4)]
     bench.wait(0.5)
     assert bench.said() == []
 
@@ -165,7 +165,7 @@ def test_a_lease_survives_a_short_loss_of_the_connection(bench: Bench) -> None:
     assert bench.effects == []
     bench.wait(0.0)
     bench.wait(1.0)
-    assert bench.said() == [Heartbeat(1, 11, 21, 4, 0.75)]
+    assert bench.said() == [Heartbeat(1, 11, 21, 4, 0.75, 4)]
 
 
 @pytest.mark.parametrize("welcome", [replace(WELCOME, generation=12), replace(WELCOME, run_id="another")])

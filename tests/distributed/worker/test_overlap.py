@@ -184,7 +184,7 @@ def test_heartbeats_go_on_while_a_merged_fragment_is_waited_for(bench: Bench) ->
     bench.do(LeaseProgress(bench.now, 22, 2, 0.5))
     for beat in range(1, 4):
         bench.wait(1.0)
-        assert bench.said() == [Heartbeat(beat, 11, 22, 2, 0.5)]
+        assert bench.said() == [Heartbeat(beat, 11, 22, 2, 0.5, 4)]
 
 
 def test_a_new_membership_gives_everything_up(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from pcp.distributed.round_arithmetic.outer import OuterSteps
 from pcp.distributed.runtime import finished
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
-from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.effects import Adopt, Shorten
 from pcp.distributed.worker.training import plans as plans_module
 from pcp.distributed.worker.training.trainer import (
     InnerTrainer,
@@ -424,3 +424,29 @@ def test_a_worker_exchanges_every_few_steps_and_pushes_its_weights(recipe: Recip
     found = load_vector(store, done.payload, size)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert done.waited_seconds >= 0
+
+
+def test_a_worker_stops_at_the_exchange_after_it_heard_that_it_should(
+    recipe: Recipe, store: BlobStore
+) -> None:
+    trainer = trusting(replace(store_job(recipe, store, NoLoCo(2, 4)), exchange_every=2), store)
+    parameters = store_vector(store, partition(recipe.parameters, 1).vectors(recipe.parameters)[0])
+    trainer.inbox.adopt(Adopt(1, 0, 0, 0, parameters, False))
+    told: list[int] = []
+    numbers: list[int] = []
+
+    def offered(number: int, offer: Blob | None, _: float) -> None:
+        if offer is not None:
+            numbers.append(number)
+        trainer.inbox.met(Exchanged(number))
+
+    def progress(steps: int, _: float, batches: int = 0) -> None:
+        if steps == 2:
+            trainer.inbox.shorten(Shorten(1, 2, 8))
+        if batches:
+            told.append(batches)
+
+    lease = replace(lease_of(1, DataRange(0, 4), parameters), further=(DataRange(7, 4),), last_step=8)
+    done = finished(trainer.train(lease, progress, never, offered))
+    assert (told, numbers, done.batches, len(done.losses)) == ([4], [1, 2], 4, 4)
+    assert done.tokens == 4 * recipe.tokens_per_step

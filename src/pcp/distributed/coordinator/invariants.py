@@ -32,7 +32,7 @@ def check_books(state: State) -> None:
 def _check_cells(state: State, fragment: int) -> None:
     """Check one fragment's cells and the counts of them, with a bit for every batch: this is asked after every event."""
     run = state.run
-    leased = [held for held in state.leases.values() if not held.update and held.lease.data.count]
+    leased = [held for held in state.leases.values() if not held.update and held.lease.batches]
     trained = [each for member in state.members.values() for each in member.carried]
     places: dict[str, Ranges] = {
         "merged": run.fragments[fragment].merged,
@@ -40,7 +40,7 @@ def _check_cells(state: State, fragment: int) -> None:
             piece for round in run.in_flight if round.fragment == fragment for piece in round.ranges
         ),
         "pending": tuple(each.data for each in state.pending.blocks if fragment in each.fragments),
-        "leased": tuple(held.lease.data for held in leased if fragment in held.fragments),
+        "leased": tuple(each for held in leased if fragment in held.fragments for each in held.lease.ranges),
         "carried": tuple(each.data for each in trained if fragment in each.fragments),
     }
     everything = settled = 0

@@ -23,7 +23,7 @@ from pcp.distributed.coordinator.events import (
 )
 from pcp.distributed.coordinator.log import checkpoints
 from pcp.distributed.coordinator.log.records import EpochStarted, RunStarted
-from pcp.distributed.coordinator.rounds import admission, closing, leases, resumption
+from pcp.distributed.coordinator.rounds import admission, closing, leases, resumption, sharing
 from pcp.distributed.coordinator.rounds import lifecycle as rounds
 from pcp.distributed.coordinator.run import Run, replay, start_run
 from pcp.distributed.coordinator.state import Member, Turn, state_of
@@ -148,6 +148,7 @@ class Coordinator:
         membership.wake_rested(turn)
         if not paused:
             leases.unblock(turn)
+            sharing.ask(turn)
         closing.set_time(turn)
 
     def _start(self, turn: Turn) -> None:
@@ -172,8 +173,10 @@ class Coordinator:
         member.last_heard = turn.now
         match message:
             case Heartbeat():
-                if not membership.heartbeat(turn, member, message):
+                if not membership.current(turn, member, message.generation):
                     return True
+                shortened = sharing.heard(turn, member, message)
+                turn.send(member, sharing.reply(turn, member, message))
                 if message.lease_id and message.lease_id not in self.state.leases:
                     # Its connection may have broken before it could hear so; it would be busy for ever.
                     turn.send(member, Revoke(message.lease_id, "it was taken back"))
@@ -183,7 +186,7 @@ class Coordinator:
                         member.worker_id, message.lease_id, message.steps_done, message.seconds_per_step
                     )
                 )
-                return False
+                return shortened
             case Ready():
                 membership.ready(turn, member, message)
                 audits.reconnected(turn, member)

@@ -10,8 +10,6 @@ from pcp.distributed.messages import (
     PROTOCOL_VERSION,
     Assign,
     Goodbye,
-    Heartbeat,
-    HeartbeatReply,
     Hello,
     Ready,
     Welcome,
@@ -119,14 +117,6 @@ def ready(turn: Turn, member: Member, message: Ready) -> None:
     if member.training:
         turn.send(member, Assign(turn.state.leases[member.training].lease))
     turn.reconsider(member)
-
-
-def heartbeat(turn: Turn, member: Member, message: Heartbeat) -> bool:
-    """Answer a heartbeat; return whether it was of this generation."""
-    if not current(turn, member, message.generation):
-        return False
-    turn.send(member, HeartbeatReply(message.sequence))
-    return True
 
 
 def current(turn: Turn, member: Member, generation: int) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pcp.distributed.algorithms import Contribution, Topology
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.log.records import (
     CheckpointWritten,
@@ -16,6 +17,7 @@ from pcp.distributed.coordinator.log.records import (
     Record,
     RoundClosed,
     RoundOpened,
+    RoundShared,
     RunFinished,
     RunStarted,
     UpdateAdmitted,
@@ -47,7 +49,7 @@ class Run:
         worker_ids: number of every worker name ever seen.
         opened: rounds ever opened.
         issued: batches ever put into a round.
-        workers: that the last round was cut for.
+        workers: that the last round was cut for, or is shared by.
         merged_tokens: tokens behind the parameters, counted once for each fragment.
         latest_tokens: of these, behind the last outer step.
         checkpoint_version: rounds behind the last checkpoint; -1 before the first.
@@ -140,6 +142,9 @@ class Run:
                 self._know(record)
             case RoundOpened():
                 self._open(record)
+            case RoundShared(round, workers):
+                self._require(self.round(round) is not None and workers > self.workers, record)
+                self.workers = workers
             case UpdateAdmitted():
                 self._admit(record)
             case ContributionsDropped():
@@ -186,6 +191,12 @@ class Run:
     def _admit(self, record: UpdateAdmitted) -> None:
         round, ranges = self._in_flight(record, closed=False), record.contribution.ranges
         self._require(data_ranges.total(ranges) > 0, record)
+        if (
+            self.config.algorithm.topology is Topology.PAIRS
+        ):  # only there a worker says more than once what it has
+            replaced = [each for each in round.admitted if data_ranges.within(each.ranges, ranges)]
+            self._require(all(each.worker_id == record.contribution.worker_id for each in replaced), record)
+            self._take_out(round, replaced)
         round.admitted.append(record.contribution)
         round.batches += data_ranges.total(ranges)
         for each in self.in_flight:
@@ -197,6 +208,9 @@ class Run:
         round = self._in_flight(record, closed=False)
         dropped = [each for each in round.admitted if each.lease_id in record.leases]
         self._require(0 < len(dropped) == len(record.leases), record)
+        self._take_out(round, dropped)
+
+    def _take_out(self, round: Round, dropped: list[Contribution]) -> None:
         round.admitted = [each for each in round.admitted if each not in dropped]
         ranges = [piece for each in dropped for piece in each.ranges]
         round.batches -= data_ranges.total(ranges)

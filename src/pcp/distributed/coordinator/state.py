@@ -1,5 +1,6 @@
 """Everything a coordinator knows, and the turn in which it handles one event."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Member:
         carried: what it trained and the run does not have yet.
         pushed: fragments that it pushed since it adopted them.
         outcomes: what became of its last leases, and why.
+        chain: leases whose contributions hold what it began its next lease from, where workers exchange in pairs.
     """
 
     worker_id: int
@@ -53,6 +55,7 @@ class Member:
     carried: list[Trained] = field(default_factory=list)
     pushed: set[int] = field(default_factory=set)
     outcomes: dict[int, tuple[Outcome, str]] = field(default_factory=dict)
+    chain: list[int] = field(default_factory=list)
 
     def to_push(self) -> dict[int, int]:
         """Return the first batch of the cells that it carries and no push holds, by fragment."""
@@ -74,6 +77,8 @@ class HeldLease:
         update: reported, waiting for its blob; None while the data is trained.
         reported: when it was.
         pushing: what the update's push holds.
+        steps_done: as its worker told last.
+        wanted: batches after which its worker was asked to stop; 0 where it was not.
     """
 
     lease: Lease
@@ -84,6 +89,13 @@ class HeldLease:
     update: Update | None = None
     reported: float = 0.0
     pushing: list[Trained] = field(default_factory=list)
+    steps_done: int = 0
+    wanted: int = 0
+
+    @property
+    def left(self) -> int:
+        """Batches that are still to be trained, as far as is known."""
+        return 0 if self.update else self.lease.batches - self.steps_done
 
 
 @dataclass(slots=True)
@@ -121,6 +133,7 @@ class State:
         checkpoints_failed: in a row.
         last_tick: when the last Tick came.
         paused: whether nothing new is given to anybody.
+        asked: when workers were last asked to stop sooner.
         held_back_until: until then workers of an earlier Shepherd may come back with leases, and nobody else gets their data.
         finished: whether Finish was said.
     """
@@ -156,6 +169,7 @@ class State:
     checkpoints_failed: int = 0
     last_tick: float | None = None
     paused: bool = False
+    asked: float = -math.inf
     held_back_until: float = 0.0
     finished: bool = False
 

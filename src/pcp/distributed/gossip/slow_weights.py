@@ -42,6 +42,7 @@ class SlowWeights:
         self._slow = self._replica.weights(0)
         if fresh or self._momentum is None:
             self._momentum, self._met_nobody = np.zeros_like(np.asarray(self._slow)), True
+            self._number = 0
 
     def exchange(self, swap: Callable[[int, Blob | None], Exchanged]) -> None:
         """Offer what was trained, and take the outer step with what comes back; alone where nothing does.

@@ -83,6 +83,10 @@ class Replica:
             if fragments and fragment not in fragments
         }
 
+    def count(self, step: int) -> None:
+        """Go on from another step number, for the schedule of the learning rate."""
+        self._state = self._begun() | {"step": np.int32(step)}
+
     def step(self, batch: Any) -> dict[str, Any]:
         """Train on one batch; returns its metrics, which may still be under way on the device."""
         self._begun()

@@ -84,10 +84,7 @@ def records_of(metrics: Metrics, state: State, names: Mapping[int, str]) -> list
             name = names.get(metrics.worker_id, str(metrics.worker_id))
             if held is None or metrics.change != "granted":
                 return [_worker(name, state="waiting", lease="", reason=metrics.reason)]
-            data = held.lease.data
-            if not data.count:
-                return [_worker(name, state="training", lease="push")]
-            return [_worker(name, state="training", lease=f"{data.start}-{data.start + data.count - 1}")]
+            return [_worker(name, state="training", lease=held.lease.named)]
         case LeaseProgressed(worker_id, lease_id, _, seconds_per_step):
             if not lease_id or not seconds_per_step:
                 return []

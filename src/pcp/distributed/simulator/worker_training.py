@@ -13,7 +13,7 @@ from pcp.distributed.worker.offer import ProgramStopped
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.repetition import Repeater, Shelf
-from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseRefused, Trained
+from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseRefused, Progress, Trained
 from pcp.errors import PCPError
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ class WorkerTraining:
         self._ended: ProgramStopped | None = None
         self._trainer: InnerTrainer | None = None
 
-    async def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
-    ) -> Trained:
+    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
         """See `TrainingProcess.train`."""
         self.lease, self._is_stuck = lease, self.process.is_stuck
         if self._trainer is None:

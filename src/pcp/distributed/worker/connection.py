@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from pcp.distributed.messages import Goodbye, Heartbeat, Message, Ready, Resume, Welcome
+from pcp.distributed.messages import Goodbye, Heartbeat, HeartbeatReply, Message, Ready, Resume, Welcome
 from pcp.distributed.worker.effects import (
     AbortLease,
     Connect,
@@ -12,10 +12,11 @@ from pcp.distributed.worker.effects import (
     Notice,
     Prepare,
     SendMessage,
+    Shorten,
     Stop,
     UploadUpdate,
 )
-from pcp.distributed.worker.state import WorkerConfig, WorkerState
+from pcp.distributed.worker.state import Stage, WorkerConfig, WorkerState
 
 
 @dataclass(slots=True)
@@ -174,16 +175,25 @@ def tick(turn: Turn) -> None:
 def _heartbeat(state: WorkerState) -> Heartbeat:
     """A heartbeat with the progress of the lease that is worked on, or else of the oldest that waits for its answer."""
     if (task := state.task) is not None:
-        progress = (task.lease.lease_id, task.steps_done, task.seconds_per_step)
+        progress = (task.lease.lease_id, task.steps_done, task.seconds_per_step, task.lease.batches)
     elif (push := next(iter(state.pushes.values()), None)) is not None:
         steps = push.update.steps
-        progress = (push.lease.lease_id, steps, push.update.seconds / max(1, steps))
+        progress = (push.lease.lease_id, steps, push.update.seconds / max(1, steps), push.lease.batches)
     else:
-        progress = (0, 0, 0.0)
+        progress = (0, 0, 0.0, 0)
     return Heartbeat(state.beats, state.generation, *progress)
 
 
-def heard(turn: Turn) -> None:
-    """Note that the Shepherd answered a heartbeat: if the worker is ready too, this connection is good."""
+def heard(turn: Turn, reply: HeartbeatReply) -> None:
+    """Note that the Shepherd answered a heartbeat, and what it wants of the lease.
+
+    If the worker is ready too, this connection is good.
+    """
     if turn.state.prepared is not None:
         turn.state.attempts = 0
+    task, wanted = turn.state.task, (reply.batches, reply.last_step)
+    if task is None or task.lease.lease_id != reply.lease_id or task.stage is not Stage.TRAINING:
+        return
+    if wanted != (task.wanted if any(task.wanted) else (task.lease.batches, task.lease.last_step)):
+        task.wanted = wanted
+        turn.effects.append(Shorten(reply.lease_id, *wanted))

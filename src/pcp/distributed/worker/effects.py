@@ -95,6 +95,21 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
+class Shorten:
+    """The current lease is to end sooner, at an exchange; LeaseProgress and LeaseTrained say where it does.
+
+    Arguments:
+        lease_id: which.
+        batches: after which it should end.
+        last_step: inner step number there, for schedules.
+    """
+
+    lease_id: int
+    batches: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class SettlePush:
     """The Shepherd answered a push: the trainer settles the error feedback of the lease's fragment by the outcome.
 
@@ -190,6 +205,7 @@ Effect = (
     | ForgetBlob
     | StartLease
     | Adopt
+    | Shorten
     | SettlePush
     | AbortLease
     | UploadUpdate

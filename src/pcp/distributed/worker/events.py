@@ -83,12 +83,13 @@ class BlobUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class LeaseProgress:
-    """An inner step of a lease is done."""
+    """An inner step of a lease is done; with `batches`, or it is decided that the lease ends after so many."""
 
     now: float
     lease_id: int
     steps_done: int
     seconds_per_step: float
+    batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class LeaseTrained:
         tokens, losses, seconds: of the steps; none of them where the lease held no batches.
         states: the inner states at the borders of the lease's pieces, for audits.
         settled: what was told of earlier pushes, applied before this one.
+        batches: after which it ended; 0: all.
     """
 
     now: float
@@ -127,6 +129,7 @@ class LeaseTrained:
     seconds: float
     states: tuple[Blob, ...] = ()
     settled: tuple[Settlement, ...] = ()
+    batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

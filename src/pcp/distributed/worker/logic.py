@@ -103,7 +103,7 @@ class WorkerLogic:
             case Welcome():
                 connection.welcome(turn, message)
             case HeartbeatReply():
-                connection.heard(turn)
+                connection.heard(turn, message)
             case Assign(lease):
                 audits.stop(turn)
                 adoptions.assign(turn, lease)
@@ -145,6 +145,8 @@ class WorkerLogic:
         match event:
             case LeaseProgress():
                 task.steps_done, task.seconds_per_step = event.steps_done, event.seconds_per_step
+                if event.batches:
+                    task.lease = task.lease.cut(event.batches)
             case LeaseTrained():
                 pushes.trained(turn, task, event)
             case LeaseFailed():

@@ -15,6 +15,8 @@ def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
     """Upload what was trained. With overlap the update is told first, so that the next lease need not wait for it."""
     state = turn.state
     turn.end_task()
+    if event.batches:
+        task.lease = task.lease.cut(event.batches)
     for incoming in task.incoming:
         state.versions[incoming.adoption.fragment] = incoming.adoption.version
     audits.remember(turn, event.states)
@@ -82,7 +84,7 @@ def _update(lease: Lease, event: LeaseTrained) -> Update:
         generation=lease.generation,
         round=lease.round,
         payload=event.payload,
-        steps=lease.data.count,
+        steps=lease.batches,
         tokens=event.tokens,
         losses=event.losses,
         seconds=event.seconds,

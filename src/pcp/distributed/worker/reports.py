@@ -72,9 +72,7 @@ class Reporter:
     def _take_message(self, message: object) -> None:
         match message:
             case Assign(lease):
-                data = lease.data
-                named = f"{data.start}-{data.start + data.count - 1}" if data.count else "push"
-                self._say(state="training", lease=named)
+                self._say(state="training", lease=lease.named)
             case Revoke(_, reason):
                 self._say(state="waiting", lease="", reason=reason)
             case UpdateReply(_, Outcome.REFUSED, reason):

@@ -91,6 +91,7 @@ class Task:
         incoming: what it adopts, in the order of its steps.
         stage: how far it is.
         steps_done, seconds_per_step: for heartbeats.
+        wanted: after how many batches the Shepherd wants it to end, and at which step of schedules.
     """
 
     lease: Lease
@@ -98,6 +99,7 @@ class Task:
     stage: Stage = Stage.FETCHING
     steps_done: int = 0
     seconds_per_step: float = 0.0
+    wanted: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from pcp.distributed.messages import Blob, FailureKind, Lease, Outcome, Profile, Repeat
-from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.training.trainer import Trained
+from pcp.distributed.worker.effects import Adopt, Shorten
+from pcp.distributed.worker.training.trainer import Progress, Trained
 
 
 class Files(Protocol):
@@ -51,6 +51,9 @@ class Inbox(Protocol):
     def settle(self, lease_id: int, outcome: Outcome) -> None:
         """Hand on the answer to a push."""
 
+    def shorten(self, wanted: Shorten) -> None:
+        """Hand on that the lease should end sooner."""
+
     def wake(self) -> None:
         """Have who trains ask whether it still should."""
 
@@ -66,9 +69,7 @@ class Trainer(Protocol):
     def profile(self) -> Profile | None:
         """What was planned and measured."""
 
-    async def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
-    ) -> Trained:
+    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
         """See `InnerTrainer.train`."""
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:

@@ -22,6 +22,7 @@ from pcp.distributed.worker.effects import (
     Prepare,
     RepeatPiece,
     SettlePush,
+    Shorten,
     StartLease,
     UploadState,
     UploadUpdate,
@@ -43,7 +44,7 @@ from pcp.distributed.worker.events import (
 )
 from pcp.distributed.worker.failures import PASSING, NotOffered, kind_of
 from pcp.distributed.worker.profiles import remember_received
-from pcp.distributed.worker.tools import Fetches, Files, Pushes, Trainer, Transfers
+from pcp.distributed.worker.tools import Fetches, Files, Inbox, Pushes, Trainer, Transfers
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.trainer import LeaseAborted
 from pcp.errors import PCPError
@@ -62,6 +63,7 @@ Work = (
     | ForgetBlob
     | StartLease
     | Adopt
+    | Shorten
     | SettlePush
     | AbortLease
     | UploadUpdate
@@ -152,17 +154,23 @@ class Workshop:
             case StartLease(lease):
                 self._lease_id, self._repeating = lease.lease_id, 0
                 self._training.submit(lambda: self._train(lease))
-            case Adopt():
+            case Adopt() | SettlePush() | Shorten():
                 if self._trainer is not None:
-                    self._trainer.inbox.adopt(effect)
-            case SettlePush(lease_id, outcome):
-                if self._trainer is not None:
-                    self._trainer.inbox.settle(lease_id, outcome)
+                    self._hand_on(effect, self._trainer.inbox)
             case UploadUpdate(lease_id, blob):
                 self._wanted[lease_id] = blob
                 self._uploads.submit(lambda: self._upload(lease_id, blob))
             case CancelUpload() | AbortLease():
                 self._cancel(effect)
+
+    def _hand_on(self, effect: Adopt | SettlePush | Shorten, inbox: Inbox) -> None:
+        match effect:
+            case Adopt():
+                inbox.adopt(effect)
+            case SettlePush(lease_id, outcome):
+                inbox.settle(lease_id, outcome)
+            case Shorten():
+                inbox.shorten(effect)
 
     def _audit(self, effect: FetchState | ForgetState | UploadState | RepeatPiece) -> None:
         match effect:
@@ -276,8 +284,8 @@ class Workshop:
         try:
             done = await trainer.train(
                 lease,
-                lambda steps, seconds: self._soon(
-                    self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds)
+                lambda steps, seconds, batches=0: self._soon(
+                    self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds, batches)
                 ),
                 aborted,
             )
@@ -290,7 +298,7 @@ class Workshop:
         log.info(
             "lease %d: %d steps in %.3f s (%.1f ms of it outside of the steps; waited %.3f s for fragments)%s",
             lease.lease_id,
-            lease.data.count,
+            done.batches or lease.batches,
             done.seconds,
             1e3 * done.overhead_seconds,
             done.waited_seconds,
@@ -307,6 +315,7 @@ class Workshop:
             done.seconds,
             done.states,
             done.settled,
+            done.batches,
         )
 
     async def _repeat(self, wanted: Repeat) -> Event | None:

@@ -51,8 +51,17 @@ class RoundOpened:
 
 @storable
 @dataclass(frozen=True, slots=True)
+class RoundShared:
+    """More workers than a round was cut for share it from here on; a Shepherd that starts waits for as many."""
+
+    round: int
+    workers: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
 class UpdateAdmitted:
-    """An update passed admission and will be part of its round's outer step."""
+    """An update passed admission and will be part of its round's outer step, in place of those whose batches it holds."""
 
     round: int
     contribution: Contribution
@@ -138,6 +147,7 @@ Record = (
     | EpochStarted
     | WorkerNamed
     | RoundOpened
+    | RoundShared
     | UpdateAdmitted
     | ContributionsDropped
     | WorkerBarred

@@ -9,7 +9,7 @@ from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.effects import UpdateAccepted, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored
 from pcp.distributed.coordinator.log.records import UpdateAdmitted
-from pcp.distributed.coordinator.rounds import adoptions, leases
+from pcp.distributed.coordinator.rounds import adoptions, leases, sharing
 from pcp.distributed.coordinator.rounds.cells import Trained
 from pcp.distributed.coordinator.state import HeldLease, Member, State, Turn
 from pcp.distributed.coordinator.timing import smoothed
@@ -55,6 +55,7 @@ def receive(turn: Turn, member: Member, update: Update) -> None:
     held = state.leases[update.lease_id]
     if held.update is not None:
         return  # said again by a worker that came back; the answer is still to come
+    sharing.shorten(turn, held, update.steps)
     _note_trained(turn, member, held, update)
     round = state.run.round(update.round)
     if round is None or round.closed:
@@ -85,10 +86,13 @@ def _why_not_held(member: Member, update: Update) -> Refusal:
 
 
 def _judge_content(state: State, lease: Lease, update: Update) -> Refusal | None:
-    config, steps = state.run.config, lease.data.count
+    config, steps = state.run.config, update.steps
     if update.round != lease.round:
         return Refusal.WRONG_ROUND
-    if update.steps != steps or not min(1, steps) <= len(update.losses) <= steps:
+    if (
+        not (steps == lease.batches or sharing.may_end(state, lease, steps))
+        or not min(1, steps) <= len(update.losses) <= steps
+    ):
         return Refusal.WRONG_STEPS
     if config.tokens_per_batch and update.tokens != steps * config.tokens_per_batch:
         return Refusal.WRONG_TOKENS
@@ -128,9 +132,13 @@ def _refuse(turn: Turn, member: Member, update: Update, refusal: Refusal) -> Non
 def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -> None:
     """Write down that the worker carries the lease's cells, and which of all that it carries this push holds."""
     lease = held.lease
-    if lease.data.count:
+    before = 0
+    for data in lease.ranges if lease.batches else ():
         loss = math.fsum(update.losses) / len(update.losses)
-        member.carried.append(Trained(lease.data, update.tokens, loss, set(held.fragments)))
+        until = before + data.count
+        tokens = update.tokens * until // lease.batches - update.tokens * before // lease.batches
+        member.carried.append(Trained(data, tokens, loss, set(held.fragments)))
+        before = until
     held.update, held.reported = update, turn.now
     held.pushing = [each for each in member.carried if each.awaits_push(lease.fragment)]
     for each in held.pushing:
@@ -140,7 +148,7 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     member.training = 0
     elapsed = turn.now - held.granted
     whole = adoptions.fetches_whole(lease.adopt)
-    turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.data.count, whole)
+    turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.batches, whole)
     turn.reconsider(member)
     audits.trained(turn, member, held)
 
@@ -149,17 +157,24 @@ def admit(turn: Turn, held: HeldLease) -> None:
     """Make a push part of its round."""
     state, lease, update = turn.state, held.lease, held.update
     assert update is not None
+    earlier = sharing.earlier(turn, held)
     steps = sum(each.data.count for each in held.pushing)
+    everything = steps + sum(each.steps for each in earlier)
+    losses = [
+        *(each.loss * each.data.count for each in held.pushing),
+        *(each.loss * each.steps for each in earlier),
+    ]
     contribution = Contribution(
         worker_id=held.worker_id,
         lease_id=lease.lease_id,
-        ranges=tuple(each.data for each in held.pushing),
+        ranges=(*(each.data for each in held.pushing), *(piece for each in earlier for piece in each.ranges)),
         payload=update.payload,
-        steps=steps,
-        tokens=sum(each.tokens for each in held.pushing),
-        loss=math.fsum(each.loss * each.data.count for each in held.pushing) / steps,
+        steps=everything,
+        tokens=sum(each.tokens for each in held.pushing) + sum(each.tokens for each in earlier),
+        loss=math.fsum(losses) / everything,
     )
     turn.append(UpdateAdmitted(lease.round, contribution))
+    turn.delete(frozenset(each.payload for each in earlier), state.run.blobs())
     state.stored.pop(update.payload, None)
     state.upload_seconds = smoothed(state.upload_seconds, turn.now - held.reported)
     for each in held.pushing:

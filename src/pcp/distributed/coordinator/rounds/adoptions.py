@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from pcp.distributed.algorithms import overlaps
+from pcp.distributed.algorithms import Topology, overlaps
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import Member, Turn
 from pcp.distributed.messages import Adoption, Blob, Lease, Merged
@@ -37,8 +37,10 @@ def _merged(turn: Turn, member: Member, round: Round, number: int) -> Iterator[A
     """What is merged already."""
     fragment, algorithm = turn.state.run.fragments[number], turn.state.run.config.algorithm
     held = member.versions[number]
-    # Workers that wait for each merge begin a round where all begin it, whatever they trained in it before.
-    again = number == round.fragment and number in member.pushed and not overlaps(algorithm)
+    # Workers that wait for each merge begin a round where all begin it, whatever they trained in it before; those that
+    # exchange in pairs go on from their own weights.
+    pushed_again = number == round.fragment and number in member.pushed
+    again = pushed_again and not overlaps(algorithm) and algorithm.topology is Topology.STAR
     if member.fresh or again or held < fragment.version:
         late = not member.fresh and fragment.round == round.number - 1
         yield Adoption(

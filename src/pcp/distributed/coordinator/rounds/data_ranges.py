@@ -27,6 +27,12 @@ def total_below(ranges: Iterable[DataRange], limit: int) -> int:
     return sum(max(0, min(stop(each), limit) - each.start) for each in ranges)
 
 
+def within(ranges: Iterable[DataRange], others: Iterable[DataRange]) -> bool:
+    """Return whether all batches of the first are among those of the others."""
+    whole = coalesce(others)
+    return all(any(one.start <= each.start and stop(each) <= stop(one) for one in whole) for each in ranges)
+
+
 def coalesce(ranges: Iterable[DataRange]) -> Ranges:
     """Return the same batches in as few ranges as possible.
 
@@ -42,6 +48,12 @@ def coalesce(ranges: Iterable[DataRange]) -> Ranges:
         else:
             result.append(each)
     return tuple(result)
+
+
+def words(ranges: Iterable[DataRange]) -> str:
+    """Return what a lease holds, in words."""
+    named = [f"{each.start} to {stop(each) - 1}" for each in ranges if each.count]
+    return f"batches {', '.join(named)}" if named else "only its push"
 
 
 def gaps(ranges: Ranges, limit: int) -> Ranges:

@@ -4,7 +4,7 @@ import math
 
 from pcp.distributed.algorithms import segment_steps
 from pcp.distributed.coordinator.effects import LeaseChanged
-from pcp.distributed.coordinator.rounds import adoptions, budgets
+from pcp.distributed.coordinator.rounds import adoptions, budgets, data_ranges
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
@@ -21,8 +21,6 @@ def grant_all(turn: Turn) -> None:
     the workers of later rounds may have to wait for it.
     """
     state = turn.state
-    if turn.now < state.held_back_until and len(state.roster.ready) < state.run.workers:
-        return
     roster, pending = state.roster, state.pending
     reserved: list[tuple[int, int]] = []
     for round in state.run.in_flight:
@@ -37,18 +35,39 @@ def grant_all(turn: Turn) -> None:
             if count:
                 cells = Cells(DataRange(cells.data.start, count), cells.fragments)
                 pending.take(cells)
-                _grant(turn, member, round, cells)
+                grant(turn, member, round, cells)
         if not budgets.can_spare(turn, round):
             reserved.append((round.fragment, round.limit))
         # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
         while (carrier := roster.carrier(round.fragment, round.limit)) is not None:
-            _grant(turn, state.members[carrier], round, NOTHING)
+            grant(turn, state.members[carrier], round, NOTHING)
 
 
-def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
+def grant(
+    turn: Turn,
+    member: Member,
+    round: Round,
+    cells: Cells,
+    further: tuple[DataRange, ...] = (),
+    steps_between: tuple[int, int] | None = None,
+) -> None:
+    """Grant a lease.
+
+    Arguments:
+        turn: the turn.
+        member: who gets it.
+        round: what its push is for.
+        cells: what it trains.
+        further: batches of the same fragments that it trains then.
+        steps_between: the lease's `first_step` and `last_step`, where they are not the round's.
+    """
     state, run, data = turn.state, turn.state.run, cells.data
     state.lease_numbers += 1
-    steps = data.count or segment_steps(run.config.algorithm)  # a push alone may take as long
+    batches = data.count + data_ranges.total(further)
+    steps = batches or segment_steps(run.config.algorithm)  # a push alone may take as long
+    first_step, last_step = steps_between or (round.first_step, 0)
+    if member.fresh:
+        member.chain.clear()
     adopt = adoptions.adoptions(turn, member, round, data.count)
     pace, whole = turn.pace(member.worker_id), adoptions.fetches_whole(adopt)
     peers = turn.peers().limit(_comparable_steps(turn, steps), run.config.lease)
@@ -59,12 +78,14 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
         generation=member.generation,
         round=round.number,
         data=data,
-        first_step=round.first_step,
+        first_step=first_step,
         fragment=round.fragment,
         fragments=() if everything else tuple(sorted(cells.fragments)),
         fresh=member.fresh,
         adopt=adopt,
         deadline_seconds=seconds,
+        further=further,
+        last_step=last_step,
     )
     held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)
     state.leases[lease.lease_id] = held
@@ -77,8 +98,7 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     member.training, member.fresh = lease.lease_id, False
     turn.reconsider(member)
     turn.send(member, Assign(lease))
-    what = f"batches {data.start} to {data.start + data.count - 1}" if data.count else "only its push"
-    turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", what))
+    turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", data_ranges.words(lease.ranges)))
 
 
 def _comparable_steps(turn: Turn, steps: int) -> int:
@@ -137,8 +157,8 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
         forget(turn, held, Outcome.REFUSED, reason)
         if not held.update:
             state.audits.ended(member.worker_id, lease_id)
-        if not held.update and held.lease.data.count:
-            state.pending.put(Cells(held.lease.data, held.fragments))
+        for data in held.lease.ranges if not held.update and held.lease.batches else ():
+            state.pending.put(Cells(data, held.fragments))
         if lease_id not in told:
             turn.send(member, Revoke(lease_id, reason))
         turn.report(LeaseChanged(lease_id, member.worker_id, "ended", reason))
@@ -173,7 +193,7 @@ def expire(turn: Turn) -> None:
         if lasted < min(allowed, policy.floor_seconds):
             continue
         peers = peers or turn.peers()
-        limit = peers.limit(_comparable_steps(turn, held.lease.data.count), policy)
+        limit = peers.limit(_comparable_steps(turn, held.lease.batches), policy)
         if lasted >= min(allowed, limit):
             turn.pace(held.worker_id).let_expire(turn.now, heartbeat, lasted if limit < math.inf else 0.0)
             turn.remember_paces([held.worker_id])

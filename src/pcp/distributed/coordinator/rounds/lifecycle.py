@@ -9,7 +9,7 @@ from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Troub
 from pcp.distributed.coordinator.events import OuterStepDone, OuterStepFailed
 from pcp.distributed.coordinator.log import checkpoints
 from pcp.distributed.coordinator.log.records import OuterStepTaken, RoundClosed, RoundOpened
-from pcp.distributed.coordinator.rounds import admission, adoptions, budgets, closing, leases
+from pcp.distributed.coordinator.rounds import admission, adoptions, budgets, closing, leases, sharing
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import State, Turn
@@ -37,10 +37,11 @@ def _work(turn: Turn) -> None:
     if turn.state.paused:
         return
     audits.assign(turn)
-    leases.grant_all(turn)
+    grant_all = sharing.grant_all if sharing.in_pairs(turn.state) else leases.grant_all
+    grant_all(turn)
     while _wants_round(turn) and (fragment := _next_fragment(turn)) is not None:
         _open(turn, fragment)
-        leases.grant_all(turn)
+        grant_all(turn)
 
 
 def _wants_round(turn: Turn) -> bool:
@@ -72,10 +73,10 @@ def _next_fragment(turn: Turn) -> int | None:
 
 
 def _fresh(turn: Turn, fragment: int) -> int:
-    """Return the batches that a round issues: what the workers that live can do, less what was left lying."""
+    """Return the batches that a round issues: what the workers that live can do, less what was left lying; or all."""
     unissued = turn.state.run.unissued
-    if not unissued:
-        return 0
+    if not unissued or sharing.in_pairs(turn.state):
+        return unissued
     return min(unissued, max(0, budgets.round_batches(turn, fragment) - turn.state.pending.counts[fragment]))
 
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pcp.distributed.algorithms import Topology
 from pcp.distributed.coordinator import membership
 from pcp.distributed.coordinator.effects import LeaseChanged
+from pcp.distributed.coordinator.rounds import data_ranges
 from pcp.distributed.coordinator.rounds.cells import Cells
+from pcp.distributed.coordinator.rounds.data_ranges import RangesOverlap
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, HeldLease, Member, State, Turn
 from pcp.distributed.messages import Lease, Revoke
 
@@ -25,25 +27,24 @@ def resume(turn: Turn, member: Member, lease: Lease) -> None:
     if not membership.current(turn, member, lease.generation):
         return
     state, run = turn.state, turn.state.run
-    cells = Cells(lease.data, frozenset(range(len(run.fragments))))
+    fragments = frozenset(range(len(run.fragments)))
+    cells = [Cells(each, fragments) for each in lease.ranges]
     if reason := _unacceptable(state, member, lease, cells):
         turn.send(member, Revoke(lease.lease_id, reason))
         return
-    state.pending.take(cells)
+    for each in cells:
+        state.pending.take(each)
     seconds = run.config.lease.initial_seconds
     lease = replace(lease, adopt=(), deadline_seconds=seconds)
-    state.leases[lease.lease_id] = HeldLease(
-        lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds
-    )
+    state.leases[lease.lease_id] = HeldLease(lease, member.worker_id, fragments, turn.now, turn.now + seconds)
     member.leases.add(lease.lease_id)
     member.training, member.fresh = lease.lease_id, False
     turn.reconsider(member)
-    data = lease.data
-    what = f"batches {data.start} to {data.start + data.count - 1}, resumed"
+    what = f"{data_ranges.words(lease.ranges)}, resumed"
     turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", what))
 
 
-def _unacceptable(state: State, member: Member, lease: Lease, cells: Cells) -> str:
+def _unacceptable(state: State, member: Member, lease: Lease, cells: list[Cells]) -> str:
     run = state.run
     epoch, number = divmod(lease.lease_id, EPOCH_STRIDE)
     round = run.round(lease.round)
@@ -53,8 +54,16 @@ def _unacceptable(state: State, member: Member, lease: Lease, cells: Cells) -> s
         return "a worker holds one lease at a time"
     if not 0 < epoch <= run.epoch or (epoch == run.epoch and number > state.lease_numbers):
         return "it was never granted"
-    if round is None or round.closed or (lease.first_step, lease.fragment) != (round.first_step, 0):
+    if round is None or round.closed or lease.fragment:
         return "its round is over"
-    if not 0 < lease.data.count <= run.config.algorithm.lease_steps or not state.pending.has(cells):
+    if not all(each.data.count and state.pending.has(each) for each in cells) or _overlap(lease):
         return "its data is merged, or another worker has it"
     return ""
+
+
+def _overlap(lease: Lease) -> bool:
+    try:
+        data_ranges.coalesce(lease.ranges)
+    except RangesOverlap:
+        return True
+    return False

@@ -23,7 +23,7 @@ from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.distributed.worker.training.means import no_shards
 from pcp.distributed.worker.training.shards import shards_of
-from pcp.distributed.worker.training.trainer import InnerTrainer, Trained, make_trainer
+from pcp.distributed.worker.training.trainer import InnerTrainer, Progress, Trained, make_trainer
 from pcp.distributed.worker.ways.base import Told
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
@@ -168,9 +168,7 @@ class TrainerHere:
         self._trainer = trainer
         self.inbox, self.profile = trainer.inbox, trainer.profile
 
-    async def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
-    ) -> Trained:
+    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
         """See `InnerTrainer.train`."""
         return await self._trainer.train(lease, progress, aborted)
 

@@ -86,7 +86,9 @@ class Child:
         done = finished(
             self._trainer.train(
                 lease,
-                lambda steps, seconds: self._say({"steps": steps, "seconds": seconds}),
+                lambda steps, seconds, batches=0: self._say(
+                    {"steps": steps, "seconds": seconds, "batches": batches}
+                ),
                 aborted,
                 lambda number, offer, loss: self._say(
                     {"exchange": number, "offer": offer and _named(offer), "loss": loss}
@@ -101,6 +103,7 @@ class Child:
             "overhead": done.overhead_seconds,
             "waited": done.waited_seconds,
             "states": [_named(blob) for blob in done.states],
+            "batches": done.batches,
             "settled": [[each.fragment, str(each.outcome)] for each in done.settled],
         }
 
@@ -129,6 +132,8 @@ class Child:
                     self._trainer.inbox.adopt(*arguments)
                 case "settle" if self._trainer is not None:
                     self._trainer.inbox.settle(*arguments)
+                case "shorten" if self._trainer is not None:
+                    self._trainer.inbox.shorten(*arguments)
                 case "partner" if self._trainer is not None:
                     self._trainer.inbox.met(*arguments)
                 case "shard":

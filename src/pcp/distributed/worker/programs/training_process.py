@@ -30,7 +30,7 @@ from pcp.distributed.messages import (
 from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.effects import Adopt, Shorten
 from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
 from pcp.distributed.worker.programs.confined_process import (
     LONGEST_LINE,
@@ -40,7 +40,7 @@ from pcp.distributed.worker.programs.confined_process import (
 )
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.shards import ShardLender, ShardRefused
-from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Trained
+from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Progress, Trained
 from pcp.folders import cache_folder
 from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -122,14 +122,17 @@ class TrainingProcess:
         if self._process is not None:
             self._process.send("settle", lease_id, outcome)
 
+    def shorten(self, wanted: Shorten) -> None:
+        """Hand on that the lease should end sooner."""
+        if self._process is not None:
+            self._process.send("shorten", wanted)
+
     def wake(self) -> None:
         """Have `train` and `repeat` ask whether they are still wanted."""
         if self._process is not None:
             self._process.wake()
 
-    async def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
-    ) -> Trained:
+    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
         """Run the inner steps of a lease, and encode its push; see `InnerTrainer.train`.
 
         Raises:
@@ -147,7 +150,7 @@ class TrainingProcess:
                 offer, loss = said["offer"] and self._made(said["offer"]), float(said["loss"])
                 process.send("partner", self._meet(int(said["exchange"]), offer, loss, aborted))
             elif not self._lent(process, said, aborted):
-                progress(int(said["steps"]), float(said["seconds"]))
+                progress(int(said["steps"]), float(said["seconds"]), int(said["batches"]))
 
         said = process.ask("train", lease, aborted=aborted, meanwhile=meanwhile, raises=LeaseAborted)
         return Trained(
@@ -159,6 +162,7 @@ class TrainingProcess:
             float(said["waited"]),
             tuple(self._made(each) for each in said["states"]),
             tuple(Settlement(int(fragment), Outcome(outcome)) for fragment, outcome in said["settled"]),
+            int(said["batches"]),
         )
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:

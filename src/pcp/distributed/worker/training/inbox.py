@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.messages import Outcome
-from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.effects import Adopt, Shorten
 
 WAIT_SECONDS = 1.0
 """How often who waits asks by itself whether it still should."""
@@ -19,6 +19,7 @@ class Inbox:
         self._adoptions: dict[tuple[int, int, int], Adopt] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._met: Exchanged | None = None
+        self._shorten: Shorten | None = None
 
     def adopt(self, adoption: Adopt) -> None:
         """Put in a fragment that a lease adopts."""
@@ -46,6 +47,17 @@ class Inbox:
                 self._changed.wait(WAIT_SECONDS)
             met, self._met = self._met, None
             return met
+
+    def shorten(self, wanted: Shorten) -> None:
+        """Put in that a lease should end sooner."""
+        with self._changed:
+            self._shorten = wanted
+
+    def shortened(self, lease_id: int) -> Shorten | None:
+        """Take out that a lease should end sooner."""
+        with self._changed:
+            wanted, self._shorten = self._shorten, None
+        return wanted if wanted is not None and wanted.lease_id == lease_id else None
 
     def wake(self) -> None:
         """Have who waits ask whether it still should."""

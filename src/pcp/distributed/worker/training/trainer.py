@@ -16,6 +16,7 @@ from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
+from pcp.distributed.worker.training.course import Course
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.means import means_of, no_shards
@@ -51,6 +52,7 @@ class Trained:
         waited_seconds: for fragments that were not merged, or not here, at the step where they are adopted.
         states: the inner states at the borders of the lease's pieces, for audits; in the store.
         settled: what was told of earlier pushes, applied before this one.
+        batches: after which the lease ended; 0: all.
     """
 
     payload: Blob
@@ -61,6 +63,14 @@ class Trained:
     waited_seconds: float = 0.0
     states: tuple[Blob, ...] = ()
     settled: tuple[Settlement, ...] = ()
+    batches: int = 0
+
+
+class Progress(Protocol):
+    """Told the steps done and the seconds that each took, and once, after how many the lease ends if that is sooner."""
+
+    def __call__(self, steps: int, seconds: float, batches: int = 0) -> None:
+        """Tell."""
 
 
 class Batches(Protocol):
@@ -119,7 +129,7 @@ class InnerTrainer:
     async def train(
         self,
         lease: Lease,
-        progress: Callable[[int, float], None],
+        progress: Progress,
         aborted: Callable[[], bool],
         offered: Callable[[int, Blob | None, float], None] = lambda _number, _offer, _loss: None,
     ) -> Trained:
@@ -127,7 +137,7 @@ class InnerTrainer:
 
         Arguments:
             lease: the batches, and what is adopted before which step; the inbox tells when it is in the store.
-            progress: told the steps done and the seconds that each took.
+            progress: see `Progress`.
             aborted: asked before every step, and while waiting, whether to stop.
             offered: told the number of an exchange, and then also the offer, with the mean loss since the last; the inbox
                 has the answers.
@@ -138,7 +148,7 @@ class InnerTrainer:
             ArraysRefused: what is to be adopted is not what the programs take.
         """
         self._check(lease)
-        data, work = lease.data, _Work(lease, aborted, self._now)
+        work, course = _Work(lease, aborted, self._now), Course(lease, self._exchange_every)
         self.inbox.forget_others(lease.lease_id)
         if lease.fresh:
             await self._begin_afresh(work)
@@ -148,21 +158,26 @@ class InnerTrainer:
             self._slow.begin(lease.fresh)
         before = work.seconds
         losses: list[Any] = []
-        cuts = borders(data.count, self._pieces) if self._pieces else ()
+        cuts = borders(lease.batches, self._pieces) if self._pieces else ()
         states = [self._shelf.put_inner(self._replica)] if cuts else []
-        for done in range(data.count):
+        for done, batch in enumerate(course):
             if done and done in cuts:
                 states.append(self._shelf.put_inner(self._replica))
             await self._adopt(work, done)
             if aborted():
                 raise LeaseAborted
-            losses.append(self._replica.step(self._batches.batch(data.start + done))["loss"])
+            if course.stretched:
+                self._replica.count(course.step)
+            losses.append(self._replica.step(self._batches.batch(batch))["loss"])
             if done:
                 # One step ahead of the device, no more: progress is then what happened, and an abort is quick.
                 await self._ready(losses[-2])
                 progress(done, work.seconds / done)
             if self._slow is not None and (done + 1) % self._exchange_every == 0:
                 self._exchange(self._slow, work, losses[-self._exchange_every :], offered)
+            wanted = self.inbox.shortened(lease.lease_id) if self._slow is not None else None
+            if wanted is not None and course.shorten(wanted, done + 1):
+                progress(done, work.seconds / (done + 1), course.batches)
         for loss in losses[-1:]:
             await self._ready(loss)
         values = tuple(float(loss) for loss in losses)
@@ -176,17 +191,19 @@ class InnerTrainer:
             states.append(self._shelf.put_inner(self._replica))
             self._kept.keep(tuple(states))
         seconds = work.seconds
-        tokens = data.count * self._batches.tokens_per_batch
+        tokens = course.batches * self._batches.tokens_per_batch
         overhead = seconds - stepped + before
-        return Trained(blob, tokens, values, seconds, overhead, work.waited, tuple(states), settled)
+        return Trained(
+            blob, tokens, values, seconds, overhead, work.waited, tuple(states), settled, course.batches
+        )
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`. The worker's own state stays as it is."""
         return await self._repeater.repeat(wanted, aborted, self._ready)
 
     def _check(self, lease: Lease) -> None:
-        first, count = lease.first_step, lease.data.count
-        if count < 0 or first + count > LAST_STEP:
+        first, count = lease.first_step, lease.batches
+        if min(each.count for each in lease.ranges) < 0 or max(first + count, lease.last_step) > LAST_STEP:
             raise LeaseRefused(
                 f"lease {lease.lease_id} asks for {count} steps from step {first} on; expected none or more, "
                 f"and none beyond {LAST_STEP}"
