@@ -1,5 +1,6 @@
 """What holds for every test: no file of the user's is touched, and a failing input can be had again."""
 
+import gc
 import os
 import shutil
 import signal
@@ -69,6 +70,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the home directory of this session."""
     shutil.rmtree(config.stash[TEST_HOME], ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _old_objects_are_left_alone() -> None:
+    """What earlier files have made and kept, millions of objects, is not looked through in every collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
