@@ -82,7 +82,13 @@ LIBRARIES = {
                 *("quantised_many_f32", "quantised_many_bf16", "quantised_many_int8"),
             ),
             (
-                *("stored.h", "../native/arrays.h", "../native/elementwise.h", "../native/rows.h", "../native/scratch.h"),
+                *(
+                    "stored.h",
+                    "../native/arrays.h",
+                    "../native/elementwise.h",
+                    "../native/rows.h",
+                    "../native/scratch.h",
+                ),
                 *("../native/panels/bytes.h", "../native/panels/multiply.h", "../native/panels/panels.h"),
             ),
             FOLDER.parent / "quantised",

@@ -1,7 +1,7 @@
 """Native products with weights in bfloat16, int8 or int4.
 
-Of a few rows weights become float32 in registers. Of many, weights and rows are copied into panels: as float32, or rounded to bfloat16 or
-to bytes.
+Of a few rows weights become float32 in registers. Of many, weights and rows are copied into panels: as float32, or rounded
+to bfloat16 or to bytes.
 """
 
 from collections.abc import Callable
@@ -116,7 +116,7 @@ register_kernel(
     Kernel(
         "quantised_product.native_many_int8",
         Effect.lowers_precision,
-        "the same, rows and weights of int4 rounded to integers of a byte, with a scale for each 2048 numbers of a row; sums of integers",
+        "the same, rows and weights of int4 rounded to bytes with a scale for 2048 of them; sums of integers",
         _is_made_of_integers,
         Native(_LIBRARY, _many("quantised_many_int8")),
         requires=("avx512_vnni",),

@@ -148,9 +148,9 @@ ffi::Error multiply_many(ffi::ThreadPool& pool, const Array& x, const ffi::AnyBu
   Epilogue epilogue;
   if (Form::kScaled && Panels::kNumbers < 4) epilogue.scale = of_scales;  // panels of bytes have scales of their own
   ask_for_huge_pages_of(y);
-  const ProductWith<Stored<Form>> product{{x.typed_data(), inner, 1},
-                                          {static_cast<const typename Form::Word*>(weights.untyped_data()), of_scales, inner},
-                                          y->typed_data(), rows, outputs, inner, epilogue};
+  const ProductWith<Stored<typename Panels::Word>> product{
+      {x.typed_data(), inner, 1}, {copy_stored<Panels, Form>, weights.untyped_data(), of_scales, inner}, y->typed_data(), rows, outputs,
+      inner, epilogue};
   if (!multiply_panels<Panels>(product, Workers{&pool}))
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the operands");
   return ffi::Error::Success();

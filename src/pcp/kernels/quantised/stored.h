@@ -1,6 +1,8 @@
 // How weights are stored in bfloat16, int8 or int4: what a row of them takes in memory, and how it becomes float32, or a panel.
 #pragma once
 
+#include <type_traits>
+
 #include "../native/panels/bytes.h"
 #include "../native/panels/multiply.h"
 #include "../native/rows.h"
@@ -79,8 +81,17 @@ struct Int4 {
   static constexpr bool kScaled = false;
   static int64_t words(int64_t inner) { return inner / 2; }
   static int64_t scales(int64_t inner) { return inner / kBlock; }
-  static inline Lanes first(Wide both) { return __builtin_convertvector((both & 15) - 8, Lanes); }
-  static inline Lanes second(Wide both) { return __builtin_convertvector((both >> 4) - 8, Lanes); }
+  static inline Lanes first(Wide both) { return number(both); }
+  static inline Lanes second(Wide both) { return number(both >> 4); }
+  // Of the lowest four bits: the sixteen numbers that there are stand in a register, where there is one so large.
+  static inline Lanes number(Wide bits) {
+#if defined(__AVX512F__)
+    const Lanes numbers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    return __builtin_shuffle(numbers, bits);
+#else
+    return __builtin_convertvector((bits & 15) - 8, Lanes);
+#endif
+  }
   static void widen(const Word* row, const float* scales, int64_t begin, int64_t count, float* to) {
     for (int64_t i = 0; i < count; i += kBlock) {
       const Wide both = wide(row + (begin + i) / 2);
@@ -91,51 +102,51 @@ struct Int4 {
   }
 };
 
-// The transpose of stored weights, as the right operand of a product; it copies itself into panels as `Matrix` does.
-template <typename Form>
+// Copies a panel of stored weights: of rows from `row` on, of which `lanes` are there, the numbers from `begin` on.
+template <typename Panels, typename Form>
+void copy_stored(const void* values, const float* scales, int64_t inner, int64_t row, int64_t lanes, int64_t begin, int64_t deep,
+                 typename Panels::Word* to) {
+  const auto of_row = [&](int64_t l) { return static_cast<const typename Form::Word*>(values) + (row + l) * Form::words(inner); };
+  const auto of_scales = [&](int64_t l) { return scales + (row + l) * Form::scales(inner); };
+  const auto words_at = [&](int64_t size) { return reinterpret_cast<const uint8_t*>(of_row(0)) + begin * size; };
+  if constexpr (Panels::kNumbers == 2 && std::is_same_v<Form, BFloat16>) {
+    copy_words<kWide>(words_at(2), 2 * inner, lanes, 2 * deep, to);
+  } else if constexpr (Panels::kNumbers == 4 && std::is_same_v<Form, Int8>) {
+    copy_words<kWide>(words_at(1), inner, lanes, deep, Panels::words_of_right(to));
+    Panels::complete_right(scales + row, lanes, deep, to);
+  } else if constexpr (Panels::kNumbers == 4) {
+    int8_t rounded[kWide][Panels::kDeep];
+    float numbers[Panels::kDeep], found[kWide];
+    for (int64_t l = 0; l < lanes; ++l) {
+      Form::widen(of_row(l), of_scales(l), begin, deep, numbers);
+      found[l] = to_bytes(numbers, deep, rounded[l]);
+    }
+    copy_words<kWide>(reinterpret_cast<const uint8_t*>(rounded), Panels::kDeep, lanes, deep, Panels::words_of_right(to));
+    Panels::complete_right(found, lanes, deep, to);
+  } else {
+    constexpr int64_t kChunk = 64;
+    static_assert(Panels::kDeep % kChunk == 0 && kChunk % kBlock == 0);
+    float numbers[kWide][kChunk];
+    for (int64_t k = 0; k < deep; k += kChunk, to += kChunk / Panels::kNumbers * kWide) {
+      const int64_t here = std::min(kChunk, deep - k);
+      for (int64_t l = 0; l < lanes; ++l) Form::widen(of_row(l), of_scales(l), begin + k, here, numbers[l]);
+      Panels::copy_right(&numbers[0][0], kChunk, 1, lanes, here, to);
+    }
+  }
+}
+
+// The transpose of stored weights as the right operand of a product: it copies itself into panels, as `Matrix` does. The form is known
+// where it is copied only, so a product is compiled once for all of them.
+template <typename Word>
 struct Stored {
-  const typename Form::Word* values;
+  void (*by)(const void*, const float*, int64_t, int64_t, int64_t, int64_t, int64_t, Word*);
+  const void* values;
   const float* scales;
   int64_t inner;
 
   template <typename Panels>
-  void copy(int64_t begin, int64_t deep, int64_t column, int64_t lanes, typename Panels::Word* to) const {
-    if constexpr (std::is_same_v<Panels, Bytes<true>> || std::is_same_v<Panels, Bytes<false>>) {
-      copy_bytes<Panels>(begin, deep, column, lanes, to);
-    } else if constexpr (std::is_same_v<Form, BFloat16> && Panels::kNumbers == 2) {
-      copy_words<kWide>(reinterpret_cast<const uint8_t*>(row(column) + begin), 2 * inner, lanes, 2 * deep, to);
-    } else {
-      constexpr int64_t kChunk = 64;
-      static_assert(Panels::kDeep % kChunk == 0 && kChunk % kBlock == 0);
-      float some[kWide][kChunk];
-      for (int64_t k = 0; k < deep; k += kChunk, to += kChunk / Panels::kNumbers * kWide) {
-        const int64_t here = std::min(kChunk, deep - k);
-        for (int64_t l = 0; l < lanes; ++l) Form::widen(row(column + l), scales_of(column + l), begin + k, here, some[l]);
-        Panels::copy_right(&some[0][0], kChunk, 1, lanes, here, to);
-      }
-    }
-  }
-
- private:
-  const typename Form::Word* row(int64_t column) const { return values + column * Form::words(inner); }
-  const float* scales_of(int64_t column) const { return scales + column * Form::scales(inner); }
-
-  template <typename Panels>
-  void copy_bytes(int64_t begin, int64_t deep, int64_t column, int64_t lanes, uint32_t* to) const {
-    uint32_t* words = to + Panels::kRight - Panels::kWords * kWide;
-    if constexpr (std::is_same_v<Form, Int8>) {
-      copy_words<kWide>(reinterpret_cast<const uint8_t*>(row(column) + begin), inner, lanes, deep, words);
-      Panels::complete_right(scales + column, lanes, deep, to);
-    } else {
-      int8_t rounded[kWide][Panels::kDeep];
-      float of_row[Panels::kDeep], found[kWide];
-      for (int64_t l = 0; l < lanes; ++l) {
-        Form::widen(row(column + l), scales_of(column + l), begin, deep, of_row);
-        found[l] = to_bytes(of_row, deep, rounded[l]);
-      }
-      copy_words<kWide>(reinterpret_cast<const uint8_t*>(rounded), Panels::kDeep, lanes, deep, words);
-      Panels::complete_right(found, lanes, deep, to);
-    }
+  void copy(int64_t begin, int64_t deep, int64_t column, int64_t lanes, Word* to) const {
+    by(values, scales, inner, column, lanes, begin, deep, to);
   }
 };
 

@@ -115,6 +115,8 @@ struct Bytes {
     for (int64_t i = kScales; i < kScales + words(deep) * kHigh; ++i) to[i] ^= 0x80808080u;
   }
 
+  static Word* words_of_right(Word* panel) { return panel + kWide + kOffsets; }
+
   // Puts scales and offsets before the words of a right panel.
   static void complete_right(const float* scales, int64_t lanes, int64_t deep, Word* to) {
     for (int64_t l = 0; l < kWide; ++l) {
