@@ -8,8 +8,8 @@
 Each contestant runs in a process of its own and takes turns with the others: it reads a prompt, then one token after another,
 each a call that waits for its scores, as greedy decoding does. All are given the same random parameters and the same tokens.
 The error is that of the last scores, in norm, beside the same network in float64 over all tokens at once: what storing weights
-in fewer bits costs is in it. With a tolerance PCP searches for the fastest way to read the prompt, and single tokens, whose error
-beside exact arithmetic on the weights as they are stored is within it.
+in fewer bits costs is in it. With a tolerance PCP searches for the fastest way to read the prompt, and single tokens, that is
+within it beside exact arithmetic on the weights as they are stored.
 """
 
 import argparse
