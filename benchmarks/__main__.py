@@ -12,6 +12,7 @@ BENCHMARKS = {
         "gradient": "gradients of losses written in JAX, beside jax.grad",
         "gradient_corpus": "gradients of programs of other frameworks beside their own",
         "iree": "programs compiled by IREE beside XLA",
+        "networks": "training steps of ResNet-50 and of an LSTM beside JAX and PyTorch",
         "prefill": "the logits of a prompt beside JAX and PyTorch",
     },
     "backends": {

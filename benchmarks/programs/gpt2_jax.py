@@ -47,7 +47,7 @@ def stacked(params: Tree) -> Tree:
 
 
 def _is_stacked(params: Tree) -> bool:
-    return isinstance(params["blocks"], dict)
+    return isinstance(params.get("blocks"), dict)
 
 
 def logits(params: Tree, tokens: Any, config: GPT2Config) -> Any:

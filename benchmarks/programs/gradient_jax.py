@@ -91,6 +91,68 @@ def resnet(widths: tuple[int, ...], batch: int, seed: int = 0) -> Workload:
     return Workload(name, resnet_loss, params, (images, rng.integers(0, 10, batch, np.int32)))
 
 
+def resnet50_loss(params: Tree, images: Any, labels: Any) -> Any:
+    """The mean cross entropy of ResNet-50 with the stride in the wide convolution, for images of any size."""
+    x = jax.nn.relu(_batch_norm(_convolution(images, params["stem"]["weight"], 2), *params["stem"]["norm"]))
+    window, strides = (1, 3, 3, 1), (1, 2, 2, 1)
+    x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, strides, "SAME")
+    for stage, blocks in enumerate(params["stages"]):
+        for index, block in enumerate(blocks):
+            stride = 2 if stage and not index else 1
+            y = jax.nn.relu(_batch_norm(_convolution(x, block["down"]), *block["norm_1"]))
+            y = jax.nn.relu(_batch_norm(_convolution(y, block["wide"], stride), *block["norm_2"]))
+            y = _batch_norm(_convolution(y, block["up"]), *block["norm_3"])
+            if "shortcut" in block:
+                x = _batch_norm(_convolution(x, block["shortcut"], stride), *block["norm_4"])
+            x = jax.nn.relu(x + y)
+    logits = x.mean((1, 2)) @ params["head"]["weight"] + params["head"]["bias"]
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=-1)
+    return -picked.mean()
+
+
+def resnet50(batch: int, size: int = 224, depths: tuple[int, ...] = (3, 4, 6, 3), seed: int = 0) -> Workload:
+    """ResNet-50, or another depth of it.
+
+    Source: He et al., "Deep Residual Learning for Image Recognition", 2016; the stride as in "v1.5".
+    """
+    rng = np.random.default_rng(seed)
+
+    def kernel(size: int, inputs: int, outputs: int) -> Any:
+        scale = np.sqrt(2 / (size * size * inputs))
+        return (rng.standard_normal((size, size, inputs, outputs)) * scale).astype(np.float32)
+
+    def norm(width: int) -> tuple[Any, Any]:
+        return (np.ones(width, np.float32), np.zeros(width, np.float32))
+
+    stages, inputs = [], 64
+    for stage, depth in enumerate(depths):
+        width = 64 << stage
+        blocks = []
+        for _ in range(depth):
+            block = {
+                "down": kernel(1, inputs, width),
+                "norm_1": norm(width),
+                "wide": kernel(3, width, width),
+                "norm_2": norm(width),
+                "up": kernel(1, width, 4 * width),
+                "norm_3": norm(4 * width),
+            }
+            if inputs != 4 * width:
+                block |= {"shortcut": kernel(1, inputs, 4 * width), "norm_4": norm(4 * width)}
+            blocks.append(block)
+            inputs = 4 * width
+        stages.append(blocks)
+    head = (rng.standard_normal((inputs, 1000)) / np.sqrt(inputs)).astype(np.float32)
+    params = {
+        "stem": {"weight": kernel(7, 3, 64), "norm": norm(64)},
+        "stages": stages,
+        "head": {"weight": head, "bias": np.zeros(1000, np.float32)},
+    }
+    images = rng.standard_normal((batch, size, size, 3)).astype(np.float32)
+    name = f"ResNet with {3 * sum(depths) + 2} layers, batch {batch}, {size} x {size}"
+    return Workload(name, resnet50_loss, params, (images, rng.integers(0, 1000, batch, np.int32)))
+
+
 def lstm_loss(params: Tree, inputs: Any, targets: Any) -> Any:
     """The mean squared error of an LSTM that is scanned over the first axis of `(time, batch, width)`."""
     width = params["recurrent"].shape[0]

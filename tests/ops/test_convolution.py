@@ -56,6 +56,47 @@ def test_axes_may_have_any_order(orders: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("orders", "strides", "padding", "convolutions"),
+    [
+        (NHWC, (1, 1), "VALID", 0),
+        (("NCHW", "OIHW", "NCHW"), (2, 3), "VALID", 0),
+        (
+            ("CNHW", "IOHW", "NHWC"),
+            (1, 1),
+            [(1, 2), (0, -1)],
+            1,
+        ),  # padding meets the kernel in one place more
+    ],
+)
+def test_gradients_of_a_kernel_of_one_place_are_products(
+    orders: Any, strides: Any, padding: Any, convolutions: int
+) -> None:
+    sizes, kernel_sizes = {"N": 2, "C": 3, "H": 7, "W": 6}, {"O": 4, "I": 3, "H": 1, "W": 1}
+    x, kernel = (
+        RNG.normal(size=[found[c] for c in order])
+        for found, order in zip((sizes, kernel_sizes), orders, strict=False)
+    )
+    ours = pcp.trace(
+        lambda x, k: pcp.tanh(ops.conv_general(x, k, strides, padding, orders=orders)).sum(), x, kernel
+    )
+    gradient = pcp.grad(ours, wrt=(0, 1))
+    assert gradient.text.count("stablehlo.convolution") == 1 + convolutions
+    with jax.enable_x64(True):
+        expected = run_in_jax(
+            jax.grad(
+                lambda x, k: jnp.tanh(
+                    lax.conv_general_dilated(x, k, strides, padding, dimension_numbers=orders)
+                ).sum(),
+                (0, 1),
+            ),
+            x,
+            kernel,
+        )
+    for found, wanted in zip(run(gradient, x, kernel), expected, strict=True):
+        np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-10, atol=1e-11)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("last", [True, False])
 def test_named_ranks_take_channels_first_or_last(rank: int, last: bool) -> None:

@@ -37,6 +37,14 @@ def chosen(index: Any, x: Tensor) -> Any:
     return pcp.switch(index, [lambda: -x, lambda: x * 2, lambda: x + 1])
 
 
+TURNED = """
+func.func @main(%x: tensor<2x4x3xf32>, %k: tensor<4x3x5xf32>) -> tensor<2x1x5xf32> {
+  %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {reverse = [true]}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<2x4x3xf32>, tensor<4x3x5xf32>) -> tensor<2x1x5xf32>
+  return %0 : tensor<2x1x5xf32>
+}
+"""
+
 CASE = """
 func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
   %i = stablehlo.constant dense<{}> : tensor<i32>
@@ -150,6 +158,24 @@ CHANGED: list[Case] = [
     ("dot_of_transpose", lambda x, y: x.T @ y.T, ("f32[3,2]", "f32[4,3]")),
     ("dot_of_transpose", lambda x, y: x @ y.transpose(0, 2, 1), ("f32[2,2,3]", "f32[2,4,3]")),
     ("dot_of_negate", lambda x, y: x @ -y, (*F, "f32[3,2]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[1,1,3,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, (2, 3)), ("f32[2,4,5,3]", "f32[1,1,3,4]")),
+    (
+        "dot_of_convolution",
+        lambda x, k: pcp.conv_general(x, k, 1, [(1, -1)], 2),
+        ("f32[2,4,3]", "f32[1,3,4]"),
+    ),
+    (
+        "dot_of_convolution",
+        lambda x, k: pcp.conv_general(x, k, orders=("NCH", "OIH", "NCH")),
+        ("f32[2,3,5]", "f32[4,3,1]"),
+    ),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[4,5,3,2]")),
+    (
+        "dot_of_convolution",
+        lambda x, k: pcp.conv_general(x, k, 9, kernel_dilation=2, orders=("NCH", "OIH", "NCH")),
+        ("f32[2,3,6]", "f32[4,3,3]"),
+    ),
     # Reductions
     ("reduce_of_ones", lambda x: x.sum(1), ("f32[2,1,3]",)),
     ("reduce_of_ones", lambda x: x.max((0, 1)), ("f32[1,1]",)),
@@ -254,6 +280,12 @@ LEFT_ALONE: list[Case] = [
     ("dot_of_transpose", lambda x, y: x.transpose(1, 0, 2) @ y, ("f32[2,5,3]", "f32[5,3,4]")),
     ("dot_of_transpose", lambda x, y: x.transpose(1, 0, 2) @ y, ("f32[2,5,3]", "f32[3,4]")),
     ("dot_of_negate", lambda x, y: x @ -y, ("f32[4,1]", "f32[1,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[3,5,3,2]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, groups=2), ("f32[2,4,4]", "f32[1,2,6]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2, [(1, 1)]), ("f32[2,4,3]", "f32[1,3,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 9, [(1, 0)]), ("f32[2,3,3]", "f32[4,3,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 9, "VALID", 2), ("f32[2,2,3]", "f32[3,3,4]")),
+    ("dot_of_convolution", TURNED, ()),
     ("reduce_of_ones", lambda x: x.sum(0), ("f32[2,1]",)),
     ("reduce_of_reshape", lambda x: x.reshape(3, 2).sum(0), F),
     ("reduce_of_transpose", lambda x: x.T.sum(0), F),

@@ -102,7 +102,7 @@ def conv_general(
     wide = [dilated(left.shape[axis], d) for axis, d in zip(layout.x[2:], spread, strict=True)]
     reach = [dilated(right.shape[axis], d) for axis, d in zip(layout.kernel[2:], kernel_spread, strict=True)]
     margins = tuple(margins_of("convolution", padding, wide, reach, stride))
-    return Convolution(layout, stride, margins, spread, kernel_spread, int(groups), 1).of(left, right)
+    return Convolution(layout, stride, margins, spread, kernel_spread, int(groups), 1).windows(left, right)
 
 
 def _check_groups(x: Tensor, kernel: Tensor, layout: Layout, groups: int) -> None:

@@ -8,18 +8,19 @@ Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import integer_of
+from pcp.ir.toolkit.attributes import integer_of, integers_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batching import Batched
 from pcp.ops.derivative import Expanded, Outgoing, Primal
 from pcp.ops.elementwise import convert
-from pcp.ops.movement import moveaxis, reshape, reverse, transpose
+from pcp.ops.linear.dot_axes import DotAxes
+from pcp.ops.movement import moveaxis, pad, reshape, reverse, slice_, transpose
 from pcp.ops.promotion import promote
 from pcp.ops.windows.geometry import Pair, dilated, pairs_attribute, pairs_of, places
 from pcp.tensor import Tensor, emit
@@ -67,8 +68,31 @@ class Convolution:
     feature_groups: int
     batch_groups: int
 
+    @classmethod
+    def read(cls, op: ir.Operation) -> "Convolution":
+        """Those of an operation; whether its kernel is turned is not among them."""
+        layout = Layout.of(op)
+        ones = (1,) * (len(layout.x) - 2)
+
+        def numbers(name: str) -> tuple[int, ...]:
+            return integers_of(op.attributes[name]) if name in op.attributes else ones
+
+        return cls(
+            layout,
+            numbers("window_strides"),
+            pairs_of(op, len(ones)),
+            numbers("lhs_dilation"),
+            numbers("rhs_dilation"),
+            integer_of(op.attributes["feature_group_count"]),
+            integer_of(op.attributes["batch_group_count"]),
+        )
+
     def of(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """The convolution of two tensors of one element type."""
+        """The convolution of two tensors of one element type, as a product of matrices where it is one."""
+        return self.windows(x, kernel) if (form := self.product(x, kernel)) is None else form()
+
+    def windows(self, x: Tensor, kernel: Tensor) -> Tensor:
+        """The convolution of two tensors of one element type, as StableHLO's operation."""
         x_axes, k_axes, r_axes = self.layout.x, self.layout.kernel, self.layout.result
         sizes = [0] * x.ndim
         sizes[r_axes[0]] = x.shape[x_axes[0]] // self.batch_groups
@@ -88,28 +112,89 @@ class Convolution:
         }
         return emit("convolution", (x, kernel), (TensorSpec(tuple(sizes), x.dtype),), attributes)
 
+    def product(self, x: Tensor, kernel: Tensor, **attributes: Any) -> Callable[[], Tensor] | None:
+        """What makes the convolution as a product of matrices; None where it is none.
 
-def _of(primal: Primal) -> Convolution:
-    layout = Layout.of(primal.op)
-    ones = (1,) * (len(layout.x) - 2)
-    return Convolution(
-        layout,
-        primal.integers("window_strides") or ones,
-        pairs_of(primal, len(ones)),
-        primal.integers("lhs_dilation") or ones,
-        primal.integers("rhs_dilation") or ones,
-        primal.integer("feature_group_count"),
-        primal.integer("batch_group_count"),
-    )
+        It is one if the kernel is a single place, as in the layers between those of wider kernels, or if there is a single
+        place for the whole kernel, as in the gradients of such layers.
+
+        Arguments:
+            attributes: of the product.
+        """
+        if max(self.feature_groups, self.batch_groups) > 1 or not x.size or not kernel.size:
+            return None
+        spatial = range(len(self.layout.x) - 2)
+        if all(kernel.shape[axis] == 1 for axis in self.layout.kernel[2:]):
+            strided = any(stride > 1 for stride in self.strides)
+            spread = any(map(any, self.padding)) or any(step > 1 for step in self.x_dilation)
+            return None if strided and spread else lambda: self._of_points(x, kernel, attributes)
+        reached = [dilated(kernel.shape[self.layout.kernel[2 + i]], self.kernel_dilation[i]) for i in spatial]
+        sizes = [x.shape[self.layout.x[2 + i]] for i in spatial]
+        one = all(
+            low == 0 and size + high >= reach and places(size, (low, high), reach, stride) == 1
+            for (low, high), size, reach, stride in zip(
+                self.padding, sizes, reached, self.strides, strict=True
+            )
+        )
+        fits = all(reach <= size for reach, size in zip(reached, sizes, strict=True))
+        if not one or not fits or any(step > 1 for step in self.x_dilation):
+            return None
+        return lambda: self._of_the_whole(x, kernel, reached, attributes)
+
+    def _of_points(self, x: Tensor, kernel: Tensor, attributes: dict[str, Any]) -> Tensor:
+        """Each place of x by the one matrix of the kernel; places that only padding reaches are zero."""
+        layout = self.layout
+        x = self._every(x, layout.x, [x.shape[axis] for axis in layout.x[2:]], self.strides)
+        outputs, inputs = layout.kernel[:2]
+        matrix = reshape(kernel, tuple(kernel.shape[axis] for axis in sorted((outputs, inputs))))
+        axes = DotAxes(((layout.x[1],), (int(outputs < inputs),)))
+        made = axes.multiply(x, matrix, x.dtype, **attributes)
+        found = self._placed(made, [axis for axis in range(x.ndim) if axis != layout.x[1]])
+        widths = [(0, 0, 0)] * found.ndim
+        for axis, pair, step in zip(layout.result[2:], self.padding, self.x_dilation, strict=True):
+            widths[axis] = (*pair, step - 1)
+        return pad(found, widths) if any(map(any, widths)) else found
+
+    def _of_the_whole(
+        self, x: Tensor, kernel: Tensor, reached: Sequence[int], attributes: dict[str, Any]
+    ) -> Tensor:
+        """The sum over features and places of x and the kernel."""
+        layout = self.layout
+        x = self._every(x, layout.x, reached, self.kernel_dilation)
+        axes = DotAxes((layout.x[1:], layout.kernel[1:]))
+        made = axes.multiply(x, kernel, x.dtype, **attributes)
+        shape = [1] * x.ndim
+        shape[layout.result[0]], shape[layout.result[1]] = made.shape
+        return reshape(made if layout.result[0] < layout.result[1] else transpose(made, (1, 0)), tuple(shape))
+
+    @staticmethod
+    def _every(x: Tensor, axes: Sequence[int], stop: Sequence[int], steps: Sequence[int]) -> Tensor:
+        """The first places of x up to a bound along each spatial axis, or each second of them, and so on."""
+        bounds, strides = list(x.shape), [1] * x.ndim
+        for axis, bound, step in zip(axes[2:], stop, steps, strict=True):
+            bounds[axis], strides[axis] = bound, step
+        if bounds == list(x.shape) and set(strides) <= {1}:
+            return x
+        return slice_(x, (0,) * x.ndim, bounds, strides)
+
+    def _placed(self, made: Tensor, remaining: Sequence[int]) -> Tensor:
+        """A product, whose axes are those of x that remain and then the outputs, in the order of the result."""
+        layout = self.layout
+        order = [0] * made.ndim
+        for place, axis in zip(layout.x, layout.result, strict=True):
+            order[axis] = made.ndim - 1 if place == layout.x[1] else remaining.index(place)
+        return made if order == sorted(order) else transpose(made, order)
 
 
 def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
     """The cotangents of both operands, or the same convolution by a kernel that is already turned."""
-    conv = _of(primal)
+    conv = Convolution.read(primal.op)
     x, kernel = primal.inputs
-    turned = [i for i, flag in enumerate(_reversal(primal)) if flag]
+    turned = [i for i, flag in enumerate(_reversal(primal.op)) if flag]
     if turned:
-        again = convert(conv.of(x, reverse(kernel, [conv.layout.kernel[2 + i] for i in turned])), g.dtype)
+        again = convert(
+            conv.windows(x, reverse(kernel, [conv.layout.kernel[2 + i] for i in turned])), g.dtype
+        )
         return Expanded([again])
     dtype = promote(g.dtype, promote(x.dtype, kernel.dtype))
     g, wide_x, wide_kernel = (convert(t, dtype) for t in (g, x, kernel))
@@ -121,10 +206,15 @@ def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
     ]
 
 
-def _reversal(primal: Primal) -> list[bool]:
-    if "window_reversal" not in primal.op.attributes:
+def is_turned(op: ir.Operation) -> bool:
+    """Whether a convolution turns its kernel around along some axis."""
+    return any(_reversal(op))
+
+
+def _reversal(op: ir.Operation) -> list[bool]:
+    if "window_reversal" not in op.attributes:
         return []
-    return [bool(flag) for flag in ir.DenseBoolArrayAttr(primal.op.attributes["window_reversal"])]
+    return [bool(flag) for flag in ir.DenseBoolArrayAttr(op.attributes["window_reversal"])]
 
 
 def _to_x(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:

@@ -78,11 +78,11 @@ def pairs_attribute(pairs: Sequence[tuple[int, int]]) -> ir.Attribute:
         return dense(array, TensorSpec(array.shape, DType.i64))
 
 
-def pairs_of(primal: Primal, count: int) -> tuple[Pair, ...]:
+def pairs_of(op: ir.Operation, count: int) -> tuple[Pair, ...]:
     """The padding; none if it is absent."""
-    if "padding" not in primal.op.attributes:
+    if "padding" not in op.attributes:
         return ((0, 0),) * count
-    flat = integer_elements(primal.op.attributes["padding"])
+    flat = integer_elements(op.attributes["padding"])
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -129,7 +129,7 @@ def windows_of(primal: Primal) -> Windows:
     return Windows(
         primal.integers("window_dimensions") or ones,
         primal.integers("window_strides") or ones,
-        pairs_of(primal, len(ones)),
+        pairs_of(primal.op, len(ones)),
         primal.integers("base_dilations") or ones,
         primal.integers("window_dilations") or ones,
     )

@@ -1,4 +1,4 @@
-"""Products of tensors: transposes before and after them become part of them.
+"""Products of tensors: transposes before and after them become part of them, and convolutions that are products become such.
 
 XLA folds a transpose of a result into the product by exchanging the operands, after it has chosen how products run; done here
 first, a product is known as the one that runs.
@@ -10,6 +10,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.dataflow import has_single_use
 from pcp.ops.elementwise import negate
 from pcp.ops.linear.dot_axes import Axes, DotAxes
+from pcp.ops.windows.convolution_rules import Convolution, is_turned
 from pcp.rewrite.pattern import defined_by, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.simplification.reshaping import Found
@@ -77,6 +78,15 @@ def _dot_of_negate(op: ir.Operation) -> Found:
     return None
 
 
+def _dot_of_convolution(op: ir.Operation) -> Found:
+    if len({spec(value).dtype for value in (*op.operands, *op.results)}) > 1 or is_turned(op):
+        return None
+    attributes = {name: op.attributes[name] for name in ("precision_config",) if name in op.attributes}
+    x, kernel = (tensor(value) for value in op.operands)
+    form = Convolution.read(op).product(x, kernel, **attributes)
+    return None if form is None else [form()]
+
+
 ROWS: tuple[Row, ...] = (
     Row(
         "transpose_of_dot", "stablehlo.transpose", Effect.exact, _transpose_of_dot
@@ -87,4 +97,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "dot_of_negate", "stablehlo.dot_general", Effect.reassociating, _dot_of_negate
     ),  # (-a) b = -(a b), but a sum of 0 keeps its sign
+    Row(
+        "dot_of_convolution", "stablehlo.convolution", Effect.reassociating, _dot_of_convolution
+    ),  # a convolution by a kernel of one place, or at a single place, is a product
 )
