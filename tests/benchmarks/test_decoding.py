@@ -34,7 +34,9 @@ def test_all_read_the_same_tokens_and_are_as_wrong_as_their_weights(monkeypatch:
     monkeypatch.setattr(decoding, "OwnProcess", Here)
     made = decoding.contestant
     monkeypatch.setattr(
-        decoding, "contestant", lambda kind, task: None if kind == "torch" else made(kind, task)
+        decoding,
+        "contestant",
+        lambda kind, task, tolerance: None if kind == "torch" else made(kind, task, tolerance),
     )
     rows = {row["contestant"]: row for row in compared(["f32", "int4", "torch"], TASK, turns=2)}
     assert rows["PCP, f32 weights"]["error"] < 1e-5 < 1e-2 < rows["PCP, int4 weights"]["error"] < 0.5
@@ -45,7 +47,7 @@ def test_all_read_the_same_tokens_and_are_as_wrong_as_their_weights(monkeypatch:
 
 
 def test_a_turn_reads_every_token() -> None:
-    made = contestant("f32", TASK)
+    made = contestant("f32", TASK, None)
     assert made is not None
     turn = made[1](None)
     assert len(turn.each) == TASK.count

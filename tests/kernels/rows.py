@@ -91,6 +91,9 @@ ROWS: dict[str, list[Row]] = {
         _row(_scaled, "f32[8,65]", "i8[13,65]", "f32[13]", wrt=None),
         _row(_scaled, "f32[1,1]", "i8[1,1]", "f32[1]", wrt=None),
         _row(_scaled, "f32[1,64]", "u8[11,32]", "f32[11,2]", wrt=None),
+        _row(_bf16, "f32[3,5,33]", "bf16[7,33]", wrt=None),
+        _row(_scaled, "f32[9,65]", "i8[13,65]", "f32[13]", wrt=None),
+        _row(_scaled, "f32[17,64]", "u8[11,32]", "f32[11,2]", wrt=None),
     ],
     "softmax": [
         _row(pcp.softmax, "f32[3,7,33]"),

@@ -24,7 +24,7 @@ SHORTEST_PREFILL = 16
 """Shorter prompts are decoded token by token: that takes less time than compiling a program for them."""
 
 
-NATIVE = ("quantised_product.native", "attention.native")
+NATIVE = ("quantised_product.native", "quantised_product.native_many", "attention.native")
 """Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
 float32 and the other brings whole caches into another order."""
 

@@ -1,4 +1,4 @@
-"""Products with weights in bfloat16, int8 and int4: right to float32 beside the weights as they are stored, and refused where arrays
+"""Products with weights in bfloat16, int8 and int4: as exact as they say beside the weights as they are stored, and refused where arrays
 do not fit."""
 
 from typing import Any
@@ -15,8 +15,10 @@ from pcp.kernels.features import masked
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
+from tests.kernels.native.test_products import LESS
 
 FORMS = ("bf16", "int8", "int4")
+FEW, MANY = "quantised_product.native", "quantised_product.native_many"
 
 
 def stored(form: str, outputs: int, inputs: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -38,24 +40,20 @@ def wide(weights: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return (found * scales[..., None]).reshape(outputs, -1)
 
 
-def native(program: pcp.Program) -> pcp.Plan:
-    """Planned with the kernel at every site that it applies to; there is one at least."""
+def native(program: pcp.Program, name: str = FEW) -> pcp.Plan:
+    """Planned with a kernel at every site that it applies to; there is one at least."""
     found = kernels.sites_of(prepared(program), "cpu")
-    chosen = {
-        site.key: kernels.kernel_named("quantised_product.native")
-        for site in found
-        if "quantised_product.native" in site.kernels
-    }
+    chosen = {site.key: kernels.kernel_named(name) for site in found if name in site.kernels}
     assert chosen
     return pcp.plan(program, path=Path.of(program, chosen), cache=False)
 
 
-def error_of(form: str, rows: tuple[int, ...], outputs: int, inputs: int, by_kernel: bool = True) -> float:
-    """The largest error beside float64, as a part of the largest number."""
+def error_of(form: str, rows: tuple[int, ...], outputs: int, inputs: int, name: str = FEW) -> float:
+    """The largest error beside float64, as a part of the largest number; without a name that of the plain form."""
     x = np.random.default_rng(inputs).normal(size=(*rows, inputs)).astype(np.float32)
     weights = stored(form, outputs, inputs)
     program = pcp.trace(nn.quantised_product, x, weights)
-    made = (native(program) if by_kernel else pcp.plan(program)).run(x, weights)
+    made = (native(program, name) if name else pcp.plan(program)).run(x, weights)
     exact = x.astype(np.float64) @ wide(weights).T
     assert made.shape == exact.shape
     return float(np.abs(np.asarray(made) - exact).max() / np.abs(exact).max())
@@ -67,7 +65,7 @@ def error_of(form: str, rows: tuple[int, ...], outputs: int, inputs: int, by_ker
 )
 def test_it_is_right(form: str, rows: tuple[int, ...], outputs: int, inputs: int) -> None:
     assert error_of(form, rows, outputs, inputs) < 1e-6
-    assert error_of(form, rows, outputs, inputs, by_kernel=False) < 1e-6
+    assert error_of(form, rows, outputs, inputs, name="") < 1e-6
 
 
 @pytest.mark.parametrize("form", ["bf16", "int8"])
@@ -81,10 +79,87 @@ def test_it_is_right_without_avx512() -> None:
         assert max(error_of(form, (2,), 13, 96) for form in FORMS) < 1e-6
 
 
-def test_many_rows_are_left_to_others() -> None:
+BOUNDS = {MANY: 1e-6, f"{MANY}_bf16": 6e-3, f"{MANY}_int8": 2e-2}
+"""By kernels of many rows, the most that they may be wrong."""
+SIZES = [((9,), 1, 32), ((2, 7), 33, 96), ((31,), 65, 1056), ((530,), 40, 64), ((10,), 300, 2112)]
+
+
+def within(form: str, rows: tuple[int, ...], outputs: int, inputs: int) -> bool:
+    """Whether all kernels of many rows that are for a form are as exact as they should be, and no more than that by chance."""
+    bounds = {name: most for name, most in BOUNDS.items() if form != "bf16" or not name.endswith("int8")}
+    found = {name: error_of(form, rows, outputs, inputs, name) for name in bounds}
+    return all(found[name] < most for name, most in bounds.items())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), SIZES)
+def test_of_many_rows(form: str, rows: tuple[int, ...], outputs: int, inputs: int) -> None:
+    assert within(form, rows, outputs, inputs)
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8"])
+@pytest.mark.parametrize("inputs", [1, 15, 77, 513, 2049])
+def test_many_rows_need_be_no_whole_words(form: str, inputs: int) -> None:
+    assert within(form, (11,), 13, inputs)
+
+
+@pytest.mark.parametrize("hides", LESS)
+def test_of_many_rows_on_processors_with_less(hides: str) -> None:
+    with masked(*hides.split(",")):
+        assert all(within(form, (23,), 37, inputs) for form in FORMS for inputs in (96, 2080))
+
+
+def integers(*shape: int) -> np.ndarray[Any, Any]:
+    """From -127 to 127, with a row of the largest at the front of every 2048, so that scales are whole."""
+    found = np.random.default_rng(shape[0]).integers(-127, 128, shape)
+    found[:, ::2048] = 127
+    return found
+
+
+@pytest.mark.parametrize("hides", ["", "avx512f"])
+@pytest.mark.parametrize("inputs", [5, 768, 2060])
+def test_products_of_bytes_are_exact_where_numbers_are_integers(hides: str, inputs: int) -> None:
+    x, values = integers(17, inputs), integers(35, inputs)
+    weights = {"values": values.astype(np.int8), "scales": np.full(35, 0.25, np.float32)}
+    with masked(*filter(None, [hides])):
+        made = native(pcp.trace(nn.quantised_product, x.astype(np.float32), weights), f"{MANY}_int8").run(
+            x.astype(np.float32), weights
+        )
+    np.testing.assert_array_equal(np.asarray(made), (x @ values.T * 0.25).astype(np.float32))
+
+
+def test_products_of_bytes_keep_rows_apart() -> None:
+    x = np.random.default_rng(3).normal(size=(20, 64)).astype(np.float32)
+    x[1], x[2, 5], x[3, 7], x[4] = 0, np.inf, np.nan, x[5] * 1e30
+    for form in ("int8", "int4"):
+        weights = stored(form, 9, 64)
+        made = np.asarray(native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}_int8").run(x, weights))
+        assert not made[1].any()
+        assert np.isnan(made[2:4]).all()
+        np.testing.assert_allclose(made[4], made[5] * 1e30, rtol=1e-5)
+        exact = x[5:].astype(np.float64) @ wide(weights).T
+        assert np.abs(made[5:] - exact).max() < 2e-2 * np.abs(exact).max()
+
+
+def test_kernels_of_few_and_of_many_rows_leave_each_other_out() -> None:
+    for rows, form, names in (
+        (8, "int8", {FEW}),
+        (9, "int8", set(BOUNDS)),
+        (9, "int4", set(BOUNDS)),
+        (9, "bf16", {MANY, f"{MANY}_bf16"}),
+    ):
+        program = pcp.trace(nn.quantised_product, pcp.spec((rows, 32), "f32"), stored(form, 5, 32))
+        found = kernels.sites_of(prepared(program), "cpu")
+        assert {
+            name for site in found for name in site.kernels if site.family == "quantised_product"
+        } == names
+
+
+def test_products_of_bytes_are_for_processors_that_have_them() -> None:
     program = pcp.trace(nn.quantised_product, pcp.spec((9, 32), "f32"), stored("int8", 5, 32))
-    found = kernels.sites_of(prepared(program), "cpu")
-    assert "quantised_product" not in [site.family for site in found]
+    with masked("avx512_vnni"):
+        found = kernels.sites_of(prepared(program), "cpu")
+    assert f"{MANY}_int8" not in [name for site in found for name in site.kernels]
 
 
 @pytest.mark.parametrize(
@@ -133,12 +208,16 @@ def test_what_cannot_be_stored_is_refused() -> None:
         ),
         ("quantised_int4", (1, 64), (3, 64), (3, 2), (1, 3), "a row of weights has 64 elements; expected 32"),
         ("quantised_int4", (1, 64), (3, 32), (3, 1), (1, 3), "there are 3 scales; expected 6"),
+        ("quantised_many_f32", (9, 64), (3, 63), (), (9, 3), "a row of weights has 63 elements; expected 64"),
+        ("quantised_many_bf16", (9, 64), (3, 64), (3,), (9, 3), "there are 1 arrays of scales; expected 0"),
+        ("quantised_many_int8", (9, 64), (3, 64), (2,), (9, 3), "there are 2 scales; expected 3"),
+        ("quantised_many_int8", (9, 64), (3, 64), (), (9, 3), "there are 0 arrays of scales; expected 1"),
     ],
 )
 def test_wrong_shapes_are_refused(
     handler: str, x: Any, weights: Any, scales: Any, result: Any, words: str
 ) -> None:
-    dtype = {"quantised_bf16": "bf16", "quantised_int8": "i8", "quantised_int4": "u8"}[handler]
+    dtype = {"int8": "i8", "int4": "u8"}.get(handler.rpartition("_")[2], "bf16")
     specs = [pcp.spec(x, "f32"), pcp.spec(weights, dtype), *([pcp.spec(scales, "f32")] if scales else [])]
     program = pcp.trace(
         lambda *given: native_call(

@@ -70,12 +70,27 @@ LIBRARIES = {
         Library(
             "products",
             ("product_f32", "product_bf16"),
-            ("arrays.h", "elementwise.h", "panels/panels.h", "panels/tiles.h", "rows.h", "scratch.h"),
+            (
+                *("arrays.h", "elementwise.h", "rows.h", "scratch.h"),
+                *("panels/multiply.h", "panels/panels.h", "panels/tiles.h"),
+            ),
         ),
         Library(
             "quantised",
-            ("quantised_bf16", "quantised_int8", "quantised_int4"),
-            ("../native/arrays.h", "../native/rows.h"),
+            (
+                *("quantised_bf16", "quantised_int8", "quantised_int4"),
+                *("quantised_many_f32", "quantised_many_bf16", "quantised_many_int8"),
+            ),
+            (
+                *(
+                    "stored.h",
+                    "../native/arrays.h",
+                    "../native/elementwise.h",
+                    "../native/rows.h",
+                    "../native/scratch.h",
+                ),
+                *("../native/panels/bytes.h", "../native/panels/multiply.h", "../native/panels/panels.h"),
+            ),
             FOLDER.parent / "quantised",
         ),
         Library("steps", (), folder=FOLDER.parents[1] / "backends" / "arena"),

@@ -1,14 +1,10 @@
-// Products of matrices: both operands are copied, block by block, into the order in which the innermost loop reads them. What
-// converts or transposes an operand happens in that copy.
-//
-// Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, sections 4 and 5; Van Zee and van de
-// Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality", 2015, section 5.
+// Products of matrices of float32. What converts or transposes an operand happens where it is copied into panels; of one row or
+// one column only the vector is copied.
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
 #include "arrays.h"
-#include "elementwise.h"
-#include "panels/panels.h"
+#include "panels/multiply.h"
 #include "panels/tiles.h"
 #include "rows.h"
 #include "scratch.h"
@@ -26,105 +22,8 @@ ffi::Error refused(const std::string& words) {
   return refused_by("product", words);
 }
 
-constexpr int64_t kTall = 512;                         // rows of the left operand that stay in the second cache, at most
-constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once
-constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
-constexpr int64_t kTasks = 4;                          // for each thread, so that a slow one does not keep the others waiting
 constexpr int64_t kAcross = kRegister == 16 ? 16 : 2;   // lanes of the result of one row that are summed up at once
 constexpr int64_t kAlone = int64_t{1} << 18;           // multiplications of a product that is not worth a second thread
-
-// Element (i, j) lies at `at[i * down + j * right]`.
-struct Matrix {
-  const float* at;
-  int64_t down, right;
-};
-
-// What is done to sums when they are complete, before they are stored for the first time; what is null is left out.
-struct Epilogue {
-  float* before = nullptr;          // the sums themselves are stored here
-  const float* bias = nullptr;      // of each column
-  Activation activation = Activation::none;
-  const float* residual = nullptr;  // of each element, added last
-
-  bool is_any() const { return before || bias || residual || activation != Activation::none; }
-  Epilogue from(int64_t element) const {
-    return {before ? before + element : nullptr, bias, activation, residual ? residual + element : nullptr};
-  }
-  template <typename V>
-  V of(V sums, int64_t element, int64_t column, int64_t count) const {
-    if (before) put(before + element, sums, count);
-    if (bias) sums += part<V>(bias + column, count);
-    sums = activated(activation, sums);
-    return residual ? sums + part<V>(residual + element, count) : sums;
-  }
-};
-
-struct Product {
-  Matrix left, right;
-  float* result;
-  int64_t rows, columns, inner;
-  Epilogue epilogue;
-};
-
-// Threads of XLA's pool, or this one alone.
-struct Workers {
-  ffi::ThreadPool* pool;
-
-  int64_t count() const { return pool ? std::max<int64_t>(1, pool->num_threads()) : 1; }
-  template <typename Work>
-  void each(int64_t count, int64_t grain, const Work& work) const {
-    if (pool)
-      parallel_for(*pool, count, grain, work);
-    else if (count > 0)
-      work(int64_t{0}, count);
-  }
-};
-
-// The same of the last sums of a product with an epilogue. It stands apart: within the loops over panels it would cost the
-// innermost one registers.
-[[gnu::noinline]] void finish(const Register (*sums)[2], const Product& product, int64_t row, int64_t column, int64_t high,
-                              int64_t wide, bool adds) {
-  for (int64_t i = 0; i < high; ++i)
-    for (int half = 0; half < 2; ++half) {
-      const int64_t element = (row + i) * product.columns + column + half * kRegister, count = wide - half * kRegister;
-      if (count <= 0) break;
-      float* place = product.result + element;
-      const Register total = adds ? sums[i][half] + part<Register>(place, count) : sums[i][half];
-      put(place, product.epilogue.of(total, element, column + half * kRegister, count), count);
-    }
-}
-
-// A part of the result, from copied left panels: rows [top, bottom), columns [first, last), one block of the inner dimension.
-template <typename Panels>
-void multiply_block(const Product& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
-                    int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
-  constexpr int64_t kRows = kTall / Panels::kHigh * Panels::kHigh;
-  const Matrix& from = product.right;
-  for (int64_t column = first; column < last; column += kWide)
-    Panels::copy_right(from.at + begin * from.down + column * from.right, from.right, from.down,
-                       std::min<int64_t>(kWide, last - column), deep, right + (column - first) / kWide * Panels::kRight);
-  const int64_t words = Panels::words(deep);
-  const typename Panels::Scope in_use;
-  for (int64_t tall = top; tall < bottom; tall += kRows)
-    for (int64_t column = first; column < last; column += kWide)
-      for (int64_t row = tall; row < std::min(bottom, tall + kRows); row += Panels::kHigh) {
-        const typename Panels::Word* of_left = left + row / Panels::kHigh * Panels::kLeft;
-        const typename Panels::Word* of_right = right + (column - first) / kWide * Panels::kRight;
-        const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
-        float* place = product.result + row * product.columns + column;
-        const bool ends = begin + deep == product.inner && product.epilogue.is_any();
-        if (high == Panels::kHigh && wide == kWide && !ends) {
-          Panels::multiply_into(words, of_left, of_right, place, product.columns, begin > 0);
-          continue;
-        }
-        Register sums[Panels::kHigh][2];
-        Panels::multiply_apart(words, of_left, of_right, sums);
-        if (ends)
-          finish(sums, product, row, column, high, wide, begin > 0);
-        else
-          write(sums, place, product.columns, high, wide, begin > 0);
-      }
-}
 
 // A product of one row, in whose right operand the numbers of a row lie side by side: nothing is copied but the left operand.
 // Each block of columns is summed up in registers, so every number of the right operand is read once, in order.
@@ -193,50 +92,6 @@ bool multiply_row_turned(const Product& product, Workers workers) {
     }
   });
   return true;
-}
-
-// False if there is no memory for the copies.
-template <typename Panels>
-bool multiply_panels(const Product& product, Workers workers) {
-  using Word = typename Panels::Word;
-  const int64_t panels = divided_up(product.rows, Panels::kHigh);
-  const int64_t fits = std::max<int64_t>(1, kCopied / (panels * Panels::kLeft * static_cast<int64_t>(sizeof(Word))));
-  const int64_t blocks = std::min(fits, divided_up(product.inner, Panels::kDeep));
-  const int64_t tasks = workers.count() == 1 ? 1 : kTasks * workers.count();
-  const int64_t broad = std::min(kBroad, divided_up(divided_up(product.columns, tasks), kWide) * kWide);
-  const int64_t across = divided_up(product.columns, broad);
-  const int64_t high = divided_up(panels, divided_up(tasks, across)) * Panels::kHigh;
-  const int64_t down = divided_up(product.rows, high);
-  Scratch left(blocks * panels * Panels::kLeft * sizeof(Word));
-  if (!left.as<Word>()) return false;
-  std::atomic<bool> has_memory{true};
-  for (int64_t begin = 0; begin < product.inner; begin += blocks * Panels::kDeep) {
-    const int64_t deep = std::min(blocks * Panels::kDeep, product.inner - begin), here = divided_up(deep, Panels::kDeep);
-    workers.each(here * panels, std::max<int64_t>(1, here * panels / tasks), [&](int64_t first, int64_t last) {
-      for (int64_t which = first; which < last; ++which) {
-        const int64_t row = which % panels * Panels::kHigh, at = begin + which / panels * Panels::kDeep;
-        const Matrix& from = product.left;
-        Panels::copy_left(from.at + row * from.down + at * from.right, from.down, from.right,
-                                std::min<int64_t>(Panels::kHigh, product.rows - row),
-                                std::min(Panels::kDeep, begin + deep - at), left.as<Word>() + which * Panels::kLeft);
-      }
-    });
-    workers.each(across * down, 1, [&](int64_t first, int64_t last) {
-      Scratch right(broad / kWide * Panels::kRight * sizeof(Word));
-      if (!right.as<Word>()) {
-        has_memory = false;
-        return;
-      }
-      for (int64_t task = first; task < last; ++task) {
-        const int64_t column = task / down * broad, row = task % down * high;
-        for (int64_t block = 0; block < here; ++block)
-          multiply_block<Panels>(product, left.as<Word>() + block * panels * Panels::kLeft, right.as<Word>(), row,
-                               std::min(product.rows, row + high), column, std::min(product.columns, column + broad),
-                               begin + block * Panels::kDeep, std::min(Panels::kDeep, deep - block * Panels::kDeep));
-      }
-    });
-  }
-  return has_memory;
 }
 
 // The same, by whatever is fastest for its sizes here.

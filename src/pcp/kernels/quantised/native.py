@@ -1,4 +1,10 @@
-"""Native products of a few rows with weights in bfloat16, int8 or int4, which become float32 in registers."""
+"""Native products with weights in bfloat16, int8 or int4.
+
+Of a few rows weights become float32 in registers. Of many, weights and rows are copied into panels: as float32, or rounded
+to bfloat16 or to bytes.
+"""
+
+from collections.abc import Callable
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
@@ -17,23 +23,50 @@ MOST_ROWS = 8
 """With more, weights are better made wide once for all rows."""
 
 
-def _applies(op: ir.Operation) -> bool:
+def _is_stored(op: ir.Operation) -> bool:
+    """Whether it multiplies float32 by weights in a form that handlers know."""
     x, values, *scales = Named.of(op).operands
     return (
         x.dtype is DType.f32
         and values.dtype in _HANDLERS
         and all(each.dtype is DType.f32 for each in scales)
-        and 0 < x.size <= MOST_ROWS * x.shape[-1]
+        and 0 not in (*x.shape, *values.shape)
     )
 
 
-def _build(op: ir.Operation) -> list[Tensor]:
+def _has_few_rows(op: ir.Operation) -> bool:
+    x = Named.of(op).operands[0]
+    return _is_stored(op) and x.size <= MOST_ROWS * x.shape[-1]
+
+
+def _has_many_rows(op: ir.Operation) -> bool:
+    return _is_stored(op) and not _has_few_rows(op)
+
+
+def _is_made_of_integers(op: ir.Operation) -> bool:
+    return _has_many_rows(op) and Named.of(op).operands[1].dtype is not DType.bf16
+
+
+def _made(op: ir.Operation) -> tuple[list[Tensor], TensorSpec]:
+    """The operands, x as rows, and what is made of them."""
     x, values, *scales = tensors(op)
-    (result,) = Named.of(op).results
     rows = reshape(x, (-1, x.shape[-1]))
-    made = TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
-    (found,) = native_call(_LIBRARY, _HANDLERS[values.dtype], (rows, values, *scales), (made,), {})
-    return [reshape(found, result.shape)]
+    return [rows, values, *scales], TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
+
+
+def _few(op: ir.Operation) -> list[Tensor]:
+    operands, made = _made(op)
+    (found,) = native_call(_LIBRARY, _HANDLERS[operands[1].dtype], operands, (made,), {})
+    return [reshape(found, Named.of(op).results[0].shape)]
+
+
+def _many(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
+    def build(op: ir.Operation) -> list[Tensor]:
+        operands, made = _made(op)
+        (found,) = native_call(_LIBRARY, handler, operands, (made,), {})
+        return [reshape(found, Named.of(op).results[0].shape)]
+
+    return build
 
 
 register_family(
@@ -41,7 +74,15 @@ register_family(
         "quantised_product",
         "x times weights stored in bfloat16, int8 or int4",
         is_named("pcp.quantised_product"),
-        everywhere=(("quantised_product.native",),),
+        everywhere=(
+            ("quantised_product.native", "quantised_product.native_many"),
+            ("quantised_product.native", "quantised_product.native_many_bf16"),
+            (
+                "quantised_product.native",
+                "quantised_product.native_many_int8",
+                "quantised_product.native_many_bf16",
+            ),
+        ),
     )
 )
 register_kernel(
@@ -49,7 +90,36 @@ register_kernel(
         "quantised_product.native",
         Effect.reassociating,
         f"up to {MOST_ROWS} rows; weights are read once and become float32 in registers",
-        _applies,
-        Native(_LIBRARY, _build),
+        _has_few_rows,
+        Native(_LIBRARY, _few),
+    )
+)
+register_kernel(
+    Kernel(
+        "quantised_product.native_many",
+        Effect.reassociating,
+        f"more than {MOST_ROWS} rows; weights become float32 where they are copied for the innermost loop",
+        _has_many_rows,
+        Native(_LIBRARY, _many("quantised_many_f32")),
+    )
+)
+register_kernel(
+    Kernel(
+        "quantised_product.native_many_bf16",
+        Effect.lowers_precision,
+        "the same, rows and weights of int4 rounded to bfloat16; sums in float32",
+        _has_many_rows,
+        Native(_LIBRARY, _many("quantised_many_bf16")),
+    )
+)
+register_kernel(
+    Kernel(
+        "quantised_product.native_many_int8",
+        Effect.lowers_precision,
+        "the same, rows and weights of int4 rounded to bytes with a scale for 2048 of them; sums of integers",
+        _is_made_of_integers,
+        Native(_LIBRARY, _many("quantised_many_int8")),
+        requires=("avx512_vnni",),
+        nonfinite="spreads",
     )
 )

@@ -1,5 +1,5 @@
-// Products of a few float32 rows with weights stored in bfloat16, int8 or int4: weights are read once, in order, and become float32
-// in registers.
+// Products of float32 rows with weights stored in bfloat16, int8 or int4. Of a few rows weights are read once, in order, and become
+// float32 in registers; of many they become panels.
 //
 // Handlers are called by whatever program names them, so they look at every shape before they touch memory.
 
@@ -7,40 +7,21 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "../native/arrays.h"
 #include "../native/rows.h"
+#include "stored.h"
 
 namespace ffi = xla::ffi;
 
 namespace pcp {
 namespace {
 
-constexpr int64_t kBlock = 32;         // weights of int4 that share a scale
 constexpr int64_t kTogether = 4;       // outputs that are summed at once, so that no sum waits for itself
 constexpr int64_t kGrain = 128 << 10;  // bytes of weights in a part of the work: about ten microseconds
 
-typedef int32_t Wide __attribute__((vector_size(kLanes * sizeof(int32_t))));
-
 ffi::Error refused(const std::string& words) { return refused_by("quantised product", words); }
-
-// Sixteen words in memory, each as an int32. GCC makes one instruction of the loop for bytes, and sixteen of
-// __builtin_convertvector; for words of two bytes it is the latter that becomes one.
-inline Wide wide(const uint16_t* at) {
-  typedef uint16_t Words __attribute__((vector_size(kLanes * sizeof(uint16_t))));
-  Words found;
-  std::memcpy(&found, at, sizeof found);
-  return __builtin_convertvector(found, Wide);
-}
-
-template <typename Byte>
-inline Wide wide(const Byte* at) {
-  int32_t numbers[kLanes];
-  for (int64_t i = 0; i < kLanes; ++i) numbers[i] = at[i];
-  Wide found;
-  std::memcpy(&found, numbers, sizeof found);
-  return found;
-}
 
 // Asks for weights that are read soon. Several rows are read at once, and no processor sees that they follow one another: from memory
 // they came at half its rate.
@@ -74,79 +55,59 @@ inline void sums_of_words(const float* x, const typename Form::Word* weights, in
   for (int64_t row = 0; row < count; ++row) to[row] = sum(total[row]);
 }
 
-// How weights are stored: what divides the length of a row, the words and scales of one, and the sums of x times `count` rows.
-struct BFloat16 {
-  using Word = uint16_t;
-  static constexpr int64_t kTimes = 1;
-  static int64_t words(int64_t inner) { return inner; }
-  static int64_t scales(int64_t) { return 0; }
-  static inline Lanes lanes(Wide bits) {
-    bits <<= 16;
-    Lanes found;
-    std::memcpy(&found, &bits, sizeof found);
-    return found;
-  }
-  template <int64_t count>
-  static void sums(const float* x, const Word* weights, const float*, int64_t inner, float* to) {
-    sums_of_words<BFloat16, count>(x, weights, inner, to);
-  }
-};
-
-struct Int8 {
-  using Word = int8_t;
-  static constexpr int64_t kTimes = 1;
-  static int64_t words(int64_t inner) { return inner; }
-  static int64_t scales(int64_t) { return 1; }
-  static inline Lanes lanes(Wide numbers) { return __builtin_convertvector(numbers, Lanes); }
-  template <int64_t count>
-  static void sums(const float* x, const Word* weights, const float* scales, int64_t inner, float* to) {
-    sums_of_words<Int8, count>(x, weights, inner, to);
-    for (int64_t row = 0; row < count; ++row) to[row] *= scales[row];
-  }
-};
-
-// A block is sixteen bytes: their lower halves are its first sixteen weights, their upper halves the others, all 8 too large.
-struct Int4 {
-  using Word = uint8_t;
-  static constexpr int64_t kTimes = kBlock;
-  static int64_t words(int64_t inner) { return inner / 2; }
-  static int64_t scales(int64_t inner) { return inner / kBlock; }
-  template <int64_t count>
-  static void sums(const float* x, const Word* weights, const float* scales, int64_t inner, float* to) {
-    Lanes total[count] = {};
-    const int64_t blocks = inner / kBlock;
-    for (int64_t block = 0; block < blocks; ++block) {
-      const Lanes first = load(x + block * kBlock), second = load(x + block * kBlock + kLanes);
-      for (int64_t row = 0; row < count; ++row) {
-        const Word* here = weights + (row * blocks + block) * kLanes;
-        ask_ahead(here + count * blocks * kLanes, block * kLanes);
-        const Wide both = wide(here);
-        const Lanes made =
-            first * __builtin_convertvector((both & 15) - 8, Lanes) + second * __builtin_convertvector((both >> 4) - 8, Lanes);
-        total[row] += made * scales[row * blocks + block];
-      }
+// The same of blocks of weights in int4.
+template <int64_t count>
+inline void sums_of_blocks(const float* x, const Int4::Word* weights, const float* scales, int64_t inner, float* to) {
+  Lanes total[count] = {};
+  const int64_t blocks = inner / kBlock;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const Lanes first = load(x + block * kBlock), second = load(x + block * kBlock + kLanes);
+    for (int64_t row = 0; row < count; ++row) {
+      const auto* here = weights + (row * blocks + block) * kLanes;
+      ask_ahead(here + count * blocks * kLanes, block * kLanes);
+      const Wide both = wide(here);
+      total[row] += (first * Int4::first(both) + second * Int4::second(both)) * scales[row * blocks + block];
     }
-    for (int64_t row = 0; row < count; ++row) to[row] = sum(total[row]);
   }
-};
+  for (int64_t row = 0; row < count; ++row) to[row] = sum(total[row]);
+}
 
-// x is [rows,inner], the weights have a row of words for each output, and scales, if there are any, a row of numbers.
+// The same of weights in any form, with their scales.
+template <typename Form, int64_t count>
+inline void sums(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner, float* to) {
+  if constexpr (std::is_same_v<Form, Int4>) {
+    sums_of_blocks<count>(x, weights, scales, inner, to);
+  } else {
+    sums_of_words<Form, count>(x, weights, inner, to);
+    for (int64_t row = 0; Form::kScaled && row < count; ++row) to[row] *= scales[row];
+  }
+}
+
+// What is wrong with shapes; empty if nothing is. x is [rows,inner], the weights have a row of words for each output, and scales, if there
+// are any, a row of numbers.
 template <typename Form, typename Weights>
-ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weights, const Array* scales, Result& y) {
+std::string complaint(const Array& x, const Weights& weights, const Array* scales, const Array& y) {
   const auto of_x = x.dimensions(), of_weights = weights.dimensions();
-  if (of_x.size() != 2) return refused("x has shape " + shape_of(x) + "; expected [rows,inputs]");
+  if (of_x.size() != 2) return "x has shape " + shape_of(x) + "; expected [rows,inputs]";
   const int64_t rows = of_x[0], inner = of_x[1], words = Form::words(inner), numbers = Form::scales(inner);
   if (inner % Form::kTimes)
-    return refused("there are " + std::to_string(inner) + " inputs; expected a multiple of " + std::to_string(Form::kTimes));
+    return "there are " + std::to_string(inner) + " inputs; expected a multiple of " + std::to_string(Form::kTimes);
   if (of_weights.size() != 2 || of_weights[1] != words)
-    return refused("a row of weights has " + std::to_string(of_weights.size() == 2 ? of_weights[1] : 0) + " elements; expected " +
-                   std::to_string(words));
+    return "a row of weights has " + std::to_string(of_weights.size() == 2 ? of_weights[1] : 0) + " elements; expected " +
+           std::to_string(words);
   const int64_t outputs = of_weights[0];
   if (scales && static_cast<int64_t>(scales->element_count()) != outputs * numbers)
-    return refused("there are " + std::to_string(scales->element_count()) + " scales; expected " + std::to_string(outputs * numbers));
-  if (!is_shape(*y, {rows, outputs}))
-    return refused("the result has shape " + shape_of(*y) + "; expected [" + std::to_string(rows) + "," + std::to_string(outputs) +
-                   "]");
+    return "there are " + std::to_string(scales->element_count()) + " scales; expected " + std::to_string(outputs * numbers);
+  if (!is_shape(y, {rows, outputs}))
+    return "the result has shape " + shape_of(y) + "; expected [" + std::to_string(rows) + "," + std::to_string(outputs) + "]";
+  return "";
+}
+
+template <typename Form, typename Weights>
+ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weights, const Array* scales, Result& y) {
+  if (auto words = complaint<Form>(x, weights, scales, *y); !words.empty()) return refused(words);
+  const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0];
+  const int64_t words = Form::words(inner), numbers = Form::scales(inner);
   using Word = typename Form::Word;
   const auto* from = static_cast<const Word*>(weights.untyped_data());
   const float *of_scales = scales ? scales->typed_data() : nullptr, *left = x.typed_data();
@@ -157,14 +118,60 @@ ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weight
     int64_t output = first;
     for (; output + kTogether <= last; output += kTogether)
       for (int64_t row = 0; row < rows; ++row)
-        Form::template sums<kTogether>(left + row * inner, from + output * words, of_scales + output * numbers, inner,
-                                       to + row * outputs + output);
+        sums<Form, kTogether>(left + row * inner, from + output * words, of_scales + output * numbers, inner,
+                              to + row * outputs + output);
     for (; output < last; ++output)
       for (int64_t row = 0; row < rows; ++row)
-        Form::template sums<1>(left + row * inner, from + output * words, of_scales + output * numbers, inner,
-                               to + row * outputs + output);
+        sums<Form, 1>(left + row * inner, from + output * words, of_scales + output * numbers, inner, to + row * outputs + output);
   });
   return ffi::Error::Success();
+}
+
+// The same of many rows, by panels.
+template <typename Panels, typename Form>
+ffi::Error multiply_many(ffi::ThreadPool& pool, const Array& x, const ffi::AnyBuffer& weights, const ffi::RemainingArgs& more,
+                         Result& y) {
+  constexpr bool kHasScales = !std::is_same_v<Form, BFloat16>;
+  if (more.size() != kHasScales)
+    return refused("there are " + std::to_string(more.size()) + " arrays of scales; expected " + std::to_string(kHasScales));
+  Array scales = x;
+  if (kHasScales) {
+    auto found = more.get<Array>(0);
+    if (!found) return found.error();
+    scales = *found;
+  }
+  if (auto words = complaint<Form>(x, weights, kHasScales ? &scales : nullptr, *y); !words.empty()) return refused(words);
+  const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0];
+  if (!rows || !outputs) return ffi::Error::Success();
+  if (!inner) return refused("nothing is summed over");
+  const float* of_scales = kHasScales ? scales.typed_data() : nullptr;
+  Epilogue epilogue;
+  if (Form::kScaled && Panels::kNumbers < 4) epilogue.scale = of_scales;  // panels of bytes have scales of their own
+  ask_for_huge_pages_of(y);
+  const ProductWith<Stored<typename Panels::Word>> product{
+      {x.typed_data(), inner, 1}, {copy_stored<Panels, Form>, weights.untyped_data(), of_scales, inner}, y->typed_data(), rows, outputs,
+      inner, epilogue};
+  if (!multiply_panels<Panels>(product, Workers{&pool}))
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the operands");
+  return ffi::Error::Success();
+}
+
+template <typename Panels>
+ffi::Error many(ffi::ThreadPool pool, Array x, ffi::AnyBuffer weights, ffi::RemainingArgs scales, Result y) {
+  switch (weights.element_type()) {
+    case ffi::BF16:
+      return multiply_many<Panels, BFloat16>(pool, x, weights, scales, y);
+    case ffi::S8:
+      return multiply_many<Panels, Int8>(pool, x, weights, scales, y);
+    case ffi::U8:
+      return multiply_many<Panels, Int4>(pool, x, weights, scales, y);
+    default:
+      return refused("weights are stored neither in bfloat16 nor in bytes");
+  }
+}
+
+ffi::Error many_by_bytes(ffi::ThreadPool pool, Array x, ffi::AnyBuffer weights, ffi::RemainingArgs scales, Result y) {
+  return (has_byte_products() ? many<Bytes<true>> : many<Bytes<false>>)(pool, x, weights, scales, y);
 }
 
 ffi::Error by_bf16(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::BF16> weights, Result y) {
@@ -187,3 +194,16 @@ ffi::Error by_int4(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_bf16, pcp::by_bf16, PCP_BIND(BF16).Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8, pcp::by_int8, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4, pcp::by_int4, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
+
+#define PCP_MANY(name, function)                                  \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function,                   \
+                                ffi::Ffi::Bind()                  \
+                                    .Ctx<ffi::ThreadPool>()       \
+                                    .Arg<pcp::Array>()            \
+                                    .Arg<ffi::AnyBuffer>()        \
+                                    .RemainingArgs()              \
+                                    .Ret<pcp::Array>())
+
+PCP_MANY(pcp_quantised_many_f32, pcp::many<pcp::Vectors<pcp::Singles>>);
+PCP_MANY(pcp_quantised_many_bf16, pcp::many<pcp::Vectors<pcp::Pairs>>);
+PCP_MANY(pcp_quantised_many_int8, pcp::many_by_bytes);
