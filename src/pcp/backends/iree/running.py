@@ -119,7 +119,7 @@ def _native() -> dict[Device, Any]:
         try:
             driver = rt.get_driver(family.driver)
             infos = driver.query_available_devices()
-        except RuntimeError as error:  # listed, but the vendor's library is missing
+        except (RuntimeError, ValueError) as error:  # listed, but the vendor's library is missing
             log.debug("no device of %s: %s", kind, error)
             continue
         for index, info in enumerate(infos):

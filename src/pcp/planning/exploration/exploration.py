@@ -1,5 +1,6 @@
 """Exploring: measuring one path after another in the background, so that later plans are answered from the database."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
+from pcp.planning.equality import is_here, looked_at
 from pcp.planning.exploration.enumeration import combinations
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import prepared
-from pcp.planning.search.evidence import Progress
+from pcp.planning.search.evidence import Evidence, Progress
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit
@@ -44,7 +45,8 @@ def explore(
     """Measure a program's paths, best first, until the time is up or all were measured; what is known already is not measured.
 
     Kernels of all classes of sites are measured alone first. Whole paths then have equal kernels at equal sites; a kernel that
-    does not run in the whole program is left out from then on.
+    does not run in the whole program is left out from then on. Where programs that are equal by algebra are faster, paths of
+    the fastest of them come in turn with those of the program as it is written.
 
     Arguments:
         program: any Program.
@@ -71,23 +73,38 @@ def explore(
 
     def walk() -> Iterator[Explored]:
         with evidence:
-            sites = site_classes(prepared(program), target.device.kind)
-            tune(sites, evidence)
-            banned: set[tuple[str, str]] = set()
-            for path in combinations(whole, sites, evidence, uniform=True, banned=banned):
-                before = evidence.measured
-                row = whole.measured(path, evidence)
-                if row is None:
+            walks = [_walk(whole, evidence)]
+            if is_here():
+                forms, tried = looked_at(whole, evidence, limit)
+                yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
+                if len(tried) < len(forms.forms):
                     return
-                yield Explored(path, row, evidence.measured > before)
-                if whole.is_broken(row) and path.choices:
-                    chosen = _by_class(path, sites)
-                    digest = culprit(whole, sites, chosen, evidence)
-                    if digest is None:
-                        return
-                    banned.add((digest, chosen[digest].name))
+                best = min(tried, key=lambda each: (bool(each.refused), each.row.ratio), default=None)
+                if best is not None and not best.refused:
+                    walks.append(_walk(best.whole, evidence))
+            for several in itertools.zip_longest(*walks):
+                yield from filter(None, several)
 
     return walk()
+
+
+def _walk(whole: Whole, evidence: Evidence) -> Iterator[Explored]:
+    """The paths of a program, or of one that is equal, as long as there is time."""
+    sites = site_classes(whole.prepared, whole.target.device.kind)
+    tune(sites, evidence)
+    banned: set[tuple[str, str]] = set()
+    for path in combinations(whole, sites, evidence, uniform=True, banned=banned):
+        before = evidence.measured
+        row = whole.measured(path, evidence)
+        if row is None:
+            return
+        yield Explored(path, row, evidence.measured > before)
+        if whole.is_broken(row) and path.choices:
+            chosen = _by_class(path, sites)
+            digest = culprit(whole, sites, chosen, evidence)
+            if digest is None:
+                return
+            banned.add((digest, chosen[digest].name))
 
 
 def _by_class(path: Path, sites: Sequence[SiteClass]) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, sites_of
 from pcp.kernels.features import KINDS
-from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, recomputation_of
+from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, form_in, recomputation_of
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.equality import Form, FormMismatch
 from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
 
@@ -51,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way to run a program. Without choices, recomputation and options it is the plain path.
+    """One way to run a program. Without choices, recomputation, an equal program and options it is the plain path.
 
     Arguments:
         program: digest of the program.
@@ -62,6 +63,7 @@ class Path:
             it is written, as all are whose results are to be those of the plain path, bit for bit.
         recomputation: what the program with these choices makes again, to take less memory; None makes nothing again.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
+        equal: the program that is equal by algebra and computed instead; what is prepared is that. None computes it as written.
     """
 
     program: str
@@ -72,6 +74,7 @@ class Path:
     recomputation: Recomputation | None = None
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
+    equal: Form | None = None
 
     @staticmethod
     def of(
@@ -80,8 +83,13 @@ class Path:
         options: CompileOptions = MappingProxyType({}),
         tolerance: float | None = None,
         backend: str = DEFAULT,
+        equal: Form | None = None,
     ) -> "Path":
-        """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance."""
+        """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance.
+
+        Raises:
+            FormMismatch: the program has no such equal program.
+        """
         choices = (
             Choice(site, kernel.name, kernel.version, kernel.artifact.digest)
             for site, kernel in kernels.items()
@@ -91,7 +99,8 @@ class Path:
             tuple(sorted(choices)),
             tuple(sorted(options.items())),
             backend,
-            prepared="" if tolerance == 0.0 else prepared(program).digest,
+            prepared="" if tolerance == 0.0 else prepared(program, equal=equal).digest,
+            equal=equal,
         )
 
     @staticmethod
@@ -120,7 +129,7 @@ class Path:
     @property
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
-        return not self.choices and not self.prepared and self.recomputation is None
+        return not self.choices and not self.prepared and self.recomputation is None and self.equal is None
 
     @property
     def digest(self) -> str:
@@ -174,11 +183,13 @@ class Path:
         """Look whether every kernel is one for the site that it is chosen for, on a kind of device.
 
         Raises:
-            PathMismatch: the path belongs to another program, or a kernel does not apply.
+            PathMismatch: the path belongs to another program, or a kernel does not apply, or the program has no such equal one.
             UnknownKernel: a kernel is not registered here.
         """
         self._check_program(program)
         self.kernels()
+        if self.equal is not None:
+            _ready(self, program)
         if not self.choices:
             return
         here = {site.key: site for site in sites_of(_ready(self, program), platform)}
@@ -222,7 +233,11 @@ class Path:
             "backend": self.backend,
             "options": [list(option) for option in self.options],
             "choices": [choice.entry for choice in self.choices],
-        } | ({} if self.recomputation is None else {"recomputation": asdict(self.recomputation)})
+        } | {
+            name: asdict(value)
+            for name, value in (("recomputation", self.recomputation), ("equal", self.equal))
+            if value is not None
+        }
 
     def to_json(self) -> str:
         """The canonical JSON form."""
@@ -246,6 +261,7 @@ class Path:
             recomputation_of(found.get("recomputation")),
             found["hardware"],
             found["versions"],
+            form_in(found.get("equal")),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -314,7 +330,12 @@ def _ready(path: Path, program: Program) -> Program:
     Raises:
         PathMismatch: it has another form here.
     """
-    ready = prepared(program, None if path.prepared else 0.0)
+    try:
+        ready = prepared(program, None if path.prepared else 0.0, path.equal)
+    except FormMismatch as error:
+        raise PathMismatch(
+            f"the path computes an equal program, which cannot be made here: {error}; plan again"
+        ) from None
     if path.prepared and ready.digest != path.prepared:
         raise PathMismatch(
             f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "
