@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path as FilePath
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pcp import Path
 from pcp.ir import Program
 from pcp.kernels import FAMILIES
 from pcp.planning.equality import forms
+from pcp.planning.equality.search import _lost
 from pcp.planning.exploration.exploration import explore
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
@@ -24,6 +26,8 @@ from pcp.planning.measuring.request import Request
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.transfer import transferred
+from pcp.planning.search.found import Found
+from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.equality import Form
 
 pytest.importorskip("egglog", reason="egglog is not installed")
@@ -146,6 +150,37 @@ def test_it_stays_as_it_is_written(
     assert plan.path.equal is None
     assert "equal program" in str(plan)
     assert said in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "peak", "said"),
+    [
+        (0.5, 1000, ""),
+        (
+            0.9999,
+            1000,
+            "in turn with the path without it, it takes 1.00 of the time, which is not surely less",
+        ),
+        (None, 1000, "it was not timed in turn with the path without it: the time was up"),
+        (1.5, 2**17, ""),  # what was found without does not fit
+    ],
+)
+def test_the_path_without_it_is_beaten_in_turn_or_stays(ratio: float | None, peak: int, said: str) -> None:
+    program = chain()
+    without = replace(Path.plain(program), prepared="0" * 64)
+    row = Measurement("s", "p", "h", "v", BLOCK, BLOCK, peak_bytes=peak)
+    duel = None if ratio is None else replace(row, seconds=tuple(ratio * each for each in BLOCK))
+    fought: list[tuple[Path, Path]] = []
+
+    def fight(challenger: Path, champion: Path) -> Measurement | None:
+        fought.append((challenger, champion))
+        return duel
+
+    evidence = SimpleNamespace(strategy=Strategy(), trouble="the time was up")
+    duels: Any = SimpleNamespace(fought=fight, evidence=evidence)
+    mine = replace(without, equal=Form((), "1" * 64))
+    assert _lost(Found(without, row), Found(mine, row), duels, 2**16) == said
+    assert fought == ([] if peak > 2**16 else [(mine, without)])
 
 
 @pytest.mark.usefixtures("bench")

@@ -23,11 +23,13 @@ from pcp.rewrite.equality import (
     matrices_of,
     operations_of,
     saturated,
+    steps_as_operations,
 )
 
 _SETTLES = 8
-_HOPELESS = 1.1
-"""A part is not computed in a way whose operations take this many times as long, alone, as those that are written."""
+_HOPELESS = 1.5
+"""A part is not computed in a way whose operations take this many times as long, alone, as those that are written: a compiler
+fuses some of them, and each has costs of its own alone that it has not in a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,11 @@ def is_here() -> bool:
     return find_spec("egglog") is not None
 
 
+def has_others(program: Program) -> bool:
+    """Whether some products of a program may be computed in another order, or joined."""
+    return b"dot_general" in program.bytecode and bool(matrices_of(program).parts)
+
+
 def forms_of(
     program: Program,
     evidence: Evidence,
@@ -91,8 +98,6 @@ def forms_of(
     Raises:
         EqualityUnavailable: egglog is not installed.
     """
-    if b"dot_general" not in program.bytecode:
-        return Forms()
     alike: dict[object, list[int]] = {}
     parts = matrices_of(program).parts
     for number, part in enumerate(parts):
@@ -139,13 +144,14 @@ def _ways(
         chosen = choices(graph, costs, 2 * most)
         if not costs.measure([*written, *(op for each in chosen[:most] for op in each.operations(graph))]):
             break
+    forms = [form for each in chosen if not is_written(form := form_of(graph, each, numbers), part)]
+    operations = {form: steps_as_operations(form, part) for form in forms}
+    costs.measure(op for form in forms[:most] for op in operations[form])
     plain = sum(map(costs, written))
-    ways = {
-        form: each.cost
-        for each in chosen
-        if each.cost < _HOPELESS * plain and not is_written(form := form_of(graph, each, numbers), part)
-    }
-    return Ways(tuple(numbers), graph, plain, tuple(ways.items())[:most], len(costs.measured))
+    ways = {form: sum(map(costs, operations[form])) for form in forms}
+    hopeful = sorted((cost, form) for form, cost in ways.items() if cost < _HOPELESS * plain)
+    taken = tuple((form, cost) for cost, form in hopeful[:most])
+    return Ways(tuple(numbers), graph, plain, taken, len(costs.measured))
 
 
 def _guess(part: Matrices) -> float:

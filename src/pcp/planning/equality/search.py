@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pcp.planning.equality.forms import Forms, forms_of, is_here
+from pcp.planning.equality.forms import Forms, forms_of, has_others, is_here
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.evidence import Evidence
@@ -55,7 +55,7 @@ def searched(
     """
     budget = evidence.budget
     known = _known(whole, evidence)
-    looks = bool(known) or (whole.tolerance > 0 and is_here() and b"dot_general" in whole.program.bytecode)
+    looks = bool(known) or (bool(budget) and whole.tolerance > 0 and is_here() and has_others(whole.program))
     if looks:
         evidence.budget *= 1 - FOR_EQUAL
     search = Search(whole, evidence, memory_limit)

@@ -20,6 +20,7 @@ from pcp.rewrite.equality.form import PartForm as PartForm
 from pcp.rewrite.equality.form import Step as Step
 from pcp.rewrite.equality.form import form_of as form_of
 from pcp.rewrite.equality.form import is_written as is_written
+from pcp.rewrite.equality.form import steps_as_operations as steps_as_operations
 from pcp.rewrite.equality.matrices import Matrices as Matrices
 from pcp.rewrite.equality.matrices import matrices_of as matrices_of
 from pcp.rewrite.equality.saturation import EqualityUnavailable as EqualityUnavailable

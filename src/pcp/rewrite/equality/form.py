@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
-from pcp.rewrite.equality.extraction import Choice
+from pcp.rewrite.equality.extraction import Choice, Operation
 from pcp.rewrite.equality.matrices import Matrices, Shape
 from pcp.rewrite.equality.saturation import Graph
 
@@ -133,6 +133,20 @@ def shapes_of(form: PartForm, part: Matrices) -> list[Shape]:
     if any(not 0 <= root < len(shapes) for root in form.roots) or [shapes[r] for r in form.roots] != wanted:
         raise FormMismatch(f"the form has results {form.roots}; expected steps of shapes {wanted}")
     return shapes
+
+
+def steps_as_operations(form: PartForm, part: Matrices) -> list[Operation]:
+    """What is computed by the steps, but leaves; a join of several is one operation.
+
+    Raises:
+        FormMismatch: a step does not fit its operands.
+    """
+    shapes = shapes_of(form, part)
+    return [
+        Operation(step.op, tuple(shapes[operand] for operand in step.operands), shape)
+        for step, shape in zip(form.steps, shapes, strict=True)
+        if step.op != "Leaf"
+    ]
 
 
 def is_written(form: PartForm, part: Matrices) -> bool:
