@@ -1,21 +1,26 @@
 """Equal programs by equality saturation beside the plain ones: chains of products, products that share an operand, adapters.
 
 Every alternative that was measured is printed, those that lose, too: its time relative to the plain program's, calls in turn in
-one process, its error against float64 and that of the plain program. It needs egglog:
+one process, its error against float64 and that of the plain program. Then comes what `pcp.plan` takes, with kernels: its time
+relative to the plain program's, and that of the path that it finds without equal programs. It needs egglog:
 `pip install 'planetary-compute-protocol[equality]'`. Run: `python -m benchmarks equality`.
 """
 
 import argparse
 import json
-from collections import Counter
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pcp
 from benchmarks.options import add_option
 from pcp.backends import Target
-from pcp.planning.equality import equal_program
-from pcp.planning.measuring.bench import Bench
+from pcp.planning.chosen import Conditions, evidence_of
+from pcp.planning.equality import looked_at
+from pcp.planning.equality import search as equality_search
+from pcp.planning.search.whole import Whole
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -58,46 +63,68 @@ def programs() -> dict[str, tuple[Callable[..., Any], Shapes]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     add_option(parser, "--tolerance", 1e-4, "largest error of a result")
-    add_option(parser, "--seconds", 1.0, "time of each alternative, in turn with the plain program")
+    add_option(parser, "--budget", 60.0, "seconds of each search")
     add_option(parser, "--most", 4, "alternatives that are measured")
     parser.add_argument("--only", default="", help="only programs whose names begin so")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print each program and every alternative."""
-    target = Target.of("cpu:0")
-    with Bench() as bench:
-        for name, (function, shapes) in programs().items():
-            if not name.startswith(options.only):
-                continue
+    """Print each program, every alternative, and what is planned."""
+    for name, (function, shapes) in programs().items():
+        if name.startswith(options.only):
             program = pcp.trace(function, *(pcp.spec(shape, "f32") for shape in shapes))
-            found = equal_program(
-                program, target, bench, options.tolerance, most=options.most, seconds=options.seconds
-            )
-            assert found.graph is not None
-            facts = {
-                "program": name,
-                "nodes": found.graph.nodes,
-                "stopped": found.graph.stopped,
-                "graph_seconds": found.graph.seconds,
-                "measured_operations": found.measured,
-            }
-            if not options.json:
-                print(
-                    f"{name}: {found.graph.nodes} nodes in {found.graph.seconds * 1e3:.0f} ms ({found.graph.stopped}), "
-                    f"{found.measured} operations measured"
-                )
-            for each in found.tried:
-                row = each.row
-                facts |= {
-                    "operations": each.operations,
-                    "ratio": None if row.failure else row.ratio,
-                    "error": row.error,
-                    "plain_error": row.plain_error,
-                    "taken": each is found.best,
-                    "refused": each.refused,
-                }
-                print(json.dumps(facts) if options.json else _line(facts), flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                _run(name, program, options, Path(folder))
+
+
+def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: Path) -> None:
+    target = Target.of("cpu:0")
+    capacity = target.device.capacity
+    conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
+    with evidence_of(conditions) as evidence:
+        forms, tried = looked_at(Whole(program, options.tolerance, target), evidence, capacity, options.most)
+    graphs = [each.graph for each in forms.ways]
+    facts: dict[str, Any] = {
+        "program": name,
+        "nodes": sum(each.nodes for each in graphs),
+        "stopped": [each.stopped for each in graphs],
+        "graph_seconds": sum(each.seconds for each in graphs),
+        "operations_measured": sum(each.measured for each in forms.ways),
+    }
+    if options.json:
+        print(json.dumps(facts), flush=True)
+    else:
+        print(
+            f"{name}: {facts['nodes']} nodes in {facts['graph_seconds'] * 1e3:.0f} ms ({', '.join(facts['stopped'])}), "
+            f"{facts['operations_measured']} operations measured",
+            flush=True,
+        )
+    for each in tried:
+        row = each.row
+        facts = {
+            "program": name,
+            "form": str(each.form),
+            "ratio": None if row.failure else row.ratio,
+            "error": row.error,
+            "plain_error": row.plain_error,
+            "refused": each.refused,
+        }
+        print(json.dumps(facts) if options.json else _line(facts), flush=True)
+    words = {"tolerance": options.tolerance, "budget": options.budget}
+    with mock.patch.object(equality_search, "is_here", return_value=False):
+        without = pcp.plan(program, "cpu:0", database=folder / "without", **words)
+    with_equal = pcp.plan(program, "cpu:0", database=folder / "with", **words)
+    for what, plan in (("pcp.plan without", without), ("pcp.plan", with_equal)):
+        measured = plan.measurement
+        facts = {
+            "program": name,
+            "form": what if plan.path.equal is None else f"{what}, {plan.path.equal}",
+            "ratio": measured.ratio if measured is not None and measured.seconds else 1.0,
+            "error": plan.error,
+            "plain_error": plan.plain_error,
+            "refused": "",
+        }
+        print(json.dumps(facts) if options.json else _line(facts), flush=True)
 
 
 def _line(facts: dict[str, Any]) -> str:
@@ -105,7 +132,4 @@ def _line(facts: dict[str, Any]) -> str:
     errors = (
         "" if facts["error"] is None else f"error {facts['error']:.1e} (plain {facts['plain_error']:.1e})"
     )
-    counts = Counter(facts["operations"])
-    counted = ", ".join(f"{count} {name}" for name, count in counts.items())
-    taken = "taken" if facts["taken"] else "loses" if facts["refused"] else "     "
-    return f"  {ratio} of plain  {errors}  {taken}  {counted}"
+    return f"  {ratio} of plain  {errors}  {'loses' if facts['refused'] else '     '}  {facts['form']}"

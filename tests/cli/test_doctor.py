@@ -82,6 +82,16 @@ def test_a_missing_library_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found.status, found.advice) == ("problem", "install pycapnp")
 
 
+def test_extras_are_listed_whether_they_are_here_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    required = ["numpy>=2", 'egglog<14,>=13.2; extra == "equality"', 'ruff>=0.12; extra == "dev"']
+    required += ['uvicorn>=0.34; extra == "web"', 'starlette>=0.45; extra == "web"']
+    monkeypatch.setattr(doctor.metadata, "requires", lambda _: required)
+    as_versions(monkeypatch, {"egglog": "13.2.0", "uvicorn": "0.34", "starlette": None})
+    assert doctor.check_extras().message == "equality; not installed: web"
+    as_versions(monkeypatch, {"egglog": None, "uvicorn": "0.34", "starlette": None})
+    assert doctor.check_extras() == doctor.Finding("ok", "none; not installed: equality, web")
+
+
 def test_devices_and_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "devices", lambda: [Device("cuda", 0, 80 << 30), Device("cpu", 0, 1 << 34)])
     assert doctor.check_devices().message == "cuda:0 with 80.0 GiB, cpu:0 with 16.0 GiB"

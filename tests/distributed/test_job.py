@@ -73,6 +73,26 @@ def test_artifacts_come_back_and_are_not_there_without_any() -> None:
             Job.from_json(replace(JOB, artifacts=wrong).to_json())
 
 
+def test_sizes_of_symbolic_programs_come_back_and_are_not_there_without_any() -> None:
+    job = replace(JOB, sizes={"step": {"batch": 8, "length": 64}})
+    assert Job.from_json(job.to_json()) == job
+    assert "sizes" not in json.loads(JOB.to_json())
+    for wrong in (
+        {"other": {"batch": 8}},
+        {"step": {"batch": 0}},
+        {"step": {"batch": -1}},
+        {"step": {"batch": 8.0}},
+        {"step": {"a b": 8}},
+        {"step": {"a" * 101: 8}},
+        {"step": {}},
+        {"step": {f"s{count}": 1 for count in range(100)}},
+        {"step": 8},
+        [["step", {"batch": 8}]],
+    ):
+        with pytest.raises(InvalidJob):
+            Job.from_json(changed(sizes=wrong))
+
+
 def test_a_signature_is_that_of_every_setting_by_one_authority(tmp_path: Path) -> None:
     authority, other = (Authority.create(tmp_path / name, name=name) for name in ("mine", "other"))
     worker = authority.issue("a")

@@ -1,13 +1,18 @@
 """Programs that came over the network: verified in a child that may crash, hang or eat memory, and this process may not."""
 
 import functools
+import hashlib
 import io
+import json
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
 import time
+import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -19,8 +24,11 @@ import pcp
 from pcp.distributed import verification
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit, check
 from pcp.ir import Program
+from pcp.ir.unchecked import CorruptProgram
 from pcp.kernels import KernelNotBuilt
 from pcp.planning import plan
+from pcp.symbolic.constraints import SizesRefused, Space
+from pcp.symbolic.program import SymbolicProgram
 
 MEMORY = 8 << 30
 SECONDS = 60.0
@@ -349,6 +357,129 @@ def test_sixty_mutated_artifacts_are_refused_or_are_programs() -> None:
         outcomes = list(pool.map(verdict, contents))
     assert outcomes.count("refused") > 30
     assert threading.active_count() < 20
+
+
+@functools.cache
+def symbolic() -> bytes:
+    """A program of all batches and lengths up to 512."""
+
+    def several(a: pcp.Tensor, b: pcp.Tensor) -> pcp.Tensor:
+        return pcp.softmax((a @ b) * 0.5, axis=-1).sum(axis=0) / a.shape[0]
+
+    specs = pcp.spec(("batch", 8), "f32"), pcp.spec((8, "length"), "f32")
+    return pcp.trace(several, *specs, constraints=["length <= 512"]).artifact()
+
+
+SIZES = {"batch": 3, "length": 20}
+
+
+def test_a_symbolic_program_is_admitted_at_the_sizes_that_are_named() -> None:
+    whole = SymbolicProgram.from_artifact(symbolic())
+    sent = {"whole": symbolic(), "several": artifact()}
+    found = admit(sent, "cpu:0", MEMORY, SECONDS, sizes={"whole": SIZES})
+    assert found["whole"] == whole.at(**SIZES)
+    assert found["several"] == Program.from_artifact(artifact())
+    a, b = np.ones((3, 8), np.float32), np.eye(8, 20, dtype=np.float32)
+    np.testing.assert_allclose(plan(found["whole"]).run(a, b), plan(whole.at(**SIZES)).run(a, b))
+
+
+@pytest.mark.parametrize(
+    ("sent", "sizes", "message"),
+    [
+        (symbolic, {}, "it is a symbolic program of batch, length, and the sizes that are given for it are"),
+        (symbolic, {"batch": 3}, "expected one of each"),
+        (symbolic, SIZES | {"more": 1}, "expected one of each"),
+        (symbolic, SIZES | {"batch": 10**30}, "expected an integer from 1 on"),
+        (symbolic, SIZES | {"batch": 0}, "expected an integer from 1 on"),
+        (artifact, SIZES, "sizes .* are given for it, and it is no symbolic program"),
+    ],
+)
+def test_sizes_that_are_not_those_of_the_program_are_refused(
+    sent: Callable[[], bytes], sizes: dict[str, int], message: str
+) -> None:
+    with pytest.raises((ProgramRefused, SizesRefused), match=message):
+        verification._read(sent(), sizes)
+
+
+def test_the_child_refuses_sizes_that_the_constraints_forbid() -> None:
+    with pytest.raises(ProgramRefused, match=r"the program 'whole' is refused: .*length <= 512"):
+        admit({"whole": symbolic()}, "cpu:0", MEMORY, SECONDS, sizes={"whole": SIZES | {"length": 513}})
+
+
+def test_what_a_symbolic_program_must_not_hold_is_found_at_its_sizes() -> None:
+    evil = CUSTOM_CALL.replace("tensor<4xf32>", "tensor<{size}xf32>")
+    text = (
+        "module {{ func.func @main(%a: tensor<{size}xf32>) -> tensor<{size}xf32> {{"
+        + evil
+        + "  return %0 : tensor<{size}xf32> }} }}"
+    )
+    space = Space.of(["size"], [])
+    made = SymbolicProgram.build(space, lambda sizes: Program.parse(text.format(**sizes)))
+    with pytest.raises(ProgramRefused, match=r"holds stablehlo\.custom_call, which is refused"):
+        admit({"step": made.artifact()}, "cpu:0", MEMORY, SECONDS, sizes={"step": {"size": 9}})
+
+
+def test_a_symbolic_program_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "MAXIMUM_SYMBOLIC_BYTES", 1000)
+    with pytest.raises(CorruptProgram, match=r"it announces \d+ programs of \d+ bytes"):
+        verification._read(symbolic(), SIZES)
+
+
+def mutated_symbolic(seed: int) -> bytes:
+    """A symbolic program with bytes changed: as it lies there, or below its checksums, which are made anew."""
+    rng = random.Random(seed)
+    if seed % 3 == 0:
+        content = bytearray(symbolic())
+        content[rng.randrange(8, len(content))] ^= 1 << rng.randrange(8)
+        return bytes(content)
+    fixed = struct.Struct("<8sIIQ")
+    magic, form, size, _ = fixed.unpack_from(symbolic())
+    header = json.loads(symbolic()[fixed.size : fixed.size + size])
+    body = bytearray(zlib.decompress(symbolic()[fixed.size + size : -32]))
+    if seed % 3 == 1:
+        for _ in range(rng.randint(1, 4)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        start = 0
+        for entry in header["programs"]:
+            entry["sha256"] = hashlib.sha256(body[start : start + entry["bytes"]]).hexdigest()
+            start += entry["bytes"]
+    else:
+        name = rng.choice(["symbols", "constraints", "programs"])
+        values = [
+            [],
+            {},
+            ["batch"],
+            [["length <= 9**9**9", ""]],
+            [["(" * 5000, ""]],
+            [["batch == length", ""]],
+        ]
+        header[name] = rng.choice([*values, header[name][::-1], header[name] * 40])
+    text, packed = json.dumps(header).encode(), zlib.compress(bytes(body))
+    content = fixed.pack(magic, form, len(text), len(packed)) + text + packed
+    return content + hashlib.sha256(content).digest()
+
+
+def symbolic_verdict(content: bytes) -> str:
+    """As `verdict`, of a symbolic program at some sizes."""
+    try:
+        found = admit({"whole": content}, "cpu:0", MEMORY, SECONDS, sizes={"whole": SIZES})
+    except ProgramRefused as error:
+        return "refused" if "the program 'whole'" in str(error) else str(error)
+    assert found["whole"] == SymbolicProgram.from_artifact(content).at(**SIZES)
+    return "admitted"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_a_mutated_symbolic_artifact_is_refused_or_is_a_program(seed: int) -> None:
+    assert symbolic_verdict(mutated_symbolic(seed)) in ("refused", "admitted")
+
+
+@pytest.mark.long
+def test_many_mutated_symbolic_artifacts_are_refused_or_are_programs() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(symbolic_verdict, map(mutated_symbolic, range(24))))
+    assert set(outcomes) <= {"refused", "admitted"}
+    assert outcomes.count("refused") > 12
 
 
 @pytest.mark.parametrize("seed", range(20))

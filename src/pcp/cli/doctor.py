@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import re
 import shutil
 import ssl
 import subprocess
@@ -42,6 +43,9 @@ DISTRIBUTION = "planetary-compute-protocol"
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAX, FIRST_UNKNOWN_JAX = (0, 10, 2), (0, 12)
 LIBRARIES = ("numpy", "ml_dtypes", "pycapnp", "cryptography", "rich", "matplotlib")
+EXTRA = re.compile(r"""(?P<name>[\w.-]+)[^;]*; extra == "(?P<extra>\w+)\"""")
+"""A requirement of an optional extra, as a distribution states it."""
+FOR_DEVELOPERS = ("dev", "docs", "peers")
 FEATURES = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "sve": "SVE"}
 """Flags of /proc/cpuinfo, and what people call them."""
 COMPILERS = ("c++", "g++", "clang++")
@@ -110,6 +114,18 @@ def check_libraries() -> Finding:
     if missing := [name for name, version in versions.items() if version is None]:
         return Finding("problem", found, f"install {', '.join(missing)}")
     return Finding("ok", found)
+
+
+def check_extras() -> Finding:
+    """Which optional extras are here, each with all that it names."""
+    found: dict[str, list[bool]] = {}
+    for required in metadata.requires(DISTRIBUTION) or ():
+        if (match := EXTRA.fullmatch(required)) and match["extra"] not in FOR_DEVELOPERS:
+            found.setdefault(match["extra"], []).append(_version(match["name"]) is not None)
+    here = sorted(extra for extra, there in found.items() if all(there))
+    lacking = sorted(found.keys() - set(here))
+    words = ", ".join(here) or "none"
+    return Finding("ok", f"{words}; not installed: {', '.join(lacking)}" if lacking else words)
 
 
 def check_devices() -> Finding:
@@ -252,6 +268,7 @@ CHECKS: Mapping[str, Callable[[], Finding]] = {
     "python": check_python,
     "jax": check_jax,
     "libraries": check_libraries,
+    "extras": check_extras,
     "devices": check_devices,
     "processor": check_processor,
     "compiler": check_compiler,

@@ -19,7 +19,8 @@ DESCRIPTION = {
 A program has sites (products, attention, softmax, ...) for which there are kernels. Equal sites are measured
 once, alone; then the fastest kernels together in the whole program, against the plain program and a float64 evaluation. A path
 is taken if its results are within the tolerance and it is faster than the plain program beyond noise. All that is measured is
-kept (`pcp profile`), so the second time the answer is there at once. Ctrl-C ends the search: the best known path is taken,
+kept (`pcp profile`), so the second time the answer is there at once. With the extra `equality` installed, other orders of
+products and joined products are measured, too. Ctrl-C ends the search: the best known path is taken,
 if one is known. What was measured is kept in any case.
 
 The tolerance is the largest relative error ||y - y64|| / ||y64|| of any result; of a training step, of the loss and of what is

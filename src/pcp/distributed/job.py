@@ -9,6 +9,7 @@ from typing import Any
 
 from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
+from pcp.symbolic.constraints import MOST_SYMBOLS
 from pcp.training.data.run_data import DataKind
 
 VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4, DataKind.shards: 5}
@@ -18,6 +19,7 @@ _SIGNATURE = "signature"
 _PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive|gossip)\.(0|[1-9][0-9]{0,3})")
 
 
+_LONGEST_SYMBOL = 100
 _CHIP = re.compile(r"[a-z][a-z-]{0,20}(:[a-z0-9_-]{1,40})?")
 
 
@@ -46,6 +48,7 @@ class Job:
         exchange_every: inner steps between two exchanges with other Workers; 0 where there are none.
         offer_bytes: size of what they exchange.
         artifacts: the programs compiled ahead by the owner, by chip; for Workers that take nothing else.
+        sizes: of those programs that travel as symbolic ones, by name, the sizes at which they are run.
     """
 
     programs: dict[str, Blob]
@@ -63,6 +66,7 @@ class Job:
     exchange_every: int = 0
     offer_bytes: int = 0
     artifacts: dict[str, dict[str, Blob]] = field(default_factory=dict)
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -101,6 +105,8 @@ class Job:
                     for chip, made in self.artifacts.items()
                 }
             }
+        if self.sizes:  # a Worker that does not know them refuses the symbolic program
+            content |= {"sizes": self.sizes}
         return json.dumps(content, sort_keys=True)
 
     @staticmethod
@@ -135,6 +141,7 @@ class Job:
                 exchange_every=_count(content.get("exchange_every", 0)),
                 offer_bytes=_count(content.get("offer_bytes", 0)),
                 artifacts=_artifacts(content.get("artifacts", {}), programs),
+                sizes=_sizes(content.get("sizes", {}), programs),
             )
         except (
             json.JSONDecodeError,
@@ -216,6 +223,15 @@ def _artifacts(content: dict[str, Any], programs: Collection[str]) -> dict[str, 
         if not _CHIP.fullmatch(chip) or made.keys() != set(programs):
             raise ValueError(f"{chip[:40]!r} is not a chip with an artifact of every program")
     return {chip: {name: _decode(blob) for name, blob in made.items()} for chip, made in content.items()}
+
+
+def _sizes(content: dict[str, dict[str, Any]], programs: Collection[str]) -> dict[str, dict[str, int]]:
+    for name, sizes in content.items():
+        numbers = [_count(size) for size in sizes.values()]
+        is_named = all(len(symbol) <= _LONGEST_SYMBOL and symbol.isidentifier() for symbol in sizes)
+        if name not in programs or not is_named or not 0 < len(numbers) <= MOST_SYMBOLS or 0 in numbers:
+            raise ValueError(f"{sizes!r:.80} are not the sizes of a program {name[:40]!r}")
+    return {name: dict(sizes) for name, sizes in content.items()}
 
 
 def _truth(value: Any) -> bool:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import BinaryIO
 
 from pcp.backends import needs_driver
@@ -33,6 +34,9 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
+from pcp.symbolic.expressions import listed
+from pcp.symbolic.file import MAGIC as SYMBOLIC
+from pcp.symbolic.program import SymbolicProgram
 from pcp.systems import end_group
 from pcp.temporary import CONFINED, TemporaryFolder
 
@@ -48,6 +52,8 @@ REFUSED_OPERATIONS = {
 }
 MAXIMUM_OPERATIONS = 1_000_000
 MAXIMUM_ARTIFACT_BYTES = 64 << 20
+MAXIMUM_SYMBOLIC_BYTES = 4 * MAXIMUM_ARTIFACT_BYTES
+"""What the Programs of a symbolic program may take together, unpacked."""
 MAXIMUM_COMPILED_BYTES = 4 << 30
 """What the child may write, all of it together."""
 
@@ -111,24 +117,47 @@ def _check_named_sites(program: Program) -> None:
             ) from None
 
 
+def _read(artifact: bytes, sizes: Mapping[str, int] | None) -> Program:
+    """The program in an artifact; of a symbolic one that at some sizes.
+
+    Raises:
+        ProgramRefused: sizes are missing, are not those of all its symbols, or the program is not symbolic.
+        PCPError: the bytes are no program, or there is none at these sizes.
+    """
+    if not artifact.startswith(SYMBOLIC):
+        if sizes:
+            raise ProgramRefused(f"sizes ({listed(sizes)}) are given for it, and it is no symbolic program")
+        return Program.from_artifact(artifact)
+    whole = SymbolicProgram.from_artifact(artifact, largest=MAXIMUM_SYMBOLIC_BYTES)
+    if not sizes or set(sizes) != set(whole.symbols):
+        raise ProgramRefused(
+            f"it is a symbolic program of {', '.join(whole.symbols)}, and the sizes that are given for it are "
+            f"({listed(sizes or {})}); expected one of each"
+        )
+    program: Program = whole.at(**sizes)
+    return program
+
+
 def admit(
     artifacts: Mapping[str, bytes],
     device: str,
     memory_bytes: int,
     seconds: float,
     cancelled: Callable[[], bool] = lambda: False,
+    sizes: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
 ) -> dict[str, Program]:
     """Verify and compile artifacts in a child process, then load them.
 
     Arguments:
-        artifacts: by name, for messages; their digests were checked.
+        artifacts: by name, for messages; their digests were checked. One may be a symbolic program.
         device: where they will run.
         memory_bytes: address space that the child may take beyond what it has after start-up.
         seconds: time that the child may take for all of them.
         cancelled: asked again and again whether to give up.
+        sizes: of each symbolic program, by name, the sizes at which it is verified and loaded.
 
     Returns:
-        The programs, by the same names.
+        The programs, by the same names; a symbolic one at its sizes.
 
     Raises:
         ProgramRefused: one is too large, forbidden, crashed the child, or took too long.
@@ -166,7 +195,7 @@ def admit(
             return taken(policy.written, child.pid) - before > MAXIMUM_COMPILED_BYTES
 
         try:
-            request = _request(artifacts, device, memory_bytes)
+            request = _request(artifacts, device, memory_bytes, sizes)
             code = _outcome(child, request, seconds, cancelled, too_much)
         finally:
             end_group(child)
@@ -190,12 +219,20 @@ def admit(
             f"verifying the program {name!r} ended with {describe(code)}: it is damaged, or needs more than "
             f"{memory_bytes} bytes to compile"
         )
-    return {name: Program.from_artifact(artifact) for name, artifact in artifacts.items()}
+    return {name: _read(artifact, sizes.get(name)) for name, artifact in artifacts.items()}
 
 
-def _request(artifacts: Mapping[str, bytes], device: str, memory_bytes: int) -> bytes:
-    sizes = {name: len(artifact) for name, artifact in artifacts.items()}
-    header = json.dumps({"device": device, "memory_bytes": memory_bytes, "sizes": sizes})
+def _request(
+    artifacts: Mapping[str, bytes],
+    device: str,
+    memory_bytes: int,
+    sizes: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+) -> bytes:
+    entries = {
+        name: {"bytes": len(artifact), "sizes": dict(sizes.get(name, {}))}
+        for name, artifact in artifacts.items()
+    }
+    header = json.dumps({"device": device, "memory_bytes": memory_bytes, "artifacts": entries})
     return b"".join([header.encode(), b"\n", *artifacts.values()])
 
 
@@ -248,14 +285,15 @@ def _text(file: BinaryIO) -> str:
 def _main() -> int:
     """The child: verify and compile programs; say the name of each, and what is wrong with it."""
     header = json.loads(sys.stdin.buffer.readline())
-    artifacts = {name: sys.stdin.buffer.read(size) for name, size in header["sizes"].items()}
+    entries = header["artifacts"]
+    artifacts = {name: sys.stdin.buffer.read(entry["bytes"]) for name, entry in entries.items()}
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if not needs_driver(header["device"]):  # a GPU's driver reserves far more address space than it uses
         limit_memory(header["memory_bytes"])
     for name, artifact in artifacts.items():
         print(name, end="", flush=True)
         try:
-            program = Program.from_artifact(artifact)
+            program = _read(artifact, entries[name]["sizes"])
             check(program)
             _check_named_sites(program)
             plan(program, device=header["device"])

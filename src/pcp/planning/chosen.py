@@ -17,6 +17,7 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
 from pcp.planning.capacity import check_capacity
+from pcp.planning.equality import searched as searched_with_equal
 from pcp.planning.judging.judge import named_places
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
@@ -25,7 +26,6 @@ from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
 from pcp.planning.search.found import Found
 from pcp.planning.search.in_place import difference_here
-from pcp.planning.search.search import Search
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import within_memory
@@ -109,8 +109,7 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     )
     for _ in range(conditions.strategy.most_dropped):
         with evidence_of(conditions) as evidence:
-            search = Search(whole, evidence, conditions.memory_limit)
-            found = search.run()
+            found, search = searched_with_equal(whole, evidence, conditions.memory_limit, conditions.memory)
             if conditions.memory is not None:
                 found = within_memory(found, search, conditions.memory)
         # The child has ended, so that its memory is free.

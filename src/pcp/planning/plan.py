@@ -253,7 +253,8 @@ def plan(
             too, and the fastest is taken; "any" stands for what all backends that are installed have.
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
-            searched, and the program runs as it is written.
+            searched, and the program runs as it is written. Where egglog is installed, programs that are equal by algebra are
+            searched, too.
         memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again, and
             the batch is computed in parts, as little as was found to fit; `Plan.fit` says what was given up. None takes what
             the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.

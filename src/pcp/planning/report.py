@@ -1,7 +1,7 @@
 """What a plan says of its path: what runs at each class of sites, why, and what it costs in time, error and memory."""
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pcp.backends.registry import DEFAULT
@@ -25,6 +25,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
         return _unsearched(path)
     cost = _cost(path, found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
     lines = [f"  path        {_named(path)}: {cost}"]
+    lines += _equal(path)
     first, *further = _errors(found, tolerance)
     lines += [f"  error       {first}", *(f"              {each}" for each in further)]
     if found.measurement is not None and found.measurement.peak_bytes is not None:
@@ -49,6 +50,7 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
     return {
         "path": path.digest,
         "plain": path.is_plain,
+        "equal": None if path.equal is None else asdict(path.equal),
         "tolerance": tolerance,
         "error": None if row is None else row.error,
         "predicted": None if found is None or found.prediction is None else asdict(found.prediction),
@@ -75,6 +77,8 @@ def seconds(value: float) -> str:
 def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
+    if path.equal is not None:
+        return [*_unsearched(replace(path, equal=None)), *_equal(path)]
     further = [] if path.recomputation is None else ["in less memory"]
     further += [] if path.placement is None else [f"operations elsewhere: {path.placement}"]
     if not path.choices and not path.prepared:
@@ -83,6 +87,10 @@ def _unsearched(path: Path) -> list[str]:
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     shown = "; ".join([kernels or "simplified only", *further])
     return [f"  path        {_named(path)}, as given: {shown}"]
+
+
+def _equal(path: Path) -> list[str]:
+    return [] if path.equal is None else [f"  equal       products of matrices in another form: {path.equal}"]
 
 
 def _named(path: Path) -> str:

@@ -25,7 +25,7 @@ FORMAT = 1
 _FIXED = struct.Struct("<8sIIQ")
 _CHECKSUM = 32
 _MOST_PROGRAMS = 16
-_LARGEST = 1 << 30
+LARGEST = 1 << 30
 _AGAIN = "copy it again, or save the program again"
 
 Programs = tuple[tuple[tuple[int, ...], Program], ...]
@@ -57,9 +57,12 @@ def packed(space: Space, programs: Programs, *, named: bool = False) -> bytes:
 
 
 def unpacked(
-    raw: bytes, name: str = "the symbolic program"
+    raw: bytes, name: str = "the symbolic program", largest: int = LARGEST
 ) -> tuple[Space, list[tuple[tuple[int, ...], bytes]]]:
     """The space and, by sizes, the artifacts in the bytes of a symbolic program; checked before anything is believed.
+
+    Arguments:
+        largest: bytes that the artifacts may take together, unpacked.
 
     Raises:
         CorruptProgram: the bytes are cut off, have changed, or say something that no symbolic program says.
@@ -81,7 +84,7 @@ def unpacked(
         )
     header = raw[_FIXED.size : _FIXED.size + header_size]
     try:
-        return _read(json.loads(header), raw[_FIXED.size + header_size : -_CHECKSUM])
+        return _read(json.loads(header), raw[_FIXED.size + header_size : -_CHECKSUM], largest)
     except (
         ValueError,
         KeyError,
@@ -96,7 +99,9 @@ def unpacked(
         ) from None
 
 
-def _read(header: dict[str, list[object]], body: bytes) -> tuple[Space, list[tuple[tuple[int, ...], bytes]]]:
+def _read(
+    header: dict[str, list[object]], body: bytes, largest: int
+) -> tuple[Space, list[tuple[tuple[int, ...], bytes]]]:
     symbols = [str(entry) for entry in header["symbols"]]
     if not 1 <= len(symbols) <= MOST_SYMBOLS or not all(s.isidentifier() for s in symbols):
         raise ValueError(f"its symbols are {symbols!r:.80}")
@@ -108,7 +113,7 @@ def _read(header: dict[str, list[object]], body: bytes) -> tuple[Space, list[tup
     space = Space.of(symbols, given)
     entries = header["programs"]
     total = sum(_number(entry, "bytes") for entry in entries)
-    if not 2 <= len(entries) <= _MOST_PROGRAMS or not 0 < total <= _LARGEST:
+    if not 2 <= len(entries) <= _MOST_PROGRAMS or not 0 < total <= largest:
         raise ValueError(f"it announces {len(entries)} programs of {total} bytes")
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(body, total + 1)
@@ -130,7 +135,7 @@ def _read(header: dict[str, list[object]], body: bytes) -> tuple[Space, list[tup
 
 def _number(entry: object, name: str) -> int:
     number = entry[name]  # type: ignore[index]  # a dictionary, or this raises
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= _LARGEST:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= LARGEST:
         raise ValueError(f"its {name} are {number!r:.40}")
     return number
 

@@ -17,7 +17,7 @@ from pcp.ir.bindings import parse_module
 from pcp.ir.program_file import OTHER_FORMS
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
-from pcp.symbolic.file import MAGIC, packed, unpacked, write
+from pcp.symbolic.file import LARGEST, MAGIC, packed, unpacked, write
 from pcp.symbolic.fitting import fitted
 from pcp.symbolic.sampling import samples as sampled
 from pcp.symbolic.template import BuiltDifferently, Template, unified
@@ -303,14 +303,20 @@ class SymbolicProgram:
         return packed(self.space, self.programs, named=named)
 
     @staticmethod
-    def from_artifact(artifact: bytes, name: str = "the artifact") -> "SymbolicProgram":
+    def from_artifact(
+        artifact: bytes, name: str = "the artifact", largest: int = LARGEST
+    ) -> "SymbolicProgram":
         """The symbolic program in what `artifact` made, whose bytes are trusted beyond their checksum, as a Program's are.
+
+        Arguments:
+            name: for messages.
+            largest: bytes that its Programs may take together, unpacked.
 
         Raises:
             CorruptProgram, NewerProgram: the bytes have changed, or a later version wrote them.
             BuiltDifferently, InvalidProgram: they hold programs that are not those of one symbolic program.
         """
-        space, artifacts = unpacked(artifact, name)
+        space, artifacts = unpacked(artifact, name, largest)
         made = SymbolicProgram(space, tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts))
         _ = made.template
         return made

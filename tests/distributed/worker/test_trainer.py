@@ -19,7 +19,7 @@ from pcp.distributed.round_arithmetic.flat_blobs import load_vector, store_vecto
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.outer import OuterSteps
 from pcp.distributed.runtime import finished
-from pcp.distributed.verification import ProgramRefused
+from pcp.distributed.verification import ProgramRefused, _read
 from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
 from pcp.distributed.worker.effects import Adopt, Shorten
 from pcp.distributed.worker.training import plans as plans_module
@@ -32,11 +32,15 @@ from pcp.distributed.worker.training.trainer import (
 )
 from pcp.ir import Program
 from pcp.ir.tree import map_tree
+from pcp.models.decoder import decoder_of
 from pcp.planning import plan
+from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.run_data import DataKind
 from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.data.samples import SampleBatches, Samples, SamplesCorrupt
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.recipe import Recipe
+from pcp.training.step import training_step
 from tests.distributed.tiny_run import lease_of, store_job
 
 STREAMING = StreamingDiLoCo(4, 2, 1, 0.5, upload="int4", download="int8")
@@ -73,7 +77,9 @@ def trusting(job: Job, store: BlobStore) -> InnerTrainer:
         patch.setattr(
             plans_module,
             "admit",
-            lambda artifacts, *_: {name: Program.from_artifact(each) for name, each in artifacts.items()},
+            lambda artifacts, *others: {
+                name: _read(each, others[-1].get(name)) for name, each in artifacts.items()
+            },
         )
         return make_trainer(job, store, "cpu:0")
 
@@ -140,6 +146,21 @@ def test_leases_are_plain_steps(recipe: Recipe, shared_store: BlobStore, trainer
     pushed = load_vector(shared_store, second.payload, began.size)
     np.testing.assert_array_equal(pushed, vector_of(recipe, anchor) - vector_of(recipe, state["params"]))
     assert second.losses == tuple(losses)
+
+
+def test_a_step_that_travels_as_a_symbolic_program_trains_alike(
+    recipe: DecoderRecipe, shared_store: BlobStore
+) -> None:
+    model, ids = recipe.model, spec(("batch", recipe.model.context), "i32")
+    loss = trace(lambda *of: decoder_of(model).loss(*of, model), specs_of(recipe.parameters), ids, ids)
+    step = training_step(loss, recipe.optimizer, clip_norm=recipe.config.clip_norm or None)
+    job = store_job(recipe, shared_store, step=step.artifact())
+    with pytest.raises(ProgramRefused, match="it is a symbolic program of batch"):
+        trusting(job, shared_store)
+    symbolic = trusting(replace(job, sizes={"step": {"batch": recipe.config.batch}}), shared_store)
+    lease = lease_of(1, DataRange(4, 3), store_vector(shared_store, vector_of(recipe)))
+    _, losses = plain_steps(recipe, recipe.step.initial_state(recipe.parameters), range(4, 7))
+    assert train(symbolic, lease).losses == pytest.approx(losses, rel=1e-6)
 
 
 def test_progress_is_told_after_every_step(

@@ -13,11 +13,15 @@ import pcp
 from pcp.rewrite.equality import (
     Choice,
     EqualityUnavailable,
+    Form,
+    FormMismatch,
     Graph,
     Limits,
-    Matrices,
+    PartForm,
+    Step,
     choices,
-    emitted,
+    equal_program,
+    form_of,
     matrices_of,
     saturated,
 )
@@ -30,10 +34,20 @@ def traced(function: Function, *shapes: tuple[int, ...], dtype: str = "f64") -> 
     return pcp.trace(function, *(pcp.spec(shape, dtype) for shape in shapes))
 
 
-def grown(program: pcp.Program, limits: Limits = Limits()) -> tuple[Matrices, Graph, list[Choice]]:  # noqa: B008  (a frozen value)
-    matrices = matrices_of(program)
-    graph = saturated(matrices, limits)
-    return matrices, graph, choices(graph, most=40)
+def grown(program: pcp.Program, limits: Limits = Limits()) -> tuple[Graph, list[Choice]]:  # noqa: B008  (a frozen value)
+    [part] = matrices_of(program).parts
+    graph = saturated(part, limits)
+    return graph, choices(graph, most=40)
+
+
+def emitted(program: pcp.Program, graph: Graph, choice: Choice) -> pcp.Program | None:
+    """The program as chosen; None where something would have to be computed before what it takes."""
+    try:
+        return equal_program(program, Form((form_of(graph, choice, (0,)),)))
+    except FormMismatch as error:
+        if "behind what takes it" not in str(error):
+            raise
+        return None
 
 
 def operations(choice: Choice) -> list[str]:
@@ -79,12 +93,12 @@ PROGRAMS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 def test_every_choice_computes_the_same(name: str) -> None:
     function, shapes = PROGRAMS[name]
     program = traced(function, *shapes)
-    matrices, graph, found = grown(program)
+    graph, found = grown(program)
     assert graph.stopped == "saturated"
     rng = np.random.default_rng()
     arrays = [rng.normal(size=shape) for shape in shapes]
     expected = pcp.plan(program).run(*arrays)
-    made = [each for each in (emitted(program, matrices, graph, one) for one in found) if each is not None]
+    made = [each for each in (emitted(program, graph, one) for one in found) if each is not None]
     assert len({each.digest for each in made}) > (0 if name == "a product of a product" else 1)
     for each in made:
         assert [str(entry.spec) for entry in each.results] == [str(entry.spec) for entry in program.results]
@@ -150,10 +164,73 @@ def test_limits_end_the_growth_and_what_is_there_is_used() -> None:
         (Limits(seconds=0.0), "seconds"),
         (Limits(rounds=2), "rounds"),
     ):
-        matrices, graph, found = grown(program, limits)
+        graph, found = grown(program, limits)
         assert graph.stopped == stopped
         assert graph.rounds <= 3
-        assert emitted(program, matrices, graph, found[0]) is not None
+        assert emitted(program, graph, found[0]) is not None
+
+
+VECTORS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
+    "from the right": (lambda a, b, x: a @ b @ x, ((5, 6), (6, 4), (4,))),
+    "from the left": (lambda a, b, x: x @ (a @ b), ((5, 6), (6, 4), (5,))),
+    "from both sides": (lambda a, b, x: (x @ (a @ b)) @ b.T @ a.T, ((5, 6), (6, 4), (5,))),
+    "added": (lambda a, b, x: a @ x + b @ x, ((5, 6), (5, 6), (6,))),
+}
+
+
+@needs_egglog
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_vector_is_a_column(name: str) -> None:
+    function, shapes = VECTORS[name]
+    program = traced(function, *shapes)
+    graph, found = grown(program)
+    rng = np.random.default_rng()
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    made = [each for each in (emitted(program, graph, one) for one in found[:6]) if each is not None]
+    assert len({each.digest for each in made}) > 1
+    for each in made:
+        np.testing.assert_allclose(pcp.plan(each).run(*arrays), function(*arrays), rtol=1e-10, atol=1e-12)
+
+
+@needs_egglog
+def test_parts_that_are_alike_are_grown_once_and_written_everywhere() -> None:
+    def layers(x: Any, *weights: Any) -> Any:
+        for a, b in zip(weights[::2], weights[1::2], strict=True):
+            x = pcp.tanh(x @ (a @ b))
+        return x
+
+    shapes = ((3, 8), *((8, 2), (2, 8)) * 3)
+    program = traced(layers, *shapes)
+    parts = matrices_of(program).parts
+    assert len({part.kind for part in parts}) == 1
+    [best, *_] = [each for each in choices(saturated(parts[0]))]
+    made = equal_program(program, Form((form_of(saturated(parts[0]), best, (0, 1, 2)),)))
+    arrays = [np.random.default_rng().normal(size=shape) for shape in shapes]
+    np.testing.assert_allclose(pcp.plan(made).run(*arrays), pcp.plan(program).run(*arrays), rtol=1e-10)
+    assert made.text.count("tensor<8x8x") == 0  # none of the three products of weights
+
+
+LEAVES = tuple(Step("Leaf", (), (place,)) for place in range(2))
+
+
+@pytest.mark.parametrize(
+    ("steps", "root", "said"),
+    [
+        ((*LEAVES, Step("Dot", (0, 0))), 2, "does not compute what the program does"),
+        ((*LEAVES, Step("Dot", (1, 0)), Step("Dot", (2, 0))), 3, "does not compute what the program does"),
+        ((*LEAVES, Step("Add", (0, 1)), Step("T", (2,))), 3, "does not compute what the program does"),
+        ((*LEAVES, Step("Dot", (0, 1)), Step("Rows", (2,), (0, 5))), 3, "does not fit operands of shapes"),
+        ((*LEAVES, Step("Dot", (0, 3)), Step("T", (0,))), 2, "expected steps before it"),
+        ((*LEAVES, Step("Sum", (0, 1))), 2, "does not fit operands of shapes"),
+        ((Step("Leaf", (), (99,)),), 0, "does not fit operands of shapes"),
+        (LEAVES, 0, "does not compute what the program does"),
+        ((*LEAVES, *(Step("Dot", (n, n)) for n in range(1, 40))), 40, "takes too long"),
+    ],
+)
+def test_steps_that_compute_something_else_are_refused(steps: tuple[Step, ...], root: int, said: str) -> None:
+    program = traced(lambda x, w: x @ w @ w, (4, 4), (4, 4))
+    with pytest.raises(FormMismatch, match=said):
+        equal_program(program, Form((PartForm((0,), steps, (root,)),)))
 
 
 def test_batched_and_constrained_products_are_leaves() -> None:

@@ -1,6 +1,9 @@
-"""Equal programs that are faster: found by equality saturation, measured as a whole, judged like any path."""
+"""Equal programs that are faster: found by equality saturation, measured as a whole, judged and taken like any path."""
 
 from pcp.planning.equality.costs import MeasuredCosts as MeasuredCosts
-from pcp.planning.equality.search import Found as Found
+from pcp.planning.equality.forms import Forms as Forms
+from pcp.planning.equality.forms import forms_of as forms_of
+from pcp.planning.equality.forms import is_here as is_here
 from pcp.planning.equality.search import Tried as Tried
-from pcp.planning.equality.search import equal_program as equal_program
+from pcp.planning.equality.search import looked_at as looked_at
+from pcp.planning.equality.search import searched as searched

@@ -1,35 +1,32 @@
 """What operations on matrices cost here: measured once for each of their shapes, and guessed where there is no time."""
 
-import time
 from collections.abc import Iterable
 
-from pcp.backends import Target
 from pcp.ir import DType, Program
-from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import undisturbed
-from pcp.rewrite.equality import Operation
+from pcp.planning.search.evidence import Evidence
+from pcp.rewrite.equality import Operation, Step
 from pcp.rewrite.equality.emission import computed
-from pcp.rewrite.equality.saturation import Node
 from pcp.tracing import spec, trace
 
 _SECONDS, _CALLS = 0.02, 5
+LABEL = "as written"
+"""What the measurements are called in the database."""
 
 
 class MeasuredCosts:
     """Seconds of operations.
 
     Arguments:
-        bench: that measures.
-        target: what operations are compiled for.
+        evidence: that knows and measures.
         dtype: of the matrices.
-        seconds: after which nothing more is measured.
+        until: seconds of the budget that must be left for one to be measured.
     """
 
-    def __init__(self, bench: Bench, target: Target, dtype: DType, seconds: float) -> None:
-        self._bench, self._target, self._dtype = bench, target, dtype
-        self._ends = time.monotonic() + seconds
+    def __init__(self, evidence: Evidence, dtype: DType, until: float) -> None:
+        self._evidence, self._dtype, self._until = evidence, dtype, until
         self.measured: dict[Operation, float] = {}
 
     def __call__(self, operation: Operation) -> float:
@@ -44,25 +41,39 @@ class MeasuredCosts:
         """Measure those that were not; whether there were any, and time for one of them."""
         found = False
         for operation in dict.fromkeys(operations):
-            if operation in self.measured or time.monotonic() >= self._ends:
+            if operation in self.measured:
                 continue
             alone = self._alone(operation)
-            request = Request(
-                alone,
-                alone,
-                "plain",
-                inputs=Recipe(sets=1),
-                target=self._target,
-                calls=_CALLS,
-                timing_seconds=_SECONDS,
+            row = self._evidence.of(
+                alone.digest,
+                LABEL,
+                lambda alone=alone: self._request(alone),  # type: ignore[misc]  # mypy infers no type of a default
+                enough=lambda row: bool(row.plain_seconds) or row.failure is not None,
+                what=f"{operation.op} of {operation.shapes} alone",
+                about=f"{operation.op} of {operation.shapes}",
+                until=self._until,
             )
-            self.measured[operation] = undisturbed(self._bench.measure(request).plain_seconds)
-            found = True
+            if row is None:
+                break
+            if row.plain_seconds:
+                self.measured[operation] = undisturbed(row.plain_seconds)
+                found = True
         return found
 
+    def _request(self, alone: Program) -> Request:
+        return Request(
+            alone,
+            alone,
+            LABEL,
+            inputs=Recipe(sets=1),
+            target=self._evidence.target,
+            calls=_CALLS,
+            timing_seconds=_SECONDS,
+        )
+
     def _alone(self, operation: Operation) -> Program:
-        numbers = (0, operation.result[operation.op == "Columns"])
-        node = Node(operation.op, ("",) * len(operation.shapes), numbers)
+        is_slice, end = operation.op in ("Columns", "Rows"), operation.result[operation.op == "Columns"]
+        step = Step(operation.op, (0,) * len(operation.shapes), (0, end) if is_slice else ())
         return trace(
-            lambda *of: computed(node, list(of)), *(spec(shape, self._dtype) for shape in operation.shapes)
+            lambda *of: computed(step, list(of)), *(spec(shape, self._dtype) for shape in operation.shapes)
         )

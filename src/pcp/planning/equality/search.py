@@ -1,156 +1,176 @@
-"""The fastest of all programs that are equal by algebra: by measured costs of operations, then by times of the whole."""
+"""Equal programs in a search: measured whole beside the plain program, searched for kernels, timed in turn with what was found.
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+The float64 of the program as it is written judges all of them.
+"""
 
-from pcp.backends import Target
-from pcp.ir import DType, Program
-from pcp.ir.toolkit.functions import entry_block
-from pcp.ir.toolkit.inlining import inline_calls
-from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.planning.equality.costs import MeasuredCosts
-from pcp.planning.judging.oracle import widened
-from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.index_ranges import index_ranges
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pcp.planning.equality.forms import Forms, forms_of, has_others, is_here
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.measuring.random_inputs import Recipe
-from pcp.planning.measuring.request import Request
-from pcp.planning.measuring.significance import is_faster_in
-from pcp.rewrite.equality import Choice, Graph, Limits, Matrices, choices, emitted, matrices_of, saturated
+from pcp.planning.search.duels import Duels, is_won
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.found import Found
+from pcp.planning.search.search import Search
+from pcp.planning.search.whole import Whole
+from pcp.rewrite.equality import Form, FormMismatch, equal_program
 
-MARGIN = 0.02
-"""The least gain, as a part of the time, as planning asks for."""
-_LARGE = 1 << 24
-"""Elements of arguments and results from which on float64 is not computed, and errors are those from the plain program."""
-_SETTLES = 8
+log = logging.getLogger("pcp.planning.search")
+
+FOR_EQUAL = 0.4
+"""The part of the budget that the search leaves for equal programs, where there may be some."""
+FOR_COSTS = 0.3
+"""The part of that in which operations may be measured alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One equal program, as it was measured.
+    """An equal program, as it was measured.
 
     Arguments:
-        program: another form of what was asked about.
-        operations: what it computes of matrices, by name, in order.
-        cost: seconds of these operations alone.
+        whole: the program, whose paths compute it.
+        form: which.
         row: times beside the plain program's, error, memory, or the reason of a failure.
         refused: why it may not be taken; empty if it may.
     """
 
-    program: Program
-    operations: tuple[str, ...]
-    cost: float
+    whole: Whole
+    form: Form
     row: Measurement
     refused: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What came of looking for a faster equal program.
+def searched(
+    whole: Whole, evidence: Evidence, memory_limit: int, memory: int | None = None
+) -> tuple[Found, Search]:
+    """The fastest path, of the program as it is written or of an equal one, and the search that found it.
 
     Arguments:
-        program: the fastest; the one that was asked about, if no other is surely faster.
-        tried: what was measured, the least cost first.
-        graph: what was grown; None where there are not two products.
-        measured: how many operations were measured alone.
-        best: that of `tried` which was taken.
+        memory_limit: bytes that a call may take to be measured.
+        memory: bytes that the path may take that is chosen; None for as many. An equal program that takes more is not taken.
+
+    Raises:
+        ToleranceUnreachable: every path that was measured is less exact, the plain one included.
     """
+    budget = evidence.budget
+    known = _known(whole, evidence)
+    looks = bool(known) or (bool(budget) and whole.tolerance > 0 and is_here() and has_others(whole.program))
+    if looks:
+        evidence.budget *= 1 - FOR_EQUAL
+    search = Search(whole, evidence, memory_limit)
+    found = search.run()
+    if not looks:
+        return found, search
+    evidence.budget = budget if evidence.budget else 0.0  # Ctrl-C ended it
+    limit = memory_limit if memory is None else min(memory, memory_limit)
+    try:
+        return _with_equal(found, search, known, limit)
+    except KeyboardInterrupt:
+        evidence.budget = 0.0
+        notes = [*found.notes, "it was interrupted while equal programs were measured"]
+        return replace(found, notes=notes, complete=False, measured=evidence.measured), search
 
-    program: Program
-    tried: tuple[Tried, ...] = ()
-    graph: Graph | None = None
-    measured: int = 0
-    best: Tried | None = None
+
+def _with_equal(found: Found, search: Search, known: Sequence[Form], limit: int) -> tuple[Found, Search]:
+    whole, evidence = search.whole, search.evidence
+    forms = dict.fromkeys(known)
+    if evidence.seconds_left and is_here():
+        until = (1 - FOR_COSTS) * evidence.seconds_left
+        forms |= dict.fromkeys(forms_of(whole.program, evidence, until).forms)
+    made = tried(whole, evidence, list(forms), limit)
+    found = replace(found, measured=evidence.measured)
+    if not made:
+        return found, search
+    best = min(made, key=lambda each: (bool(each.refused), each.row.ratio))
+    if best.refused:
+        return _noted(found, made, f"is not taken: {best.refused}"), search
+    other = Search(best.whole, evidence, limit)
+    mine = other.run()
+    if mine.path.is_plain:
+        return _noted(
+            replace(found, measured=evidence.measured), made, "is not taken: it does not hold"
+        ), search
+    why = _lost(found, mine, Duels(whole, evidence), limit)
+    if why:
+        return _noted(replace(found, measured=evidence.measured), made, f"is not taken: {why}"), search
+    notes = list(dict.fromkeys([*found.notes, *mine.notes]))
+    return replace(mine, notes=notes, complete=found.complete and mine.complete), other
 
 
-def equal_program(
-    program: Program,
-    target: Target,
-    bench: Bench,
-    tolerance: float,
-    *,
-    limits: Limits = Limits(),  # noqa: B008  (a frozen value)
-    memory: int | None = None,
-    most: int = 4,
-    cost_seconds: float = 20.0,
-    seconds: float = 1.0,
-    progress: Callable[[str], object] = lambda words: None,  # noqa: ARG005  (says nothing)
-) -> Found:
-    """The fastest equal program whose results are within a tolerance.
+def tried(whole: Whole, evidence: Evidence, forms: Sequence[Form], limit: int) -> list[Tried]:
+    """Forms of a program, measured whole without kernels, as far as there is time.
 
     Arguments:
-        program: any Program; only its products of matrices, sums and transpositions are reordered.
-        target: what it is compiled for.
-        bench: that measures.
-        tolerance: the largest error of any result against float64.
-        limits: of the e-graph.
-        memory: bytes that a call may take; None for any.
-        most: programs that are measured.
-        cost_seconds: in which operations may be measured alone.
-        seconds: that a program is timed beside the plain one.
-        progress: called with what is done next.
+        limit: bytes that a call may take.
+    """
+    made = []
+    evidence.planned += len(forms)
+    for form in forms:
+        other = replace(whole, equal=form)
+        row = other.measured(other.path({}), evidence)
+        if row is None:
+            break
+        refused = _refusal(other, row, evidence, limit)
+        log.info("equal program %s: %s", form.makes[:12], refused or f"{row.ratio:.3f} of the plain time")
+        made.append(Tried(other, form, row, refused))
+    return made
+
+
+def looked_at(whole: Whole, evidence: Evidence, limit: int, most: int = 4) -> tuple[Forms, list[Tried]]:
+    """What there is, and how it was measured, in the order in which it should be fast.
 
     Raises:
         EqualityUnavailable: egglog is not installed.
-        PlainProgramFailed: the program does not run.
     """
-    matrices = matrices_of(program)
-    if matrices.products < 2 or not matrices.roots:
-        return Found(program)
-    graph = saturated(matrices, limits)
-    costs = MeasuredCosts(bench, target, _dtype_of(program, matrices), cost_seconds)
-    progress("measuring operations")
-    chosen: list[Choice] = []
-    for _ in range(_SETTLES):  # what was measured may make something else the cheapest
-        chosen = choices(graph, costs, 2 * most)
-        if not costs.measure(op for each in chosen[:most] for op in each.operations(graph)):
-            break
-    tried: dict[str, Tried] = {}
-    for choice in chosen:
-        made = emitted(program, matrices, graph, choice)
-        if made is None or made.digest in tried or made.digest == program.digest or len(tried) == most:
-            continue
-        progress(f"measuring an equal program of {len(choice.nodes)} matrices")
-        row = bench.measure(_request(program, made, target, tolerance, seconds))
-        names = tuple(op.op for op in choice.operations(graph))
-        tried[made.digest] = Tried(made, names, choice.cost, row, _refusal(row, memory))
-    sound = [each for each in tried.values() if not each.refused]
-    best = min(sound, key=lambda each: each.row.ratio, default=None)
-    found = program if best is None else best.program
-    return Found(found, tuple(tried.values()), graph, len(costs.measured), best)
+    forms = forms_of(whole.program, evidence, (1 - FOR_COSTS) * evidence.seconds_left, most=most)
+    return forms, tried(whole, evidence, forms.forms, limit)
 
 
-def _dtype_of(program: Program, matrices: Matrices) -> DType:
-    """The element type of the first root."""
-    module = program.module()
-    inline_calls(module)
-    (index, which), _ = matrices.roots[0]
-    operations = list(entry_block(module).operations)
-    return spec_of(operations[index].operation.results[which].type).dtype
-
-
-def _request(program: Program, made: Program, target: Target, tolerance: float, seconds: float) -> Request:
-    specs = [*(entry.spec for entry in program.arguments), *(entry.spec for entry in program.results)]
-    size = sum(each.size for each in specs)
-    return Request(
-        program,
-        made,
-        made.digest,
-        exact=widened(program) if size <= _LARGE else None,
-        inputs=Recipe(ranges=index_ranges(program)),
-        target=target,
-        tolerance=tolerance,
-        timing_seconds=seconds,
+def _known(whole: Whole, evidence: Evidence) -> list[Form]:
+    """Forms whose paths were measured before: they are followed without egglog, too."""
+    rows = evidence.known(whole.subject)
+    found = dict.fromkeys(
+        path.equal for path in map(evidence.path, rows) if path is not None and path.equal is not None
     )
+    return [form for form in found if _fits(whole, form)]
 
 
-def _refusal(row: Measurement, memory: int | None) -> str:
+def _fits(whole: Whole, form: Form) -> bool:
+    try:
+        equal_program(whole.program, form)
+    except FormMismatch as error:
+        log.info("a known equal program is not made: %s", error)
+        return False
+    return True
+
+
+def _refusal(whole: Whole, row: Measurement, evidence: Evidence, limit: int) -> str:
     if row.failure is not None:
         return f"{row.failure}: {row.detail}"
-    if memory is not None and (row.peak_bytes or 0) > memory:
-        return f"it takes {row.peak_bytes} bytes; {memory} are allowed"
-    if not is_faster_in(row.blocks, MARGIN):
-        ratio = "no time" if math.isinf(row.ratio) else f"{row.ratio:.2f} of the time"
-        return f"it takes {ratio} of the plain program, which is not surely less than {1 - MARGIN:g}"
+    if (row.peak_bytes or 0) > limit:
+        return f"it takes {row.peak_bytes} bytes; {limit} are allowed"
+    if not whole.accepts(row, limit):
+        return "it was not timed"
+    if not evidence.strategy.is_faster(row.blocks):
+        wanted = 1 - evidence.strategy.margin
+        return f"it takes {row.ratio:.2f} of the plain path's time, which is not surely less than {wanted:g}"
     return ""
+
+
+def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> str:
+    """Why an equal program does not take the place of what was found without; empty if it does."""
+    peak = 0 if found.measurement is None else found.measurement.peak_bytes or 0
+    if found.path.is_plain or peak > limit:
+        return ""  # it was timed in turn with the plain path
+    duel = duels.fought(mine.path, found.path)
+    if duel is None:
+        return f"it was not timed in turn with the path without it: {duels.evidence.trouble}"
+    if not is_won(duel, duels.evidence.strategy):
+        return f"in turn with the path without it, it takes {duel.ratio:.2f} of the time, which is not surely less"
+    return ""
+
+
+def _noted(found: Found, made: Sequence[Tried], why: str) -> Found:
+    many = f"the best of {len(made)} equal programs" if len(made) > 1 else "an equal program"
+    return replace(found, notes=[*found.notes, f"{many} {why}"])

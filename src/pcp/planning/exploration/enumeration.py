@@ -126,7 +126,7 @@ def combinations(
                 continue  # it comes without those that overlap, too
             kernels = {site.key: kernels[site.key] for site in apart}
         path = whole.path(kernels)
-        if not kernels:
+        if not kernels and whole.equal is None:
             yield whole.plain
         if not path.is_plain:
             yield path

@@ -13,11 +13,11 @@ from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
 from pcp.planning.elsewhere import Place, places_of
+from pcp.planning.equality import is_here, looked_at
 from pcp.planning.exploration.best_first import in_turn
 from pcp.planning.exploration.enumeration import combinations, elsewhere
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import prepared
 from pcp.planning.placing.measured import measured_whole
 from pcp.planning.search.evidence import Evidence, Progress
 from pcp.planning.search.site_classes import SiteClass, site_classes
@@ -47,7 +47,8 @@ def explore(
     """Measure a program's paths, best first, until the time is up or all were measured; what is known already is not measured.
 
     Kernels of all classes of sites are measured alone first. Whole paths then have equal kernels at equal sites; a kernel that
-    does not run in the whole program is left out from then on.
+    does not run in the whole program is left out from then on. Where programs that are equal by algebra are faster, paths of
+    the fastest of them come in turn with those of the program as it is written.
 
     Arguments:
         program: any Program.
@@ -76,29 +77,43 @@ def explore(
 
     def walk() -> Iterator[Explored]:
         with evidence:
-            sites = site_classes(prepared(program), target.device.kind)
-            tune(sites, evidence)
-            banned: set[tuple[str, str]] = set()
-            seconds: list[float] = []  # of the plain path, in turn with each
-            for path in in_turn(
-                combinations(whole, sites, evidence, uniform=True, banned=banned),
-                *elsewhere(whole, others, evidence, lambda: min(seconds, default=None)),
-            ):
-                before = evidence.measured
-                row = _measured(whole, path, others, evidence)
-                if row is None:
+            walks = [_walk(whole, others, evidence)]
+            if is_here():
+                forms, tried = looked_at(whole, evidence, limit)
+                yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
+                if len(tried) < len(forms.forms):
                     return
-                if row.seconds and row.plain_seconds:
-                    seconds.append(row.typical / row.ratio)
-                yield Explored(path, row, evidence.measured > before)
-                if whole.is_broken(row) and path.choices:
-                    chosen = _by_class(path, sites)
-                    digest = culprit(whole, sites, chosen, evidence)
-                    if digest is None:
-                        return
-                    banned.add((digest, chosen[digest].name))
+                best = min(tried, key=lambda each: (bool(each.refused), each.row.ratio), default=None)
+                if best is not None and not best.refused:
+                    walks.append(_walk(best.whole, [], evidence))
+            yield from in_turn(*walks)
 
     return walk()
+
+
+def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterator[Explored]:
+    """The paths of a program, or of one that is equal, as long as there is time."""
+    sites = site_classes(whole.prepared, whole.target.device.kind)
+    tune(sites, evidence)
+    banned: set[tuple[str, str]] = set()
+    seconds: list[float] = []  # of the plain path, in turn with each
+    for path in in_turn(
+        combinations(whole, sites, evidence, uniform=True, banned=banned),
+        *elsewhere(whole, others, evidence, lambda: min(seconds, default=None)),
+    ):
+        before = evidence.measured
+        row = _measured(whole, path, others, evidence)
+        if row is None:
+            return
+        if row.seconds and row.plain_seconds:
+            seconds.append(row.typical / row.ratio)
+        yield Explored(path, row, evidence.measured > before)
+        if whole.is_broken(row) and path.choices:
+            chosen = _by_class(path, sites)
+            digest = culprit(whole, sites, chosen, evidence)
+            if digest is None:
+                return
+            banned.add((digest, chosen[digest].name))
 
 
 def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evidence) -> Measurement | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pcp.backends import Placement
 from pcp.errors import PCPError
+from pcp.rewrite.equality import Form, PartForm, Step
 from pcp.rewrite.memory.recomputation import Recomputation
 
 FORMAT = 1
@@ -119,6 +120,55 @@ def _is_placed(entry: Any) -> bool:
         and isinstance(entry[1], str)
         and _PLACE.fullmatch(entry[1]) is not None
     )
+
+
+def form_in(value: Any) -> Form | None:
+    """The equal program that a path computes, from its entry in a file; a path that computes the program as written has none.
+
+    Raises:
+        NotAPath: the entry is something else.
+    """
+    if value is None:
+        return None
+    entries: dict[str, Any] = value if isinstance(value, dict) else {}
+    parts, makes = entries.get("parts"), entries.get("makes")
+    if not _is_list_of(parts, _is_part) or not parts or not _is_digest(makes):
+        raise NotAPath(
+            f"the equal program of the path is {value!r:.60}; expected parts, each with numbers of parts, steps and roots, and "
+            "makes, 64 hexadecimal digits: plan again and save that"
+        )
+    return Form(
+        tuple(
+            PartForm(
+                tuple(part["parts"]),
+                tuple(
+                    Step(step["op"], tuple(step["operands"]), tuple(step["numbers"]))
+                    for step in part["steps"]
+                ),
+                tuple(part["roots"]),
+            )
+            for part in parts or ()
+        ),
+        str(makes),
+    )
+
+
+def _is_part(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not all(_is_numbers(entry.get(name)) for name in ("parts", "roots")):
+        return False
+    return bool(entry["parts"]) and _is_list_of(entry.get("steps"), _is_step)
+
+
+def _is_step(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("op"), str)
+        and all(_is_numbers(entry.get(name)) for name in ("operands", "numbers"))
+    )
+
+
+def _is_numbers(value: object) -> bool:
+    return _is_list_of(value, lambda number: _is_integer(number) and number >= 0)
 
 
 def _is_digest(value: object) -> bool:

@@ -19,8 +19,9 @@ from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, sites_of
 from pcp.kernels.features import KINDS
-from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, placement_of, recomputation_of
+from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, form_in, placement_of, recomputation_of
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.equality import Form, FormMismatch
 from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
 
@@ -52,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way to run a program. Without choices, recomputation and options it is the plain path.
+    """One way to run a program. Without choices, recomputation, an equal program and options it is the plain path.
 
     Arguments:
         program: digest of the program.
@@ -64,6 +65,7 @@ class Path:
         recomputation: what the program with these choices makes again, to take less memory; None makes nothing again.
         placement: which operations of what comes of that run elsewhere than the others; None where all run in one place.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
+        equal: the program that is equal by algebra and computed instead; what is prepared is that. None computes it as written.
     """
 
     program: str
@@ -75,6 +77,7 @@ class Path:
     placement: Placement | None = None
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
+    equal: Form | None = None
 
     @staticmethod
     def of(
@@ -83,8 +86,13 @@ class Path:
         options: CompileOptions = MappingProxyType({}),
         tolerance: float | None = None,
         backend: str = DEFAULT,
+        equal: Form | None = None,
     ) -> "Path":
-        """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance."""
+        """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance.
+
+        Raises:
+            FormMismatch: the program has no such equal program.
+        """
         choices = (
             Choice(site, kernel.name, kernel.version, kernel.artifact.digest)
             for site, kernel in kernels.items()
@@ -94,7 +102,8 @@ class Path:
             tuple(sorted(choices)),
             tuple(sorted(options.items())),
             backend,
-            prepared="" if tolerance == 0.0 else prepared(program).digest,
+            prepared="" if tolerance == 0.0 else prepared(program, equal=equal).digest,
+            equal=equal,
         )
 
     @staticmethod
@@ -123,7 +132,7 @@ class Path:
     @property
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
-        is_whole = self.recomputation is None and self.placement is None
+        is_whole = self.recomputation is None and self.placement is None and self.equal is None
         return not self.choices and not self.prepared and is_whole
 
     @property
@@ -178,11 +187,13 @@ class Path:
         """Look whether every kernel is one for the site that it is chosen for, on a kind of device.
 
         Raises:
-            PathMismatch: the path belongs to another program, or a kernel does not apply.
+            PathMismatch: the path belongs to another program, or a kernel does not apply, or the program has no such equal one.
             UnknownKernel: a kernel is not registered here.
         """
         self._check_program(program)
         self.kernels()
+        if self.equal is not None:
+            _ready(self, program)
         if not self.choices:
             return
         here = {site.key: site for site in sites_of(_ready(self, program), platform)}
@@ -250,6 +261,8 @@ class Path:
         made: dict[str, Any] = {}
         if self.recomputation is not None:
             made["recomputation"] = asdict(self.recomputation)
+        if self.equal is not None:
+            made["equal"] = asdict(self.equal)
         if self.placement is not None:
             made["placement"] = [list(pair) for pair in self.placement.operations]
         return made
@@ -277,6 +290,7 @@ class Path:
             placement_of(found.get("placement")),
             found["hardware"],
             found["versions"],
+            form_in(found.get("equal")),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -345,7 +359,12 @@ def _ready(path: Path, program: Program) -> Program:
     Raises:
         PathMismatch: it has another form here.
     """
-    ready = prepared(program, None if path.prepared else 0.0)
+    try:
+        ready = prepared(program, None if path.prepared else 0.0, path.equal)
+    except FormMismatch as error:
+        raise PathMismatch(
+            f"the path computes an equal program, which cannot be made here: {error}; plan again"
+        ) from None
     if path.prepared and ready.digest != path.prepared:
         raise PathMismatch(
             f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "

@@ -6,6 +6,7 @@ from pcp.ir import Program
 from pcp.kernels import sites_of
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.equality import FormMismatch, made_by
 
 log = logging.getLogger("pcp.planning")
 
@@ -20,15 +21,21 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
         platform: the kind of device that it is run on.
 
     Returns:
-        None where the programs have other sites, or the path makes values again to save memory or
-        places operations, whose keys depend on sizes.
+        None where the programs have other sites, or the path makes values again to save memory or places operations, which
+        depends on sizes, or it computes an equal program that there is not at these sizes.
     """
     if path.recomputation is not None or path.placement is not None:
+        return None
+    try:
+        equal = None if path.equal is None else made_by(program, path.equal)[0]
+    except FormMismatch as error:
+        log.info("the equal program of the path is none at these sizes: %s", error)
         return None
     if path.is_plain:
         return Path.plain(program, dict(path.options), path.backend)
     tolerance = None if path.prepared else 0.0
-    before, after = (sites_of(prepared(each, tolerance), platform) for each in (source, program))
+    before = sites_of(prepared(source, tolerance, path.equal), platform)
+    after = sites_of(prepared(program, tolerance, equal), platform)
     if [(site.family, len(site.inside)) for site in before] != [
         (site.family, len(site.inside)) for site in after
     ]:
@@ -45,4 +52,4 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
                 kernel.name,
                 site.family,
             )
-    return Path.of(program, kernels, dict(path.options), tolerance, path.backend)
+    return Path.of(program, kernels, dict(path.options), tolerance, path.backend, equal)

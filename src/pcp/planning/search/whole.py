@@ -20,6 +20,7 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
+from pcp.rewrite.equality import Form
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Whole:
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
+        equal: the equal program that its paths compute; None for the program as it is written, whose plain path all are
+            measured beside and whose float64 judges all.
     """
 
     program: Program
@@ -41,6 +44,7 @@ class Whole:
     example_digest: str = ""
     ignored: tuple[int, ...] = ()
     strategy: Strategy = field(default_factory=Strategy)
+    equal: Form | None = None
 
     @property
     def subject(self) -> str:
@@ -68,14 +72,15 @@ class Whole:
     @cached_property
     def prepared(self) -> Program:
         """The program in the form that its sites are looked for in."""
-        return prepared(self.program, self.tolerance)
+        return prepared(self.program, self.tolerance, self.equal)
 
     def path(self, kernels: Mapping[str, Kernel]) -> Path:
         """The path with these kernels, by the keys of sites; the plain one where that is the same."""
         is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
-        if not kernels and not is_simpler:
+        if not kernels and not is_simpler and self.equal is None:
             return self.plain
-        return Path.of(self.program, kernels, dict(self.target.options), self.tolerance, self.target.backend)
+        options = dict(self.target.options)
+        return Path.of(self.program, kernels, options, self.tolerance, self.target.backend, self.equal)
 
     @cached_property
     def plain(self) -> Path:

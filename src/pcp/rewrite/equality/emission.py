@@ -1,6 +1,7 @@
-"""Writing what was chosen as a program: its operations stand where their last operand is known."""
+"""Writing a form as a program: its operations stand where their last operand is known."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import Value, context, ir
@@ -9,56 +10,109 @@ from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, reshape, transpose
-from pcp.rewrite.equality.extraction import Choice
-from pcp.rewrite.equality.matrices import Matrices, Place
-from pcp.rewrite.equality.saturation import Graph, Node
+from pcp.rewrite.equality.form import Form, FormMismatch, PartForm, Step, check_equal, shapes_of
+from pcp.rewrite.equality.matrices import Matrices, Place, matrices_in
 from pcp.tensor import Tensor, building
 
 
-def emitted(program: Program, matrices: Matrices, graph: Graph, choice: Choice) -> Program | None:
-    """The program with its matrices computed as chosen.
+def equal_program(program: Program, form: Form) -> Program:
+    """The program in another form.
 
-    Returns:
-        None where something would have to be computed before what it takes.
+    Raises:
+        FormMismatch: the form does not fit the program, or does not compute the same, or makes another program than it did.
     """
     module = program.module()
     inline_calls(module)
     block = entry_block(module)
-    operations = [view.operation for view in block.operations]
-    after = _after(matrices, choice)
+    parts = matrices_in(block).parts
+    places = [number for each in form.parts for number in each.parts]
+    if len(set(places)) < len(places) or any(not 0 <= number < len(parts) for number in places):
+        raise FormMismatch(
+            f"the form computes parts {places} otherwise; the program has {len(parts)} that may be, expected each once"
+        )
+    for each in form.parts:
+        if len({parts[number].kind for number in each.parts}) > 1:
+            raise FormMismatch(
+                f"parts {list(each.parts)} of the program are not alike; expected one form for those that are"
+            )
+        check_equal(each, parts[each.parts[0]])
+    writing = _Writing(block)
+    with context(), building(Builder(module, block)) as builder:
+        for each in form.parts:
+            for number in each.parts:
+                writing.write(each, parts[number], builder)
+        erase_dead(block)
+    made = Program.from_module(module)
+    if form.makes and made.digest != form.makes:
+        raise FormMismatch(
+            f"the form made program {form.makes[:12]}, and here it makes {made.digest[:12]}; expected the version of PCP that "
+            "made it"
+        )
+    return made
 
-    def value_at(place: Place) -> Value:
+
+def made_by(program: Program, form: Form) -> tuple[Form, Program]:
+    """The form with the digest of the program that it makes, and that program.
+
+    Raises:
+        FormMismatch: as `equal_program`.
+    """
+    made = equal_program(program, replace(form, makes=""))
+    return replace(form, makes=made.digest), made
+
+
+class _Writing:
+    """Operations in a block, whose order is that of before."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.block = block
+        self.operations = [view.operation for view in block.operations]
+
+    def write(self, form: PartForm, part: Matrices, builder: Builder) -> None:
+        """Compute a part by a form; the user's line is that of its first root."""
+        shapes = shapes_of(form, part)
+        builder.pinned = self.operations[part.roots[0][0][0]].location
+        after: list[int] = []
+        made: list[Tensor] = []
+        for step, shape in zip(form.steps, shapes, strict=True):
+            own = [part.terms[step.numbers[0]].leaf[0]] if step.op == "Leaf" else []
+            after.append(max([-1, *own, *(after[operand] for operand in step.operands)]))
+            with builder.before(self.operations[after[-1] + 1]):
+                if step.op == "Leaf":
+                    leaf = Tensor(self.value_at(part.terms[step.numbers[0]].leaf), builder)
+                    made.append(reshape(leaf, shape) if leaf.shape != shape else leaf)
+                else:
+                    made.append(computed(step, [made[operand] for operand in step.operands]))
+        for (place, _), step_of_root in zip(part.roots, form.roots, strict=True):
+            value, begin = self.value_at(place), after[step_of_root]
+            if form.steps[step_of_root].op == "Leaf":
+                raise FormMismatch(
+                    f"step {step_of_root} of the form is a leaf, and a result; expected something computed"
+                )
+            if any(self.index(use.owner) <= begin for use in value.uses):
+                raise FormMismatch(f"step {step_of_root} of the form would be computed behind what takes it")
+            with builder.before(self.operations[begin + 1]):
+                shaped = reshape(made[step_of_root], Tensor(value, builder).shape)
+            value.replace_all_uses_with(shaped.value)
+
+    def value_at(self, place: Place) -> Value:
+        """The value at a place."""
         index, which = place
-        found: Value = block.arguments[which] if index < 0 else operations[index].results[which]
+        found: Value = self.block.arguments[which] if index < 0 else self.operations[index].results[which]
         return found
 
-    with context(), building(Builder(module, block)) as builder:
-        made: dict[str, Tensor] = {}
-        for name, node in choice.nodes.items():
-            with builder.before(operations[after[name] + 1]):
-                if node.op == "Leaf":
-                    leaf = Tensor(value_at(matrices.terms[node.numbers[0]].leaf), builder)
-                    made[name] = (
-                        reshape(leaf, graph.shapes[name]) if leaf.shape != graph.shapes[name] else leaf
-                    )
-                else:
-                    made[name] = computed(node, [made[child] for child in _operands(node, choice)])
-        old = [value_at(place) for place, _ in matrices.roots]
-        for value, name in zip(old, graph.roots, strict=True):
-            if choice.nodes[name].op == "Leaf":
-                return None
-            if any(operations.index(_inside(use.owner, block)) <= after[name] for use in value.uses):
-                return None
-            with builder.before(operations[after[name] + 1]):
-                shaped = reshape(made[name], Tensor(value, builder).shape)
-            value.replace_all_uses_with(shaped.value)
-        erase_dead(block)
-    return Program.from_module(module)
+    def index(self, op: ir.Operation | ir.OpView) -> int:
+        """The number of the operation of the block that an operation is, or is in; of one that was written, a large one."""
+        found = op.operation
+        while found.block != self.block:
+            assert found.parent is not None
+            found = found.parent.operation
+        return self.operations.index(found) if found in self.operations else len(self.operations)
 
 
-def computed(node: Node, of: list[Tensor]) -> Tensor:
+def computed(step: Step, of: Sequence[Tensor]) -> Tensor:
     """An operation on matrices."""
-    match node.op:
+    match step.op:
         case "Dot":
             return dot_general(of[0], of[1], contract=((1,), (0,)))
         case "Add":
@@ -70,35 +124,6 @@ def computed(node: Node, of: list[Tensor]) -> Tensor:
         case "Below":
             return concatenate(of, 0)
         case "Columns":
-            return of[0][:, node.numbers[0] : node.numbers[1]]
+            return of[0][:, step.numbers[0] : step.numbers[1]]
         case _:
-            return of[0][node.numbers[0] : node.numbers[1]]
-
-
-def _operands(node: Node, choice: Choice) -> list[str]:
-    """The classes that an operation takes: matrices that are joined one after another are joined at once."""
-    if node.op not in ("Beside", "Below"):
-        return list(node.children)
-    found: list[str] = []
-    for child in node.children:
-        inner = choice.nodes[child]
-        found += _operands(inner, choice) if inner.op == node.op else [child]
-    return found
-
-
-def _after(matrices: Matrices, choice: Choice) -> Mapping[str, int]:
-    """Of each class the index of the operation behind which it can be computed."""
-    found: dict[str, int] = {}
-    for name, node in choice.nodes.items():
-        own = [matrices.terms[node.numbers[0]].leaf[0]] if node.op == "Leaf" else []
-        found[name] = max([-1, *own, *(found[child] for child in node.children)])
-    return found
-
-
-def _inside(op: ir.OpView | ir.Operation, block: ir.Block) -> ir.Operation:
-    """The operation of a block that an operation is, or is in."""
-    found = op.operation
-    while found.block != block:
-        assert found.parent is not None
-        found = found.parent.operation
-    return found
+            return of[0][step.numbers[0] : step.numbers[1]]

@@ -9,17 +9,18 @@ shared results are not.
 """
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pcp.rewrite.equality.matrices import Matrices, Shape
 from pcp.rewrite.equality.saturation import Graph, Node
 
 _FLOPS, _BYTES, _CALL = 1e11, 1e10, 2e-6
 """Operations and bytes a second, and seconds of an operation, of some processor: a guess until something is measured."""
 _MOST_STEPS = 200
-
-Shape = tuple[int, int]
+_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,27 @@ class Choice:
 Cost = Callable[[Operation], float]
 
 
-def choices(graph: Graph, cost: Cost = lambda op: op.estimate, most: int = 6) -> list[Choice]:
+def operations_of(matrices: Matrices) -> list[Operation]:
+    """What is computed of matrices as they are written."""
+    terms = matrices.terms
+    return [
+        Operation(term.op, tuple(terms[child].shape for child in term.children), term.shape)
+        for term in terms
+        if term.op != "Leaf"
+    ]
+
+
+def choices(
+    graph: Graph, cost: Cost = lambda op: op.estimate, most: int = 6, seconds: float = _SECONDS
+) -> list[Choice]:
     """The cheapest ways to compute the roots, the cheapest first.
 
     Arguments:
         cost: seconds of an operation.
         most: how many.
+        seconds: after which no further change is tried.
     """
+    ends = time.monotonic() + seconds
     costs: dict[tuple[str, Node], float] = {}
     for name, nodes in graph.classes.items():
         for node in nodes:
@@ -93,7 +108,7 @@ def choices(graph: Graph, cost: Cost = lambda op: op.estimate, most: int = 6) ->
         selected = best | first
         current = priced(selected)
         if current is not None:
-            _descend(selected, current, moves, priced)
+            _descend(selected, current, moves, priced, ends)
     return sorted(found.values(), key=lambda each: each.cost)[:most]
 
 
@@ -102,12 +117,15 @@ def _descend(
     current: Choice,
     moves: list[dict[str, Node]],
     priced: Callable[[Mapping[str, Node]], Choice | None],
+    ends: float,
 ) -> None:
     for _ in range(_MOST_STEPS):
         tried = [
             (made, selected | move)
             for move in moves
-            if not move.keys().isdisjoint(current.nodes) and (made := priced(selected | move)) is not None
+            if time.monotonic() < ends
+            and not move.keys().isdisjoint(current.nodes)
+            and (made := priced(selected | move)) is not None
         ]
         least, following = min(tried, key=lambda each: each[0].cost, default=(current, selected))
         if least.cost >= current.cost:

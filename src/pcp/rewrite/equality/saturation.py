@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.rewrite.equality.matrices import Matrices
+from pcp.rewrite.equality.matrices import Matrices, Shape
 
 _LANGUAGE = """
 (datatype M (Leaf i64) (Dot M M) (Add M M) (T M) (Beside M M) (Below M M) (Columns M i64 i64) (Rows M i64 i64))
@@ -76,7 +76,7 @@ class Graph:
     """
 
     classes: dict[str, tuple[Node, ...]]
-    shapes: dict[str, tuple[int, int]]
+    shapes: dict[str, Shape]
     roots: tuple[str, ...]
     stopped: str
     rounds: int
@@ -180,9 +180,9 @@ def _graph(found: dict[str, Any], matrices: Matrices, stopped: str, rounds: int,
     )
 
 
-def _shapes(classes: dict[str, dict[Node, None]], matrices: Matrices) -> dict[str, tuple[int, int]]:
+def _shapes(classes: dict[str, dict[Node, None]], matrices: Matrices) -> dict[str, Shape]:
     """Rows and columns of each class, from those of the leaves."""
-    shapes: dict[str, tuple[int, int]] = {}
+    shapes: dict[str, Shape] = {}
     missing = dict(classes)
     while True:
         for name, nodes in list(missing.items()):
@@ -199,7 +199,7 @@ def _shapes(classes: dict[str, dict[Node, None]], matrices: Matrices) -> dict[st
             return shapes
 
 
-def _shape(node: Node, of: list[tuple[int, int]], matrices: Matrices) -> tuple[int, int]:
+def _shape(node: Node, of: list[Shape], matrices: Matrices) -> Shape:
     match node.op:
         case "Leaf":
             return matrices.terms[node.numbers[0]].shape

@@ -47,7 +47,7 @@ def admitted(
         compiled = loaded(found, next(iter(job.artifacts)), device)
         plans.update({name: _Ahead(each) for name, each in compiled.items()})
         return {name: each.program for name, each in compiled.items()}
-    programs = admit(found, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
+    programs = admit(found, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled, job.sizes)
     for name, program in programs.items():
         rare = _is_rare(name, programs)
         plans[name] = _Later(program, device) if rare else plan(program, device=device)

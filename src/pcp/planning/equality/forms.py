@@ -1,0 +1,158 @@
+"""Forms of a program that should be faster: by egglog, and by what operations on matrices cost here."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+from pcp.ir import Program
+from pcp.planning.equality.costs import MeasuredCosts
+from pcp.planning.search.evidence import Evidence
+from pcp.rewrite.equality import (
+    Choice,
+    Form,
+    FormMismatch,
+    Graph,
+    Limits,
+    Matrices,
+    PartForm,
+    choices,
+    form_of,
+    is_written,
+    made_by,
+    matrices_of,
+    operations_of,
+    saturated,
+    steps_as_operations,
+)
+
+_SETTLES = 8
+_HOPELESS = 1.5
+"""A part is not computed in a way whose operations take this many times as long, alone, as those that are written: a compiler
+fuses some of them, and each has costs of its own alone that it has not in a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Ways to compute parts of a program that are alike, the one first that should be the fastest.
+
+    Arguments:
+        parts: their numbers.
+        graph: what was grown.
+        plain: seconds of their operations as they are written, alone.
+        ways: with the seconds of the operations of one part, alone.
+        measured: how many operations were measured alone, or were known.
+    """
+
+    parts: tuple[int, ...]
+    graph: Graph
+    plain: float
+    ways: tuple[tuple[PartForm, float], ...]
+    measured: int
+
+    @property
+    def saves(self) -> float:
+        """Seconds that the fastest way should save in all parts together."""
+        return len(self.parts) * (self.plain - self.ways[0][1]) if self.ways else 0.0
+
+
+@dataclass(slots=True)
+class Forms:
+    """What came of looking for faster forms.
+
+    Arguments:
+        forms: those that should be the fastest first.
+        ways: of the parts.
+    """
+
+    forms: list[Form] = field(default_factory=list)
+    ways: list[Ways] = field(default_factory=list)
+
+
+def is_here() -> bool:
+    """Whether egglog is installed."""
+    return find_spec("egglog") is not None
+
+
+def has_others(program: Program) -> bool:
+    """Whether some products of a program may be computed in another order, or joined."""
+    return b"dot_general" in program.bytecode and bool(matrices_of(program).parts)
+
+
+def forms_of(
+    program: Program,
+    evidence: Evidence,
+    until: float,
+    limits: Limits = Limits(),  # noqa: B008  (a frozen value)
+    most: int = 4,
+) -> Forms:
+    """Forms of a program that should be faster.
+
+    Arguments:
+        program: any; only its products of matrices, sums and transpositions are reordered.
+        evidence: what is known of operations alone, and what measures them.
+        until: seconds of the budget that must be left for that.
+        limits: of each e-graph; after `seconds` in all no further one is begun.
+        most: forms at most.
+
+    Raises:
+        EqualityUnavailable: egglog is not installed.
+    """
+    alike: dict[object, list[int]] = {}
+    parts = matrices_of(program).parts
+    for number, part in enumerate(parts):
+        alike.setdefault(part.kind, []).append(number)
+    ordered = sorted(alike.values(), key=lambda each: -len(each) * _guess(parts[each[0]]))
+    found, spent = Forms(), 0.0
+    for numbers in ordered:
+        if spent > limits.seconds:
+            break
+        ways = _ways(parts[numbers[0]], numbers, evidence, until, limits, most)
+        spent += ways.graph.seconds
+        found.ways.append(ways)
+    found.ways.sort(key=lambda each: -each.saves)
+    made: dict[str, Form] = {}
+    for chosen in itertools.islice(_together([each for each in found.ways if each.ways]), 2 * most):
+        try:
+            form, other = made_by(program, Form(tuple(sorted(chosen))))
+        except FormMismatch:  # something would have to be computed before what it takes
+            continue
+        if other.digest != program.digest and len(made) < most:
+            made.setdefault(other.digest, form)
+    found.forms = list(made.values())
+    return found
+
+
+def _together(ways: list[Ways]) -> Iterator[tuple[PartForm, ...]]:
+    """The fastest ways of all parts, then those of some alone, and other ways."""
+    if ways:
+        yield tuple(each.ways[0][0] for each in ways)
+    if len(ways) > 1:
+        yield from ((each.ways[0][0],) for each in ways)
+    for rank in range(1, max((len(each.ways) for each in ways), default=0)):
+        yield tuple(each.ways[min(rank, len(each.ways) - 1)][0] for each in ways)
+
+
+def _ways(
+    part: Matrices, numbers: list[int], evidence: Evidence, until: float, limits: Limits, most: int
+) -> Ways:
+    graph = saturated(part, limits)
+    costs = MeasuredCosts(evidence, part.terms[-1].dtype, until)
+    written = operations_of(part)
+    chosen: list[Choice] = []
+    for _ in range(_SETTLES):  # what was measured may make something else the cheapest
+        chosen = choices(graph, costs, 2 * most)
+        if not costs.measure([*written, *(op for each in chosen[:most] for op in each.operations(graph))]):
+            break
+    forms = [form for each in chosen if not is_written(form := form_of(graph, each, numbers), part)]
+    operations = {form: steps_as_operations(form, part) for form in forms}
+    costs.measure(op for form in forms[:most] for op in operations[form])
+    plain = sum(map(costs, written))
+    ways = {form: sum(map(costs, operations[form])) for form in forms}
+    hopeful = sorted((cost, form) for form, cost in ways.items() if cost < _HOPELESS * plain)
+    taken = tuple((form, cost) for cost, form in hopeful[:most])
+    return Ways(tuple(numbers), graph, plain, taken, len(costs.measured))
+
+
+def _guess(part: Matrices) -> float:
+    return sum(each.estimate for each in operations_of(part))
