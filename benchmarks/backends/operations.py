@@ -17,6 +17,8 @@ from pcp.ir import DType, Program
 TYPES = tuple(dtype for dtype in DType if dtype.kind != "storage")
 """The element types that are computed in."""
 
+EPSILON = float(np.float32(0.001))
+"""Of the norms: an attribute of float32, whatever the element type is."""
 _PARTS = {DType.c64: DType.f32, DType.c128: DType.f64}
 Array = np.ndarray[Any, Any]
 
@@ -266,13 +268,13 @@ REDUCTIONS: dict[str, Case] = {
     "chlo.top_k": Case(M, "tensor<4x2x?>", f"%r, %i = chlo.top_k(%a, k = 2) : {M} -> (tensor<4x2x?>, tensor<4x2xi32>)"),
     "batch_norm_inference": _generic(
         "batch_norm_inference", f"{M} {' '.join(['tensor<4x?>'] * 4)}", M, "{epsilon = 0.001 : f32, feature_index = 1 : i64}",
-        low=0.5, in_numpy=lambda x, scale, offset, mean, variance: (x - mean) / np.sqrt(variance + 0.001) * scale + offset,
+        low=0.5, in_numpy=lambda x, scale, offset, mean, variance: (x - mean) / np.sqrt(variance + EPSILON) * scale + offset,
     ),
     "batch_norm_training": Case(
         f"{M} tensor<4x?> tensor<4x?>", M,
         '%r, %m, %v = "stablehlo.batch_norm_training"(%a, %b, %c) {epsilon = 0.001 : f32, feature_index = 1 : i64} : '
         f"({M}, tensor<4x?>, tensor<4x?>) -> ({M}, tensor<4x?>, tensor<4x?>)",
-        in_numpy=lambda x, scale, offset: (x - x.mean(0)) / np.sqrt(x.var(0) + 0.001) * scale + offset,
+        in_numpy=lambda x, scale, offset: (x - x.mean(0)) / np.sqrt(x.var(0) + EPSILON) * scale + offset,
     ),
     "batch_norm_grad": Case(
         f"{M} tensor<4x?> tensor<4x?> tensor<4x?> {M}", "tensor<4x?>",

@@ -24,7 +24,8 @@ that do not run or are wrong, and the note that says why; an empty one means tha
 
 "Integers" are `i8` to `i64` and `u8` to `u64`, "floats" `bf16`, `f16`, `f32` and `f64`, "complex" `c64` and `c128`.
 
-Where IREE's Vulkan is wrong for elements of less than 32 bits, it is so from time to time.
+IREE's Vulkan loses what lies behind the last whole 32-bit word of an array: of six elements of `u8` the last two are read as
+0, or not written. Where a cell is wrong for that, it is right on operands that are 0 there.
 
 Not here: operations that speak to other devices or to the outside, that draw from a machine's own generator, or that PCP
 writes out as others before a backend sees them.

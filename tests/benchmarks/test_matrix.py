@@ -22,6 +22,14 @@ NOT_COMPUTED = {"rng", "rng_bit_generator", "chlo.constant"}
 """Drawn from a generator of the machine's own; and a constant, of which there is a row."""
 
 
+def is_by_chance(place: str, cell: Cell) -> bool:
+    """Whether it depends on operands that a cell is wrong: IREE's Vulkan takes for 0 what is behind the last 32-bit word."""
+    program = CASES[cell[0]].program(cell[1])
+    assert program is not None
+    entries = (*program.arguments, *program.results)
+    return place == "iree:vulkan" and any(entry.spec.bytes % 4 for entry in entries)
+
+
 def test_the_page_has_every_cell() -> None:
     assert set(SAID) == set(PLACES.values())
     known = set(every_cell(CASES, TYPES))
@@ -41,8 +49,7 @@ def test_a_sample_of_cells_is_as_the_page_says(place: str) -> None:
         pytest.skip(f"{place} is not here")
     seed = random.randrange(2**31)
     said = SAID[PLACES[place]]
-    # Whether IREE's Vulkan is right for elements of less than 32 bits is left to chance.
-    sure = [cell for cell in sorted(said) if place != "iree:vulkan" or cell[1].itemsize >= 4]
+    sure = [cell for cell in sorted(said) if said[cell] or not is_by_chance(place, cell)]
     cells = random.Random(seed).sample(sure, 4 if place.startswith("iree:") else 12)
     expected = references(cells, seed, result_of)
     for cell in cells:
@@ -55,8 +62,14 @@ def test_a_sample_of_cells_is_as_the_page_says(place: str) -> None:
 def test_every_cell_is_as_the_page_says(place: str) -> None:
     if place not in places_here():
         pytest.skip(f"{place} is not here")
-    made = matrix(list(CASES), [place], random.randrange(2**31))[place]
-    assert {cell: not wrong for cell, wrong in made.items()} == SAID[PLACES[place]]
+    made, said = matrix(list(CASES), [place], random.randrange(2**31))[place], SAID[PLACES[place]]
+    assert set(made) == set(said)
+    differing = {
+        cell: wrong
+        for cell, wrong in made.items()
+        if (wrong == "") != said[cell] and (said[cell] or not is_by_chance(place, cell))
+    }
+    assert differing == {}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ examples:
   pcp generate runs/gpt2-nano --prompt "ROMEO:"
   pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
   pcp generate my-gpt2 --weights int8 --prompt "To be"
+  pcp generate my-gpt2 --weights int8 --tolerance 5e-2 --prompt "To be"
   pcp generate my-gpt2 --prompt "The capital of France is" --temperature 0
 """,
 }
