@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from pcp.backends.iree.bounds import with_bounds
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.toolkit.functions import main_of
@@ -11,7 +12,8 @@ from pcp.ops.record import is_bilinear
 
 
 def with_safe_forms(program: Program) -> Program:
-    """The same program for IREE 3.13, every operation in the form of its row of `_FORMS`, and nothing donated.
+    """The same program for IREE 3.13: every operation in the form of its row of `_FORMS`, indices and integers within
+    bounds, and nothing donated.
 
     IREE gives results that are equal one memory, as all moments of a fresh optimizer are. It would write a result into
     an argument that is donated to it, and so into the other arrays that lie there.
@@ -30,6 +32,7 @@ def with_safe_forms(program: Program) -> Program:
                     )
                 )
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+        found = with_bounds(module) or found
         for applies, written in _FORMS:
             for op in every_operation(module.operation, applies):
                 with op.location, ir.InsertionPoint(op):

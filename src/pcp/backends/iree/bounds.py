@@ -1,0 +1,90 @@
+"""What lies out of bounds: indices beyond operands, where IREE reads and writes, and floats that no integer is.
+
+StableHLO clamps the indices of a gather, and drops the windows of a scatter that do not fit. A float becomes the nearest
+integer that there is, and NaN becomes 0, as on XLA and in the arena.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pcp.ir import Builder, DType
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.walking import every_operation
+from pcp.ops.elementwise import clip, convert
+from pcp.ops.elementwise.comparison import where
+from pcp.ops.indexing.gathering import WindowAxes
+from pcp.ops.movement import pad, slice_
+from pcp.ops.reductions.primitives import all_
+from pcp.tensor import Tensor, building, current_builder
+
+
+def with_bounds(module: ir.Module) -> bool:
+    """Write gathers, scatters and conversions to integers so that they stay within bounds; returns whether there are any.
+
+    Scatters of several operands stay as they are: IREE refuses them.
+    """
+    found = every_operation(module.operation, _is_concerned)
+    for op in found:
+        builder = Builder(module, ir.InsertionPoint(op).block)
+        with building(builder), builder.before(op), op.location, ir.InsertionPoint(op):
+            made = _WRITTEN[op.name](op, *(Tensor(value, builder) for value in op.operands))
+        op.results[0].replace_all_uses_with(made)
+        op.erase()
+    return bool(found)
+
+
+def _is_concerned(op: ir.Operation) -> bool:
+    if op.name == "stablehlo.convert":
+        given, found = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
+        return given.is_float and found.kind in ("signed", "unsigned")
+    return op.name in _WRITTEN and len(op.results) == 1
+
+
+def _converted(op: ir.Operation, x: Tensor) -> Value:
+    to = spec_of(op.results[0].type).dtype
+    least, most = (int(each) for each in (np.iinfo(to.numpy).min, np.iinfo(to.numpy).max))
+    wide = x if x.dtype is DType.f64 else convert(x, DType.f32)
+    above, below = (
+        wide >= float(most),
+        wide <= float(least),
+    )  # which floats may round up to, so neither is converted
+    inside = where(above | below | (wide != wide), 0.0, wide)
+    return where(above, most, where(below, least, convert(inside, to))).value
+
+
+def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
+    sizes = tuple(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+    clamped = clip(indices, 0, WindowAxes.of(op).limits(operand.shape, sizes, indices))
+    made = op.clone().operation
+    made.operands[1] = clamped.value
+    result: Value = made.results[0]
+    return result
+
+
+def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tensor) -> Value:
+    """A scatter into an operand that is longer by a window: windows that do not fit go to its end, which is cut off."""
+    axes, shape = WindowAxes.of(op), operand.shape
+    sizes = axes.sizes(operand, updates)
+    if indices.dtype.bits < 32:  # the end of an operand may be more than they can say
+        indices = convert(indices, DType.i32)
+    fits = (indices >= 0) & (indices <= axes.limits(shape, sizes, indices))
+    if axes.vector < indices.ndim:
+        fits = all_(fits, axes.vector, keepdims=True)
+    end = axes.limits(shape, (0,) * len(shape), indices)
+    longer = pad(operand, [(0, size if axis in axes.index_map else 0) for axis, size in enumerate(sizes)])
+    checked = where(fits, indices, end)
+    made = op.clone().operation
+    made.operands[0], made.operands[1] = longer.value, checked.value
+    made.results[0].set_type(mlir_type(longer.spec))
+    # Several may go to the end, in any order.
+    made.attributes["unique_indices"] = made.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
+    return slice_(Tensor(made.results[0], current_builder()), [0] * len(shape), shape).value
+
+
+_WRITTEN: dict[str, Callable[..., Value]] = {
+    "stablehlo.convert": _converted,
+    "stablehlo.gather": _gathered,
+    "stablehlo.scatter": _scattered,
+}
