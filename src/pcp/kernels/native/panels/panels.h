@@ -263,6 +263,8 @@ template <typename Form>
 struct Vectors : Form {
   using Word = typename Form::Word;
   static constexpr int kHigh = pcp::kHigh;
+  static constexpr bool kRowsFirst = false;
+  static constexpr int64_t kTogether = 1;
   static constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
   struct Scope {
     Scope() {}

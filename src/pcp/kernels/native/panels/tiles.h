@@ -85,6 +85,15 @@ struct Tiles : Pairs {
   static constexpr int64_t kDeep = 1024;
   static constexpr int64_t kPairs = 16, kTile = 16 * kPairs;  // in a row of a tile, and in a tile
   static constexpr int64_t kLeft = kHigh * kDeep / kNumbers, kRight = kWide * kDeep / kNumbers;  // words of a panel
+  // A left panel stays in the first cache while it meets the right panels of a block, so many words of it at once; sums meanwhile lie in
+  // the second cache.
+#if defined(PCP_ORDER)
+  static constexpr bool kRowsFirst = PCP_ORDER;
+  static constexpr int64_t kNear = PCP_NEAR, kTogether = PCP_TOGETHER;
+#else
+  static constexpr bool kRowsFirst = true;
+  static constexpr int64_t kNear = 256, kTogether = 4;
+#endif
   using Scope = TilesInUse;
 
   // Words of a panel of so many numbers: whole tiles.
@@ -103,6 +112,25 @@ struct Tiles : Pairs {
     std::memset(to + filled * kWide, 0, (words(deep) - filled) * kWide * sizeof(Word));
   }
 
+  // Panels of columns that lie side by side, row by row: each row is in a page of its own, so no hardware looks ahead.
+  static void copy_together(const float* at, int64_t down, int64_t deep, Word* to) {
+#if defined(__AVX512F__)
+    for (int64_t w = 0; w < divided_up(deep, kNumbers); ++w, at += kNumbers * down) {
+      const bool both = (w + 1) * kNumbers <= deep;
+      for (int64_t column = 0; column < kTogether * kWide; column += 16) {
+        __builtin_prefetch(at + column + 4 * kNumbers * down);
+        __builtin_prefetch(at + column + (4 * kNumbers + 1) * down);
+        _mm512_storeu_si512(to + column / kWide * kRight + w * kWide + column % kWide, of_lanes(at + column, down, both, 0xffff));
+      }
+    }
+    const int64_t filled = divided_up(deep, kNumbers);
+    for (int64_t panel = 0; panel < kTogether; ++panel)
+      std::memset(to + panel * kRight + filled * kWide, 0, (words(deep) - filled) * kWide * sizeof(Word));
+#else
+    for (int64_t panel = 0; panel < kTogether; ++panel) copy_right(at + panel * kWide, 1, down, kWide, deep, to + panel * kRight);
+#endif
+  }
+
   static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*sums)[2]) {
     multiply_into(words, left, right, reinterpret_cast<float*>(sums), kWide, false);
   }
@@ -111,6 +139,13 @@ struct Tiles : Pairs {
   PCP_WITH_TILES static void multiply_into(int64_t words, const Word* left, const Word* right, float* to, int64_t width, bool adds) {
     __asm__ volatile("" ::: "memory");  // loads of tiles do not say what they read
     const int64_t down = width * static_cast<int64_t>(sizeof(float));
+#if !defined(PCP_NO_ASK)
+    for (int64_t i = 0; i < kHigh; ++i) {  // a tile that is stored waits for each line that is not there
+      __builtin_prefetch(to + i * width, 1);
+      __builtin_prefetch(to + i * width + 16, 1);
+      __builtin_prefetch(to + i * width + 31, 1);
+    }
+#endif
     constexpr int64_t kAcross = kWide * sizeof(Word), kRow = kPairs * sizeof(Word);
     if (adds) {
       _tile_loadd(0, to, down);
@@ -144,6 +179,11 @@ struct Tiles : Pairs {
 #if defined(__AVX512F__)
     if (step == 1 || lane == 1) {
       __m512i rows[16];
+      if (step == 1)
+        for (int64_t i = 0; i < std::min<int64_t>(16, lanes); ++i)
+          for (int64_t line = 0; line < kNumbers; ++line) __builtin_prefetch(at + i * lane + (kNumbers * 2 + line) * 16);
+      else
+        for (int64_t i = 0; i < 32; ++i) __builtin_prefetch(at + (32 + i) * step);
       for (int64_t i = 0; i < 16; ++i)
         if (step == 1)
           rows[i] = i < lanes ? of_lane(at + i * lane, deep) : _mm512_setzero_si512();
