@@ -83,6 +83,7 @@ LIBRARIES = {
             ),
             (
                 *(
+                    "blocks.h",
                     "stored.h",
                     "../native/arrays.h",
                     "../native/elementwise.h",
