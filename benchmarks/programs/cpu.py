@@ -36,7 +36,7 @@ from pcp.models import gpt2
 
 GROUPS = {
     "lower": ("eager", "fastest", "torch.compile", "planned"),
-    "f32": ("eager f32", "planned", "torch.compile f32", "jax f32"),
+    "f32": ("eager f32", "fastest f32", "planned", "torch.compile f32", "jax f32"),
 }
 # What proves in a minute that every line of this runs.
 DRY = gpt2.GPT2Config(2, 2, 128, 64, 256, True)
@@ -175,8 +175,13 @@ def line_of(row: Row) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     parser.add_argument("--batch", type=int, default=4, help="sequences (default: 4)")
-    parser.add_argument("--layers", type=int, default=12, help="of the model (default: 12)")
-    parser.add_argument("--context", type=int, default=256, help="tokens of a sequence (default: 256)")
+    parser.add_argument(
+        "--model", default="gpt2", choices=sorted(gpt2.CONFIGURATIONS), help="default: gpt2, 124M"
+    )
+    parser.add_argument("--layers", type=int, help="of the model (default: all)")
+    parser.add_argument(
+        "--context", type=int, help="tokens of a sequence (default: 256, or what the model has if less)"
+    )
     parser.add_argument(
         "--precision", choices=tuple(GROUPS), help="one group of contestants only (default: both)"
     )
@@ -198,8 +203,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    full = gpt2.CONFIGURATIONS["gpt2"]
-    config = DRY if arguments.dry else replace(full, layers=arguments.layers, context=arguments.context)
+    full = gpt2.CONFIGURATIONS[arguments.model]
+    layers, context = arguments.layers or full.layers, arguments.context or min(256, full.context)
+    config = DRY if arguments.dry else replace(full, layers=layers, context=context)
     tell = functools.partial(print, flush=True) if not arguments.json else lambda _: None
     with tempfile.TemporaryDirectory() as folder:
         task = Task(config, arguments.batch, "cpu:0", folder)
