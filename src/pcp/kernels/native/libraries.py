@@ -55,7 +55,7 @@ LIBRARIES = {
             ("attention_f32", "attention_bf16", "attention_gradient_f32", "attention_gradient_bf16"),
             (
                 *("arrays.h", "attention.h", "attention_layout.h", "attention_of_one.h", "elementwise.h"),
-                *("panels/panels.h", "rows.h", "scratch.h"),
+                *("panels/panels.h", "panels/tiles.h", "rows.h", "scratch.h"),
             ),
         ),
         Library(

@@ -123,6 +123,8 @@ void multiply_block(const ProductWith<Right>& product, const typename Panels::Wo
     const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
     float* place = product.result + row * product.columns + column;
     const bool adds = begin > 0 || from > 0, finishes = ends && from + count == words;
+    if constexpr (Panels::kRowsFirst)
+      if (!from && high == Panels::kHigh && wide == kWide) Panels::ask_for(place, product.columns);
     if (high == Panels::kHigh && wide == kWide && !finishes)
       return Panels::multiply_into(count, of_left, of_right, place, product.columns, adds);
     Register sums[Panels::kHigh][2];

@@ -6,6 +6,8 @@
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18 (configuration), and volume 2, TDPBF16PS.
 #pragma once
 
+#include <type_traits>
+
 #include "panels.h"
 
 #if defined(PCP_EMULATED_TILES)
@@ -87,17 +89,15 @@ struct Tiles : Pairs {
   static constexpr int64_t kLeft = kHigh * kDeep / kNumbers, kRight = kWide * kDeep / kNumbers;  // words of a panel
   // A left panel stays in the first cache while it meets the right panels of a block, so many words of it at once; sums meanwhile lie in
   // the second cache.
-#if defined(PCP_ORDER)
-  static constexpr bool kRowsFirst = PCP_ORDER;
-  static constexpr int64_t kNear = PCP_NEAR, kTogether = PCP_TOGETHER;
-#else
   static constexpr bool kRowsFirst = true;
   static constexpr int64_t kNear = 256, kTogether = 4;
-#endif
   using Scope = TilesInUse;
 
   // Words of a panel of so many numbers: whole tiles.
   static constexpr int64_t words(int64_t deep) { return divided_up(divided_up(deep, kNumbers), kPairs) * kPairs; }
+
+  static constexpr int64_t left_size(int64_t deep) { return words(deep) * kHigh; }
+  static constexpr int64_t right_size(int64_t deep) { return words(deep) * kWide; }
 
   // As `copy_panel`. Tile (w / 16, half) lies at (2 * (w / 16) + half) * kTile.
   static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
@@ -135,17 +135,16 @@ struct Tiles : Pairs {
     multiply_into(words, left, right, reinterpret_cast<float*>(sums), kWide, false);
   }
 
+  // Asks for where sums go: a tile that is stored waits for each line that is not there.
+  static void ask_for(const float* to, int64_t width) {
+    for (int64_t i = 0; i < kHigh; ++i)
+      for (int64_t place : {0, 16, 31}) __builtin_prefetch(to + i * width + place, 1);
+  }
+
   // Puts what two panels give into a matrix whose rows are `width` apart, or adds it to what lies there.
   PCP_WITH_TILES static void multiply_into(int64_t words, const Word* left, const Word* right, float* to, int64_t width, bool adds) {
     __asm__ volatile("" ::: "memory");  // loads of tiles do not say what they read
     const int64_t down = width * static_cast<int64_t>(sizeof(float));
-#if !defined(PCP_NO_ASK)
-    for (int64_t i = 0; i < kHigh; ++i) {  // a tile that is stored waits for each line that is not there
-      __builtin_prefetch(to + i * width, 1);
-      __builtin_prefetch(to + i * width + 16, 1);
-      __builtin_prefetch(to + i * width + 31, 1);
-    }
-#endif
     constexpr int64_t kAcross = kWide * sizeof(Word), kRow = kPairs * sizeof(Word);
     if (adds) {
       _tile_loadd(0, to, down);
@@ -203,3 +202,17 @@ struct Tiles : Pairs {
 
 }  // namespace pcp
 #endif
+
+namespace pcp {
+
+// Does something by tiles where there are any and `Form` is of their numbers, else by vector registers; it is given which.
+template <typename Form, typename Work>
+auto by_panels(const Work& work) {
+#if defined(PCP_TILES)
+  if constexpr (std::is_same_v<Form, Pairs>)
+    if (has_tiles()) return work(Tiles());
+#endif
+  return work(Vectors<Form>());
+}
+
+}  // namespace pcp
