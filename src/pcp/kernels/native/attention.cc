@@ -294,42 +294,43 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
     if (!words.empty()) return refused(words);
   ask_for_huge_pages_of(for_query, for_key, for_value);
   return by_panels<Form>([&](auto panels) {
-  using Panels = decltype(panels);
-  const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), of_set = every * sizes.width * kWide;
-  const int64_t parts = std::min(sizes.blocks(kKeysOf<Panels>), divided_up(kEnough, sets)), grain = divided_up(sizes.blocks(kKeysOf<Panels>), parts);
-  Scratch kept(parts * sets * of_set * static_cast<int64_t>(sizeof(float)));
-  float* for_queries = kept.as<float>();
-  if (!for_queries) return no_memory();
-  std::atomic<bool> has_memory{true};
-  parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
-    for (int64_t task = first; task < last; ++task) {
-      const int64_t set = task / parts, begin = task % parts * grain;
-      const Backward back{layout.grouped<const float>(cotangent.typed_data(), layout.result, set),
-                          layout.grouped<const float>(result.typed_data(), layout.result, set),
-                          normalisers.typed_data() + set * sizes.groups * sizes.queries,
-                          layout.grouped(for_query->typed_data(), layout.for_query, set),
-                          layout.grouped(for_key->typed_data(), layout.for_key, set),
-                          layout.grouped(for_value->typed_data(), layout.for_value, set)};
-      std::fill_n(for_queries + task * of_set, of_set, 0.0f);
-      if (!attend_back<Panels>(sizes, call.heads(set), back, for_queries + task * of_set, begin,
-                             std::min(sizes.blocks(kKeysOf<Panels>), begin + grain)))
-        has_memory = false;
-    }
-  });
-  parallel_for(pool, sets, 1, [&](int64_t first, int64_t last) {
-    for (int64_t set = first; set < last; ++set) {
-      const auto to = layout.grouped(for_query->typed_data(), layout.for_query, set);
-      for (int64_t panel = 0; panel < every; ++panel) {
-        const int64_t row = panel % sizes.panels() * kWide, count = std::min<int64_t>(kWide, sizes.queries - row);
-        for (int64_t part = 0; part < parts; ++part)
-          return_queries(for_queries + (set * parts + part) * of_set + panel * sizes.width * kWide, sizes.width, count,
-                         to.of(panel / sizes.panels(), row), part > 0);
+    using Panels = decltype(panels);
+    const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), of_set = every * sizes.width * kWide;
+    const int64_t blocks = sizes.blocks(kKeysOf<Panels>);
+    const int64_t parts = std::min(blocks, divided_up(kEnough, sets)), grain = divided_up(blocks, parts);
+    Scratch kept(parts * sets * of_set * static_cast<int64_t>(sizeof(float)));
+    float* for_queries = kept.as<float>();
+    if (!for_queries) return no_memory();
+    std::atomic<bool> has_memory{true};
+    parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t task = first; task < last; ++task) {
+        const int64_t set = task / parts, begin = task % parts * grain;
+        const Backward back{layout.grouped<const float>(cotangent.typed_data(), layout.result, set),
+                            layout.grouped<const float>(result.typed_data(), layout.result, set),
+                            normalisers.typed_data() + set * sizes.groups * sizes.queries,
+                            layout.grouped(for_query->typed_data(), layout.for_query, set),
+                            layout.grouped(for_key->typed_data(), layout.for_key, set),
+                            layout.grouped(for_value->typed_data(), layout.for_value, set)};
+        std::fill_n(for_queries + task * of_set, of_set, 0.0f);
+        if (!attend_back<Panels>(sizes, call.heads(set), back, for_queries + task * of_set, begin,
+                               std::min(blocks, begin + grain)))
+          has_memory = false;
       }
-      if (Form::kNumbers > 1)
-        take_mean_off(layout.grouped(for_key->typed_data(), layout.for_key, set).of(0, 0), sizes.keys, sizes.width);
-    }
-  });
-  return has_memory ? ffi::Error::Success() : no_memory();
+    });
+    parallel_for(pool, sets, 1, [&](int64_t first, int64_t last) {
+      for (int64_t set = first; set < last; ++set) {
+        const auto to = layout.grouped(for_query->typed_data(), layout.for_query, set);
+        for (int64_t panel = 0; panel < every; ++panel) {
+          const int64_t row = panel % sizes.panels() * kWide, count = std::min<int64_t>(kWide, sizes.queries - row);
+          for (int64_t part = 0; part < parts; ++part)
+            return_queries(for_queries + (set * parts + part) * of_set + panel * sizes.width * kWide, sizes.width, count,
+                           to.of(panel / sizes.panels(), row), part > 0);
+        }
+        if (Form::kNumbers > 1)
+          take_mean_off(layout.grouped(for_key->typed_data(), layout.for_key, set).of(0, 0), sizes.keys, sizes.width);
+      }
+    });
+    return has_memory ? ffi::Error::Success() : no_memory();
   });
 }
 
