@@ -13,6 +13,7 @@ import pcp
 from pcp import kernels, nn
 from pcp.kernels.features import features_of, masked
 from pcp.kernels.native import LIBRARIES
+from pcp.kernels.native.building import build_here
 from pcp.kernels.native.compiling import COMMON, VECTORS, compiler
 from pcp.planning.paths.path import Path as Chosen
 from pcp.planning.paths.preparation import prepared
@@ -154,6 +155,4 @@ def test_attention_by_tiles_is_that_of_rounded_numbers() -> None:
     found, exact = (jax.tree.leaves(each.run(*operands)) for each in (plan, plain))
     for a, b in zip(found, exact, strict=True):
         assert np.linalg.norm(np.asarray(a) - np.asarray(b)) < 1e-2 * np.linalg.norm(np.asarray(b))
-    with masked("amx_bf16"):
-        hidden = jax.tree.leaves(plan.run(*operands))
-    assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(found, hidden, strict=True))
+    assert build_here("attention").compiler == "stand-in"
