@@ -7,7 +7,8 @@ thread pools, nor a heap.
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -49,6 +50,22 @@ class OwnProcess:
         self._pipe.send(argument)
         seconds, result = self._pipe.recv()
         return seconds, result
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Processes that are started here may use so many of the cores that this one may use; 0 for all.
+
+    Thread pools, of XLA, PyTorch and OpenMP, are as large then.
+    """
+    mine = os.sched_getaffinity(0)
+    if count > len(mine):
+        raise ValueError(f"there are {len(mine)} cores, not {count}")
+    os.sched_setaffinity(0, sorted(mine)[: count or len(mine)])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, mine)
 
 
 def _serve(pipe: Connection, make: Make, arguments: tuple[Any, ...]) -> None:

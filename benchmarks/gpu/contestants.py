@@ -91,9 +91,11 @@ class Contestant(ABC):
 
 
 class WithPCP(Contestant):
-    """PCP within a tolerance on the step that all are judged by, or, if that is 0, with the fastest kernels of all families."""
+    """PCP within a tolerance on the step that all are judged by, or, if that is 0, with the fastest kernels of all families,
+    perhaps only of those that round no further.
+    """
 
-    def __init__(self, task: Task, tolerance: float, budget: float) -> None:
+    def __init__(self, task: Task, tolerance: float, budget: float, rounds: bool = True) -> None:
         step = task.step
         if tolerance:
             example = (step.state(), step.tokens) if task.folder else None
@@ -103,8 +105,9 @@ class WithPCP(Contestant):
             error = self.plan.error
             self.about = "not measured in time" if error is None else f"the plan's error {error:.2g}"
         else:
-            self.plan = fastest(step.program, task.device)
-        self.name = f"PCP within {tolerance:.2g}" if tolerance else "PCP, fastest kernels"
+            self.plan = fastest(step.program, task.device, rounds=rounds)
+        fastest_of = "PCP, fastest kernels" if rounds else "PCP, fastest of float32"
+        self.name = f"PCP within {tolerance:.2g}" if tolerance else fastest_of
         self.tokens = tuple(jax.device_put(each) for each in step.tokens)
         self.now: Any = (step.program.initial_state(step.params), {})
 
@@ -214,6 +217,7 @@ CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "torch.compile": lambda task, *_: WithTorch(task, compiled=True),
     "planned": WithPCP,
     "fastest": lambda task, _, budget: WithPCP(task, 0.0, budget),
+    "fastest f32": lambda task, _, budget: WithPCP(task, 0.0, budget, rounds=False),
     "jax": lambda task, *_: WithJAX(task),
     "eager": lambda task, *_: WithTorch(task, compiled=False),
     "jax f32": lambda task, *_: WithJAX(task, narrow=False),

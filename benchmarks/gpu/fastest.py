@@ -7,9 +7,13 @@ from pcp.planning.search.everywhere import together
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
 
 
-def fastest(program: pcp.Program, device: str) -> pcp.Plan:
-    """Plan it; the plain path where no family has a kernel for it."""
+def fastest(program: pcp.Program, device: str, *, rounds: bool = True) -> pcp.Plan:
+    """Plan it; the plain path where no family has a kernel for it.
+
+    Arguments:
+        rounds: whether kernels that round to fewer bits are among them.
+    """
     ready = prepared(program)
     classes = site_classes(ready, device.partition(":")[0])
-    chosen = kernels_by_site(classes, next(together(classes), {}))
+    chosen = kernels_by_site(classes, next(together(classes, rounds=rounds), {}))
     return pcp.plan(ready, device=device, path=Path.of(ready, chosen), cache=False)

@@ -4,10 +4,12 @@
     python -m benchmarks cpu --precision f32
     python -m benchmarks cpu --precision lower --tolerance 1e-2 --budget 200
     python -m benchmarks cpu --only fastest eager --turns 10
+    python -m benchmarks cpu --only fastest eager --cores 1 2 4 8 16
     python -m benchmarks cpu --dry
 
 There are two groups, one after the other, because a contestant takes some 4 GB: what may round to bfloat16, and float32. In a
-group each contestant runs in a process of its own and takes one step in turn. PCP plans within the error of eager PyTorch of
+group each contestant runs in a process of its own and takes one step in turn; what its first step after one that warms up took
+is told at once. PCP plans within the error of eager PyTorch of
 its group, or within `--tolerance`. In float32, too, nobody's error is below some 1e-4: biases whose gradient is zero in exact
 arithmetic are updated by what rounding leaves of it.
 
@@ -23,18 +25,18 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.gpu.contestants import Made, Task, contestant, judged
-from benchmarks.own_process import OwnProcess, Run
+from benchmarks.own_process import OwnProcess, Run, on_cores
 from pcp.models import gpt2
 
 GROUPS = {
-    "lower": ("eager", "torch.compile", "planned", "fastest"),
-    "f32": ("eager f32", "torch.compile f32", "jax f32", "planned"),
+    "lower": ("eager", "fastest", "torch.compile", "planned"),
+    "f32": ("eager f32", "fastest f32", "planned", "torch.compile f32", "jax f32"),
 }
 # What proves in a minute that every line of this runs.
 DRY = gpt2.GPT2Config(2, 2, 128, 64, 256, True)
@@ -84,12 +86,18 @@ def _faults() -> int:
 
 
 def compared(
-    kinds: Sequence[str], task: Task, tolerance: float | None, budget: float, turns: int
+    kinds: Sequence[str],
+    task: Task,
+    tolerance: float | None,
+    budget: float,
+    turns: int,
+    tell: Callable[[Row], None] = lambda _: None,
 ) -> list[Row]:
     """One row for each contestant of a group; those that cannot run have only `about`.
 
     Arguments:
         tolerance: of PCP's plan; None takes the error of eager PyTorch, the first contestant.
+        tell: called with what is known of each after its first step.
     """
     rows: list[Row] = []
     with ExitStack() as stack:
@@ -117,12 +125,13 @@ def compared(
                 continue
             process.made = made if cold is None else replace(made, ready_seconds=cold)
             processes.append(process)
+            process.call(1)  # warms up
+            tell({**_row(process.made, [process.call(1)]), "about": "of one step"})
         taken: list[list[tuple[float, Turn]]] = [[] for _ in processes]
-        for turn in range(turns + 1):
+        for turn in range(turns):
             for place in range(len(processes)):
                 which = (turn + place) % len(processes)  # nobody always runs after the same neighbour
-                took = processes[which].call(1)
-                taken[which] += [took] * (turn > 0)  # the first turn warms up
+                taken[which].append(processes[which].call(1))
         rows += [_row(process.made, found) for process, found in zip(processes, taken, strict=True)]
     return rows
 
@@ -166,8 +175,13 @@ def line_of(row: Row) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     parser.add_argument("--batch", type=int, default=4, help="sequences (default: 4)")
-    parser.add_argument("--layers", type=int, default=12, help="of the model (default: 12)")
-    parser.add_argument("--context", type=int, default=256, help="tokens of a sequence (default: 256)")
+    parser.add_argument(
+        "--model", default="gpt2", choices=sorted(gpt2.CONFIGURATIONS), help="default: gpt2, 124M"
+    )
+    parser.add_argument("--layers", type=int, help="of the model (default: all)")
+    parser.add_argument(
+        "--context", type=int, help="tokens of a sequence (default: 256, or what the model has if less)"
+    )
     parser.add_argument(
         "--precision", choices=tuple(GROUPS), help="one group of contestants only (default: both)"
     )
@@ -181,13 +195,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--budget", type=float, default=150.0, help="seconds of each planning (default: 150)")
     parser.add_argument("--turns", type=int, default=5, help="of each contestant, one step each (default: 5)")
+    parser.add_argument(
+        "--cores", type=int, nargs="+", help="how many, one after another (default: all that it may use)"
+    )
     parser.add_argument("--dry", action="store_true", help="a tiny model, to see that all of it runs")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    full = gpt2.CONFIGURATIONS["gpt2"]
-    config = DRY if arguments.dry else replace(full, layers=arguments.layers, context=arguments.context)
+    full = gpt2.CONFIGURATIONS[arguments.model]
+    layers, context = arguments.layers or full.layers, arguments.context or min(256, full.context)
+    config = DRY if arguments.dry else replace(full, layers=layers, context=context)
     tell = functools.partial(print, flush=True) if not arguments.json else lambda _: None
     with tempfile.TemporaryDirectory() as folder:
         task = Task(config, arguments.batch, "cpu:0", folder)
@@ -195,6 +213,13 @@ def run(arguments: argparse.Namespace) -> None:
             pass
         for group in [arguments.precision] if arguments.precision else GROUPS:
             kinds = [kind for kind in GROUPS[group] if kind in (arguments.only or GROUPS[group])]
-            tell(f"{config}, {arguments.batch} sequences, {group}\n{HEAD}")
-            for row in compared(kinds, task, arguments.tolerance, arguments.budget, arguments.turns):
-                print(json.dumps({"group": group, **row}) if arguments.json else line_of(row), flush=True)
+            for cores in arguments.cores or [0]:
+                tell(f"{config}, {arguments.batch} sequences, {group}, {cores or 'all'} cores\n{HEAD}")
+                with on_cores(cores):
+                    rows = compared(
+                        kinds, task, arguments.tolerance, arguments.budget, arguments.turns,
+                        lambda row: tell(line_of(row)),
+                    )  # fmt: skip
+                for row in rows:
+                    row |= {"group": group, "cores": cores}
+                    print(json.dumps(row) if arguments.json else line_of(row), flush=True)

@@ -9,7 +9,8 @@ Each contestant runs in a process of its own and takes turns with the others: it
 each a call that waits for its scores, as greedy decoding does. All are given the same random parameters and the same tokens.
 The error is that of the last scores, in norm, beside the same network in float64 over all tokens at once: what storing weights
 in fewer bits costs is in it. With a tolerance PCP searches for the fastest way to read the prompt, and single tokens, that is
-within it beside exact arithmetic on the weights as they are stored.
+within it beside exact arithmetic on the weights as they are stored; "fastest" takes what such a search tries first, whatever
+its error. What the first reading of each took is told at once.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import pcp
+from benchmarks.gpu.fastest import fastest
 from benchmarks.options import add_option
 from benchmarks.own_process import OwnProcess, Run
 from pcp.inference.generate import Reader
@@ -34,7 +36,7 @@ from pcp.models.gpt2 import GPT2Config
 from pcp.models.gpt2_weights import to_transformers
 from pcp.models.parameters import quantised
 
-KINDS = ("f32", "bf16", "int8", "int4", "torch", "torch bf16")
+KINDS = ("int4 fastest", "int8 fastest", "int4", "int8", "bf16", "f32", "torch bf16", "torch")
 # What proves in a minute that every line of this runs.
 DRY = GPT2Config(2, 2, 64, 48, 256, True)
 Row = dict[str, Any]
@@ -93,10 +95,19 @@ class Turn:
 Read = Callable[[Sequence[int]], np.ndarray]
 
 
-def by_pcp(task: Task, form: str, tolerance: float | None) -> tuple[Read, Read]:
+class FastestReader(Reader):
+    """By the fastest kernels of all families, which a search tries first."""
+
+    def planned(self, program: pcp.Program) -> pcp.Plan:
+        """As of `Reader`."""
+        return fastest(program, "cpu:0")
+
+
+def by_pcp(task: Task, kind: str, tolerance: float | None) -> tuple[Read, Read]:
     """How a prompt is read, and one token."""
+    form, _, how = kind.partition(" ")
     given = task.parameters if form == "f32" else quantised(task.parameters, form)
-    reader = Reader(given, task.config, "cpu:0", tolerance)
+    reader = (FastestReader if how else Reader)(given, task.config, "cpu:0", tolerance)
     state: dict[str, Any] = {}
 
     def prompt(tokens: Sequence[int]) -> np.ndarray:
@@ -180,29 +191,40 @@ def contestant(kind: str, task: Task, tolerance: float | None) -> tuple[str, Run
         return Turn(first, busy, each, scores)
 
     turn(None)
-    planned = "" if tolerance is None else f", {tolerance:g}"
+    form, _, how = kind.partition(" ")
+    planned = f", {how} kernels" if how else "" if tolerance is None else f", {tolerance:g}"
     name = {"torch": "PyTorch, float32", "torch bf16": "PyTorch, bfloat16"}.get(
-        kind, f"PCP, {kind} weights{planned}"
+        kind, f"PCP, {form} weights{planned}"
     )
     return name, turn
 
 
-def compared(kinds: Sequence[str], task: Task, turns: int, tolerance: float | None = None) -> list[Row]:
-    """One row for each contestant; those that are not installed have only `about`."""
+def compared(
+    kinds: Sequence[str],
+    task: Task,
+    turns: int,
+    tolerance: float | None = None,
+    tell: Callable[[Row], None] = lambda _: None,
+) -> list[Row]:
+    """One row for each contestant; those that are not installed have only `about`.
+
+    Arguments:
+        tell: called with what is known of each after its first reading.
+    """
     exact = task.exactly()
     rows: list[Row] = []
     with ExitStack() as stack:
-        processes = {
-            kind: stack.enter_context(OwnProcess(contestant, kind, task, tolerance)) for kind in kinds
-        }
-        rows += [
-            {"contestant": kind, "about": "not installed"}
-            for kind, each in processes.items()
-            if each.made is None
-        ]
-        there = [each for each in processes.values() if each.made is not None]
-        taken: list[list[Turn]] = [[] for _ in there]
-        for _ in range(turns):
+        there: list[OwnProcess] = []
+        taken: list[list[Turn]] = []
+        for kind in kinds:
+            process = stack.enter_context(OwnProcess(contestant, kind, task, tolerance))
+            if process.made is None:
+                rows.append({"contestant": kind, "about": "not installed"})
+                continue
+            there.append(process)
+            taken.append([process.call(None)[1]])
+            tell(_row(process.made, taken[-1], exact))
+        for _ in range(turns - 1):
             for place, process in enumerate(there):
                 taken[place].append(process.call(None)[1])
         return [_row(process.made, each, exact) for process, each in zip(there, taken, strict=True)] + rows
@@ -255,5 +277,10 @@ def run(arguments: argparse.Namespace) -> None:
     tell = functools.partial(print, flush=True)
     if not arguments.json:
         tell(f"decoding: {task.config}, a prompt of {task.prompt}, then {task.count} tokens\n{HEAD}")
-    for row in compared(arguments.only or KINDS, task, turns, arguments.tolerance):
+
+    def at_once(row: Row) -> None:
+        if not arguments.json:
+            tell(f"{line_of(row)}, of one reading")
+
+    for row in compared(arguments.only or KINDS, task, turns, arguments.tolerance, at_once):
         tell(json.dumps(row) if arguments.json else line_of(row))

@@ -1,27 +1,41 @@
-"""The logits of a prompt by GPT-2 124M: PCP as written and planned within a tolerance, beside JAX and PyTorch (eager, and
-torch.compile), in turn, each in a process of its own.
+"""The logits of a prompt by GPT-2 124M: PCP as written, planned within a tolerance, and with the fastest kernels at every site,
+beside JAX, PyTorch (eager, and torch.compile), ONNX Runtime and OpenVINO, in turn, each in a process of its own.
 
     python -m benchmarks prefill --context 512 --tolerance 1e-2
+    python -m benchmarks prefill --only fastest "torch bf16" onnxruntime "openvino bf16"
+    python -m benchmarks prefill --dry
 
-The error of each is ||y - y64|| / ||y64|| of its logits, y64 being PCP's in float64.
+What the first call of each took is told at once. The error of each is ||y - y64|| / ||y64|| of its logits, y64 being PCP's in
+float64.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
+import os
 import statistics
+import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 import pcp
-from benchmarks.own_process import OwnProcess, Run
-from benchmarks.programs import gpt2_jax
+from benchmarks.gpu.fastest import fastest
+from benchmarks.options import add_option
+from benchmarks.own_process import OwnProcess, Run, on_cores
+from benchmarks.programs import gpt2_jax, gpt2_onnx
 from benchmarks.programs.gpt2 import torch_name
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
+
+Row = dict[str, Any]
+# What proves in a minute that every line of this runs.
+DRY = gpt2.GPT2Config(2, 2, 64, 48, 256, True)
 
 
 def with_pcp(
@@ -68,64 +82,165 @@ def _program(config: gpt2.GPT2Config, params: Any, batch: int) -> pcp.Program:
     return pcp.trace(lambda p, t: gpt2.logits(p, t, config), pcp.specs_of(params), tokens)
 
 
-def compare(config: gpt2.GPT2Config, batch: int, tolerance: float, runs: int) -> list[dict[str, Any]]:
-    """One row for each contestant."""
+def with_fastest(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[str, Run]:
+    """The logits by PCP's fastest kernels, whatever their error; nothing is searched."""
+    bound = fastest(_program(config, params, batch), "cpu:0").bind(params)
+    return "PCP, fastest kernels", lambda tokens: np.asarray(bound.run(tokens))
+
+
+def with_onnxruntime(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[str, Run] | None:
+    """The logits by ONNX Runtime in float32, if it is installed."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
+        file = gpt2_onnx.written(config, params, batch, Path(folder))
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return "ONNX Runtime", lambda tokens: session.run(None, {"tokens": tokens.astype(np.int64)})[0]
+
+
+def with_openvino(config: gpt2.GPT2Config, params: Any, batch: int, precision: str) -> tuple[str, Run] | None:
+    """The logits by OpenVINO, in float32 or with what it makes of bfloat16, if it is installed."""
+    try:
+        import openvino
+    except ImportError:
+        return None
+    settings = {
+        "INFERENCE_PRECISION_HINT": precision,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        file = gpt2_onnx.written(config, params, batch, Path(folder))
+        compiled = openvino.Core().compile_model(file, "CPU", settings)
+    return f"OpenVINO, {precision}", lambda tokens: compiled(tokens.astype(np.int64))[0]
+
+
+CONTESTANTS: dict[str, tuple[Any, ...]] = {
+    "jax": (with_jax,),
+    "fastest": (with_fastest,),
+    "torch bf16": (with_torch, True),
+    "torch.compile bf16": (with_torch, True, True),
+    "openvino bf16": (with_openvino, "bf16"),
+    "onnxruntime": (with_onnxruntime,),
+    "torch": (with_torch, False),
+    "pcp": (with_pcp,),
+    "openvino": (with_openvino, "f32"),
+    "torch.compile": (with_torch, False, True),
+    "jax scan": (with_jax, True),
+    "planned": (with_pcp,),
+}
+"""What makes each, and what it is given besides the model; the plan that is searched for comes last."""
+
+
+def made_by(
+    kind: str, config: gpt2.GPT2Config, batch: int, tolerance: float
+) -> tuple[tuple[str, np.ndarray[Any, Any]], Run] | None:
+    """A contestant and its logits; None if it is not installed."""
     params = gpt2.initial_parameters(config, 0)
-    wide = map_tree(lambda leaf: leaf.astype(np.float64), params)
-    tokens = np.random.default_rng(0).integers(0, config.vocabulary, (batch, config.context), np.int32)
-    exact = np.asarray(pcp.plan(_program(config, wide, batch)).run(wide, tokens))
-    makers: list[tuple[Any, ...]] = [
-        (with_jax, config, params),
-        (with_pcp, config, params, batch),
-        (with_pcp, config, params, batch, tolerance),
-        *(
-            (with_torch, config, params, autocast, compiled)
-            for compiled in (False, True)
-            for autocast in (False, True)
-        ),
-        (with_jax, config, params, True),
-    ]
-    errors: dict[str, float] = {}
+    make, *more = CONTESTANTS[kind]
+    if make in (with_fastest, with_pcp, with_onnxruntime, with_openvino):
+        more = [batch, *more]
+    made = make(config, params, *more, *([tolerance] if kind == "planned" else []))
+    return made and ((made[0], made[1](tokens_of(config, batch))), made[1])
+
+
+def tokens_of(config: gpt2.GPT2Config, batch: int) -> np.ndarray[Any, Any]:
+    """The prompts."""
+    return np.random.default_rng(0).integers(0, config.vocabulary, (batch, config.context), np.int32)
+
+
+def exactly(config: gpt2.GPT2Config, batch: int) -> tuple[np.ndarray[Any, Any], Run]:
+    """The logits in float64."""
+    wide = map_tree(lambda leaf: leaf.astype(np.float64), gpt2.initial_parameters(config, 0))
+    found = pcp.plan(_program(config, wide, batch)).run(wide, tokens_of(config, batch))
+    return np.asarray(found), lambda _: None
+
+
+def compare(
+    kinds: Sequence[str],
+    config: gpt2.GPT2Config,
+    batch: int,
+    tolerance: float,
+    runs: int,
+    tell: Callable[[Row], None] = lambda _: None,
+) -> list[Row]:
+    """One row for each contestant that is installed.
+
+    Arguments:
+        tell: called with what is known of each after its first call.
+    """
+    with OwnProcess(exactly, config, batch) as process:
+        exact = process.made
+    tokens = tokens_of(config, batch)
     seconds: dict[str, list[float]] = {}
+    errors: dict[str, float] = {}
+    processes: dict[str, OwnProcess] = {}
     with ExitStack() as stack:
-        started = [stack.enter_context(OwnProcess(*maker)) for maker in makers]
-        processes = [process for process in started if process.made is not None]
-        for process in processes:
-            _, found = process.call(tokens)
-            errors[process.made] = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+        for kind in kinds:
+            process = stack.enter_context(OwnProcess(made_by, kind, config, batch, tolerance))
+            if process.made is None:
+                continue
+            name, found = process.made
+            processes[name], seconds[name] = process, []
+            errors[name] = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+            tell(_row(name, [process.call(tokens)[0]], [], errors[name]))
         for turn in range(runs):
-            for process in processes[turn % len(processes) :] + processes[: turn % len(processes)]:
-                seconds.setdefault(process.made, []).append(process.call(tokens)[0])
-    return [
-        {
-            "contestant": name,
-            "seconds": statistics.median(times),
-            "spread": statistics.pstdev(times),
-            "times_jax": statistics.median(a / b for a, b in zip(times, seconds["JAX"], strict=True)),
-            "error": errors[name],
-        }
-        for name, times in seconds.items()
-    ]
+            names = list(processes)
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                seconds[name].append(processes[name].call(tokens)[0])
+    jax_seconds = seconds.get("JAX", [])
+    return [_row(name, times, jax_seconds, errors[name]) for name, times in seconds.items()]
+
+
+def _row(name: str, times: Sequence[float], by_jax: Sequence[float], error: float) -> Row:
+    return {
+        "contestant": name,
+        "seconds": statistics.median(times),
+        "spread": statistics.pstdev(times),
+        "fastest": min(times),
+        "times_jax": statistics.median(a / b for a, b in zip(times, by_jax, strict=True)) if by_jax else None,
+        "error": error,
+    }
+
+
+def line_of(row: Row) -> str:
+    """A row as text."""
+    beside = "" if row["times_jax"] is None else f"{row['times_jax']:6.2f} x JAX"
+    return (
+        f"{row['contestant']:28s} {row['seconds'] * 1e3:8.1f} ± {row['spread'] * 1e3:5.1f} ms, least "
+        f"{row['fastest'] * 1e3:7.1f} ms {beside}   error {row['error']:.1e}"
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     parser.add_argument("--model", default="gpt2", help="a configuration (default: gpt2, 124M)")
-    parser.add_argument("--batch", type=int, default=1, help="prompts (default: 1)")
-    parser.add_argument("--context", type=int, default=512, help="tokens of a prompt (default: 512)")
-    parser.add_argument("--tolerance", type=float, default=1e-2, help="of the planned path (default: 1e-2)")
-    parser.add_argument("--runs", type=int, default=20, help="timed runs of each (default: 20)")
+    parser.add_argument("--only", nargs="+", choices=tuple(CONTESTANTS), help="contestants (default: all)")
+    add_option(parser, "--batch", 1, "prompts")
+    add_option(parser, "--context", 512, "tokens of a prompt")
+    add_option(parser, "--tolerance", 1e-2, "of the planned path")
+    add_option(parser, "--runs", 20, "timed runs of each")
+    parser.add_argument("--cores", type=int, default=0, help="how many (default: all that it may use)")
+    parser.add_argument("--dry", action="store_true", help="a tiny model, to see that all of it runs")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
     config = dataclasses.replace(gpt2.CONFIGURATIONS[arguments.model], context=arguments.context)
-    rows = compare(config, arguments.batch, arguments.tolerance, arguments.runs)
+    config = DRY if arguments.dry else config
+    tell = functools.partial(print, flush=True)
+    runs = 2 if arguments.dry else arguments.runs
+    kinds = [kind for kind in CONTESTANTS if kind in (arguments.only or CONTESTANTS)]
+
+    def at_once(row: Row) -> None:
+        if not arguments.json:
+            tell(f"{line_of(row)}, of one call")
+
+    with on_cores(arguments.cores):
+        rows = compare(kinds, config, arguments.batch, arguments.tolerance, runs, at_once)
     for row in rows:
-        if arguments.json:
-            print(json.dumps(row))
-        else:
-            print(
-                f"{row['contestant']:28s} {row['seconds'] * 1e3:8.1f} ± {row['spread'] * 1e3:5.1f} ms "
-                f"{row['times_jax']:6.2f} x JAX   error {row['error']:.1e}"
-            )
+        tell(json.dumps(row) if arguments.json else line_of(row))

@@ -158,8 +158,12 @@ class Reader:
         self._config, self._device, self._tolerance = config, device, tolerance
         self._parameters = specs_of(parameters)
         self._dtype = _element_type(parameters)
-        self.decoder = planned(decode_program(parameters, config), device, tolerance).bind(parameters)
+        self.decoder = self.planned(decode_program(parameters, config)).bind(parameters)
         self._prefills: dict[int, Plan] = {}
+
+    def planned(self, program: Program) -> Plan:
+        """How a prompt, or a token, is read."""
+        return planned(program, self._device, self._tolerance)
 
     def prompt(self, tokens: Sequence[int]) -> tuple[Any, Any]:
         """The cache of these tokens, and the scores of the next."""
@@ -181,6 +185,5 @@ class Reader:
     def _prefill(self, padded: int) -> Plan:
         if padded not in self._prefills:
             program = prefill_program(self._parameters, self._config, padded)
-            found = planned(program, self._device, self._tolerance)
-            self._prefills[padded] = found.bind(*self.decoder.bound)
+            self._prefills[padded] = self.planned(program).bind(*self.decoder.bound)
         return self._prefills[padded]

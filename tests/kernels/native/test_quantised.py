@@ -19,6 +19,7 @@ from tests.kernels.native.test_products import LESS
 
 FORMS = ("bf16", "int8", "int4")
 FEW, MANY = "quantised_product.native", "quantised_product.native_many"
+ROUNDED = "quantised_product.native_int8"
 
 
 def stored(form: str, outputs: int, inputs: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -77,6 +78,41 @@ def test_rows_need_be_no_whole_vectors(form: str, inputs: int) -> None:
 def test_it_is_right_without_avx512() -> None:
     with masked("avx512f"):
         assert max(error_of(form, (2,), 13, 96) for form in FORMS) < 1e-6
+
+
+@pytest.mark.parametrize("hides", ["", "avx512f"])
+@pytest.mark.parametrize(
+    ("rows", "outputs", "inputs"),
+    [((), 1, 32), ((1,), 7, 96), ((2, 4), 301, 64), ((1,), 9, 160), ((1, 1), 40, 1024)],
+)
+def test_rows_of_bytes_are_as_exact_as_their_blocks(
+    hides: str, rows: tuple[int, ...], outputs: int, inputs: int
+) -> None:
+    with masked(*filter(None, [hides])):
+        assert 1e-5 < error_of("int4", rows, outputs, inputs, ROUNDED) < 1e-2
+
+
+@pytest.mark.parametrize("hides", ["", "avx512f"])
+def test_blocks_of_integers_are_exact(hides: str) -> None:
+    x = np.random.default_rng(0).integers(-127, 128, (3, 224)).astype(np.float32)
+    x[:, ::32] = 127
+    weights = stored("int4", 21, 224)
+    weights["scales"] = np.exp2(np.random.default_rng(1).integers(-3, 3, weights["scales"].shape)).astype(
+        np.float32
+    )
+    with masked(*filter(None, [hides])):
+        made = native(pcp.trace(nn.quantised_product, x, weights), ROUNDED).run(x, weights)
+    np.testing.assert_array_equal(np.asarray(made), x.astype(np.float64) @ wide(weights).T)
+
+
+def test_blocks_keep_rows_apart() -> None:
+    x = np.random.default_rng(3).normal(size=(6, 64)).astype(np.float32)
+    x[1], x[2, 5], x[3, 7], x[4] = 0, np.inf, np.nan, x[5] * 1e30
+    weights = stored("int4", 9, 64)
+    made = np.asarray(native(pcp.trace(nn.quantised_product, x, weights), ROUNDED).run(x, weights))
+    assert not made[1].any()
+    assert np.isnan(made[2:4]).all()
+    np.testing.assert_allclose(made[4], made[5] * 1e30, rtol=1e-5)
 
 
 BOUNDS = {MANY: 1e-6, f"{MANY}_bf16": 6e-3, f"{MANY}_int8": 2e-2}
@@ -144,6 +180,7 @@ def test_products_of_bytes_keep_rows_apart() -> None:
 def test_kernels_of_few_and_of_many_rows_leave_each_other_out() -> None:
     for rows, form, names in (
         (8, "int8", {FEW}),
+        (8, "int4", {FEW, ROUNDED}),
         (9, "int8", set(BOUNDS)),
         (9, "int4", set(BOUNDS)),
         (9, "bf16", {MANY, f"{MANY}_bf16"}),

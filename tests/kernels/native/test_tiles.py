@@ -9,9 +9,15 @@ import jax
 import numpy as np
 import pytest
 
+import pcp
+from pcp import kernels, nn
 from pcp.kernels.features import features_of, masked
 from pcp.kernels.native import LIBRARIES
+from pcp.kernels.native.building import build_here
 from pcp.kernels.native.compiling import COMMON, VECTORS, compiler
+from pcp.planning.paths.path import Path as Chosen
+from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.raising import raised
 
 STAND_IN = Path(__file__).parent / "emulated_tiles.h"
 SOURCE = LIBRARIES["products"].source
@@ -107,3 +113,46 @@ def test_tiles_that_are_hidden_are_not_used(tiles: str) -> None:
         np.testing.assert_array_equal(product(tiles, x, y), found)
     assert (hidden != found).any()
     np.testing.assert_allclose(hidden, found, atol=1e-3)
+
+
+@pytest.fixture
+def with_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries are built with the stand-in, by a compiler of another name."""
+    command = compiler()
+    if command is None:
+        pytest.skip("there is no C++ compiler")
+    script = tmp_path / "c++"
+    script.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo stand-in && exit\nexec {command} "$@" -O1 -w \'-DPCP_EMULATED_TILES="{STAND_IN}"\'\n'
+    )
+    script.chmod(0o700)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("with_stand_in")
+def test_attention_by_tiles_is_that_of_rounded_numbers() -> None:
+    rng = np.random.default_rng(0)
+    operands = [rng.normal(size=(2, 75, 2, 40)).astype(np.float32) for _ in range(4)]
+
+    def loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+        return (nn.scaled_dot_product_attention(q, k, v, causal=True) * g).sum()
+
+    program = pcp.value_and_grad(
+        raised(pcp.trace(loss, *(pcp.spec(x.shape, "f32") for x in operands))), wrt=(0, 1, 2)
+    )
+    ready = prepared(program)
+    names = ("attention.native_bf16", "attention_gradient.native_bf16")
+    chosen = {
+        site.key: kernels.kernel_named(name)
+        for site in kernels.sites_of(ready, "cpu")
+        for name in names
+        if name in site.kernels
+    }
+    assert chosen
+    plan = pcp.plan(ready, device="cpu:0", path=Chosen.of(ready, chosen), cache=False)
+    plain = pcp.plan(program, device="cpu:0", cache=False)
+    found, exact = (jax.tree.leaves(each.run(*operands)) for each in (plan, plain))
+    for a, b in zip(found, exact, strict=True):
+        assert np.linalg.norm(np.asarray(a) - np.asarray(b)) < 1e-2 * np.linalg.norm(np.asarray(b))
+    assert build_here("attention").compiler == "stand-in"

@@ -7,6 +7,7 @@
 
 #include "attention_layout.h"
 #include "attention_of_one.h"
+#include "panels/tiles.h"
 #include "rows.h"
 #include "scratch.h"
 
@@ -43,16 +44,18 @@ class Pieces {
 };
 
 // Results of panels [begin, end) of the queries of a set, those of one group after those of another; false if there is no memory.
-template <typename Form>
+template <typename Panels>
 bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float* normalisers, int64_t begin, int64_t end) {
-  using Word = typename Form::Word;
-  const int64_t panels = sizes.panels(), of_key = panel_size<Form, kHigh>(sizes.width), of_value = panel_size<Form, kHigh>(kKeys);
+  using Word = typename Panels::Word;
+  constexpr int64_t kHigh = Panels::kHigh, kKeys = kKeysOf<Panels>;
+  const typename Panels::Scope in_use;
+  const int64_t panels = sizes.panels(), of_key = Panels::left_size(sizes.width), of_value = Panels::left_size(kKeys);
   const int64_t block_of_values = divided_up(sizes.depth, kHigh) * of_value;
   Pieces pieces;
   const auto keys_at = pieces.add<Word>(divided_up(sizes.keys, kHigh) * of_key);
-  const auto values_at = pieces.add<Word>(sizes.blocks() * block_of_values);
-  const auto query_at = pieces.add<Word>(panel_size<Form, kWide>(sizes.width));
-  const auto weights_at = pieces.add<Word>(panel_size<Form, kWide>(kKeys));
+  const auto values_at = pieces.add<Word>(sizes.blocks(kKeys) * block_of_values);
+  const auto query_at = pieces.add<Word>(Panels::right_size(sizes.width));
+  const auto weights_at = pieces.add<Word>(Panels::right_size(kKeys));
   const auto scores_at = pieces.add<float>(kKeys * kWide), mixed_at = pieces.add<float>(sizes.depth * kWide);
   if (!pieces.take()) return false;
   Word *keys = pieces.at<Word>(keys_at), *values = pieces.at<Word>(values_at), *query = pieces.at<Word>(query_at);
@@ -62,7 +65,7 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
     const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
     const Sight sight = heads.sight_of(group);
     const Lines<const float> from = heads.query.of(group, first);
-    copy_panel<Form, kWide>(from.at, from.apart, 1, count, sizes.width, query);
+    Panels::copy_right(from.at, from.apart, 1, count, sizes.width, query);
     Queries top = {Register{} - kInfinity, Register{} - kInfinity}, sums = {};
     std::fill_n(mixed, sizes.depth * kWide, 0.0f);
     const int64_t seen = sight.seen(first + count, sizes.keys);
@@ -70,10 +73,10 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
       const int64_t here = std::min(kKeys, seen - key), block = key / kKeys;
       if (key >= copied) {
         copied = std::min(key + kKeys, sizes.keys);
-        copy_rows<Form>(heads.key.of(0, key), copied - key, sizes.width, keys + key / kHigh * of_key);
-        copy_columns<Form>(heads.value.of(0, key), copied - key, sizes.depth, kKeys, values + block * block_of_values);
+        copy_rows<Panels>(heads.key.of(0, key), copied - key, sizes.width, keys + key / kHigh * of_key);
+        copy_turned<Panels>(heads.value.of(0, key), copied - key, sizes.depth, kKeys, values + block * block_of_values);
       }
-      multiply_rows<Form>(here, sizes.width, of_key, keys + key / kHigh * of_key, query, scores, kWide, false);
+      multiply_rows<Panels>(here, sizes.width, of_key, keys + key / kHigh * of_key, query, scores, kWide, false);
       const Queries before = {top[0], top[1]};
       score(sight, scores, here, key, first, count, top);
       for (int half = 0; half < 2; ++half) {
@@ -90,8 +93,8 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
           std::memcpy(place, &x, sizeof x);
         }
       }
-      const Word* weights = as_right<Form>(scores, here, pieces.at<Word>(weights_at));
-      multiply_rows<Form>(sizes.depth, here, of_value, values + block * block_of_values, weights, mixed, kWide, true);
+      const Word* weights = as_right<Panels>(scores, here, pieces.at<Word>(weights_at));
+      multiply_rows<Panels>(sizes.depth, here, of_value, values + block * block_of_values, weights, mixed, kWide, true);
     }
     for (int64_t row = 0; row < sizes.depth; ++row)
       for (int half = 0; half < 2; ++half) {
@@ -110,7 +113,7 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
 }
 
 // Results of a set of keys that few queries see; false if there is no memory.
-template <typename Form>
+template <typename Panels>
 bool attend_each(const Sizes& sizes, const Heads& heads, Groups<float> result, float* normalisers) {
   const Scratch weights((sizes.keys + kLanes) * static_cast<int64_t>(sizeof(float)));
   if (!weights.as<float>()) return false;
@@ -119,7 +122,7 @@ bool attend_each(const Sizes& sizes, const Heads& heads, Groups<float> result, f
       const One one{heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), weights.as<float>(),
                     result.of(group, query).at, normalisers + group * sizes.queries + query};
       if (attend_one(sizes, heads.sight_of(group).from(query), one)) continue;
-      if (!attend<Form>(sizes, heads, result, normalisers, group, group + 1)) return false;
+      if (!attend<Panels>(sizes, heads, result, normalisers, group, group + 1)) return false;
       break;
     }
   return true;
@@ -134,20 +137,22 @@ struct Backward {
 
 // Adds to the gradient of the queries, which lies as panels of `width` rows of kWide lanes, and completes that of blocks
 // [begin, end) of keys and values; false if there is no memory.
-template <typename Form>
+template <typename Panels>
 bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, float* for_queries, int64_t begin, int64_t end) {
-  using Word = typename Form::Word;
+  using Word = typename Panels::Word;
+  constexpr int64_t kHigh = Panels::kHigh, kKeys = kKeysOf<Panels>;
+  const typename Panels::Scope in_use;
   const int64_t panels = sizes.panels(), every = sizes.groups * panels;
-  const int64_t of_key = panel_size<Form, kHigh>(sizes.width), of_value = panel_size<Form, kHigh>(sizes.depth);
-  const int64_t of_column = panel_size<Form, kHigh>(kKeys), of_rows = panel_size<Form, kWide>(kWide);
+  const int64_t of_key = Panels::left_size(sizes.width), of_value = Panels::left_size(sizes.depth);
+  const int64_t of_column = Panels::left_size(kKeys), of_rows = Panels::right_size(kWide);
   const int64_t wide = divided_up(sizes.width, kWide), broad = divided_up(sizes.depth, kWide);
-  const int64_t turned_query = panel_size<Form, kWide>(sizes.width), turned_cotangent = panel_size<Form, kWide>(sizes.depth);
+  const int64_t turned_query = Panels::right_size(sizes.width), turned_cotangent = Panels::right_size(sizes.depth);
   const int64_t of_panel = turned_query + turned_cotangent + (wide + broad) * of_rows;
   Pieces pieces;
   const auto copies_at = pieces.add<Word>(every * of_panel), inner_at = pieces.add<float>(every * kWide);
   const auto keys_at = pieces.add<Word>(kKeys / kHigh * of_key), values_at = pieces.add<Word>(kKeys / kHigh * of_value);
   const auto columns_at = pieces.add<Word>(divided_up(sizes.width, kHigh) * of_column);
-  const auto left_at = pieces.add<Word>(panel_size<Form, kHigh>(kWide)), right_at = pieces.add<Word>(panel_size<Form, kWide>(kKeys));
+  const auto left_at = pieces.add<Word>(Panels::left_size(kWide)), right_at = pieces.add<Word>(Panels::right_size(kKeys));
   const auto weights_at = pieces.add<float>(kKeys * kWide), slopes_at = pieces.add<float>(kKeys * kWide);
   const auto for_keys_at = pieces.add<float>(kKeys * wide * kWide), for_values_at = pieces.add<float>(kKeys * broad * kWide);
   if (!pieces.take()) return false;
@@ -162,13 +167,13 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
     const auto query = heads.query.of(group, first), cotangent = back.cotangent.of(group, first);
     const auto result = back.result.of(group, first);
     Word* to = copies + panel * of_panel;
-    copy_panel<Form, kWide>(query.at, query.apart, 1, count, sizes.width, to);
-    copy_panel<Form, kWide>(cotangent.at, cotangent.apart, 1, count, sizes.depth, to += turned_query);
+    Panels::copy_right(query.at, query.apart, 1, count, sizes.width, to);
+    Panels::copy_right(cotangent.at, cotangent.apart, 1, count, sizes.depth, to += turned_query);
     to += turned_cotangent;
     for (int64_t column = 0; column < sizes.width; column += kWide, to += of_rows)
-      copy_panel<Form, kWide>(query.at + column, 1, query.apart, std::min<int64_t>(kWide, sizes.width - column), count, to);
+      Panels::copy_right(query.at + column, 1, query.apart, std::min<int64_t>(kWide, sizes.width - column), count, to);
     for (int64_t column = 0; column < sizes.depth; column += kWide, to += of_rows)
-      copy_panel<Form, kWide>(cotangent.at + column, 1, cotangent.apart, std::min<int64_t>(kWide, sizes.depth - column), count, to);
+      Panels::copy_right(cotangent.at + column, 1, cotangent.apart, std::min<int64_t>(kWide, sizes.depth - column), count, to);
     // The sum over keys of weight times its cotangent is that over the width of result times its cotangent.
     for (int64_t i = 0; i < count; ++i) {
       Lanes sums = {};
@@ -180,9 +185,9 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
   }
   for (int64_t block = begin; block < end; ++block) {
     const int64_t key = block * kKeys, have = std::min(kKeys, sizes.keys - key);
-    copy_rows<Form>(heads.key.of(0, key), have, sizes.width, keys);
-    copy_rows<Form>(heads.value.of(0, key), have, sizes.depth, values);
-    copy_columns<Form>(heads.key.of(0, key), have, sizes.width, kKeys, columns);
+    copy_rows<Panels>(heads.key.of(0, key), have, sizes.width, keys);
+    copy_rows<Panels>(heads.value.of(0, key), have, sizes.depth, values);
+    copy_turned<Panels>(heads.key.of(0, key), have, sizes.width, kKeys, columns);
     std::fill_n(for_keys, have * wide * kWide, 0.0f);
     std::fill_n(for_values, have * broad * kWide, 0.0f);
     for (int64_t panel = 0; panel < every; ++panel) {
@@ -192,9 +197,9 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
       const int64_t here = std::min(have, sight.seen(first + count, sizes.keys) - key);
       const Word *turned = copies + panel * of_panel, *rows = turned + turned_query + turned_cotangent;
       Queries top = {};
-      multiply_rows<Form>(here, sizes.width, of_key, keys, turned, weights, kWide, false);
+      multiply_rows<Panels>(here, sizes.width, of_key, keys, turned, weights, kWide, false);
       score(sight, weights, here, key, first, count, top);
-      multiply_rows<Form>(here, sizes.depth, of_value, values, turned + turned_query, slopes, kWide, false);
+      multiply_rows<Panels>(here, sizes.depth, of_value, values, turned + turned_query, slopes, kWide, false);
       for (int half = 0; half < 2; ++half) {
         const int64_t query = first + half * kRegister, there = count - half * kRegister;
         const Register normaliser = part<Register>(back.normalisers + group * sizes.queries + query, std::max<int64_t>(0, there));
@@ -210,16 +215,16 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
       }
       for (int64_t row = 0; row < here; row += kHigh) {
         const int64_t high = std::min<int64_t>(kHigh, here - row);
-        copy_panel<Form, kHigh>(slopes + row * kWide, kWide, 1, high, count, left);
+        Panels::copy_left(slopes + row * kWide, kWide, 1, high, count, left);
         for (int64_t c = 0; c < wide; ++c)
-          multiply_panels<Form>(count, left, rows + c * of_rows, for_keys + (row * wide + c) * kWide, wide * kWide, high, true);
-        copy_panel<Form, kHigh>(weights + row * kWide, kWide, 1, high, count, left);
+          multiply_panels<Panels>(count, left, rows + c * of_rows, for_keys + (row * wide + c) * kWide, wide * kWide, high, true);
+        Panels::copy_left(weights + row * kWide, kWide, 1, high, count, left);
         for (int64_t c = 0; c < broad; ++c)
-          multiply_panels<Form>(count, left, rows + (wide + c) * of_rows, for_values + (row * broad + c) * kWide, broad * kWide,
+          multiply_panels<Panels>(count, left, rows + (wide + c) * of_rows, for_values + (row * broad + c) * kWide, broad * kWide,
                                 high, true);
       }
-      const Word* right = as_right<Form>(slopes, here, pieces.at<Word>(right_at));
-      multiply_rows<Form>(sizes.width, here, of_column, columns, right, for_queries + panel * sizes.width * kWide, kWide, true);
+      const Word* right = as_right<Panels>(slopes, here, pieces.at<Word>(right_at));
+      multiply_rows<Panels>(sizes.width, here, of_column, columns, right, for_queries + panel * sizes.width * kWide, kWide, true);
     }
     for (int64_t row = 0; row < have; ++row) {
       std::copy_n(for_keys + row * wide * kWide, sizes.width, back.for_key.of(0, key + row).at);
@@ -255,15 +260,19 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   const int64_t wanted = are_few ? 1 : divided_up(4 * std::max<int64_t>(1, pool.num_threads()), sets);
   const int64_t parts = std::min(every, wanted), grain = divided_up(every, parts);
   std::atomic<bool> has_memory{true};
-  parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
+  const auto work = [&](auto panels, int64_t first, int64_t last) {
+    using Panels = decltype(panels);
     for (int64_t task = first; task < last; ++task) {
       const int64_t set = task / parts, begin = task % parts * grain;
       float* to = normalisers->typed_data() + set * sizes.groups * sizes.queries;
       const auto found = layout.grouped(result->typed_data(), layout.result, set);
-      if (!(are_few ? attend_each<Form>(sizes, call.heads(set), found, to)
-                   : attend<Form>(sizes, call.heads(set), found, to, begin, std::min(every, begin + grain))))
+      if (!(are_few ? attend_each<Panels>(sizes, call.heads(set), found, to)
+                   : attend<Panels>(sizes, call.heads(set), found, to, begin, std::min(every, begin + grain))))
         has_memory = false;
     }
+  };
+  by_panels<Form>([&](auto panels) {
+    parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) { work(panels, first, last); });
   });
   return has_memory ? ffi::Error::Success() : no_memory();
 }
@@ -284,41 +293,45 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
                      complaint("the value's", for_value->element_count(), layout, of_keys, sizes.depth, layout.for_value)})
     if (!words.empty()) return refused(words);
   ask_for_huge_pages_of(for_query, for_key, for_value);
-  const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), of_set = every * sizes.width * kWide;
-  const int64_t parts = std::min(sizes.blocks(), divided_up(kEnough, sets)), grain = divided_up(sizes.blocks(), parts);
-  Scratch kept(parts * sets * of_set * static_cast<int64_t>(sizeof(float)));
-  float* for_queries = kept.as<float>();
-  if (!for_queries) return no_memory();
-  std::atomic<bool> has_memory{true};
-  parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
-    for (int64_t task = first; task < last; ++task) {
-      const int64_t set = task / parts, begin = task % parts * grain;
-      const Backward back{layout.grouped<const float>(cotangent.typed_data(), layout.result, set),
-                          layout.grouped<const float>(result.typed_data(), layout.result, set),
-                          normalisers.typed_data() + set * sizes.groups * sizes.queries,
-                          layout.grouped(for_query->typed_data(), layout.for_query, set),
-                          layout.grouped(for_key->typed_data(), layout.for_key, set),
-                          layout.grouped(for_value->typed_data(), layout.for_value, set)};
-      std::fill_n(for_queries + task * of_set, of_set, 0.0f);
-      if (!attend_back<Form>(sizes, call.heads(set), back, for_queries + task * of_set, begin,
-                             std::min(sizes.blocks(), begin + grain)))
-        has_memory = false;
-    }
-  });
-  parallel_for(pool, sets, 1, [&](int64_t first, int64_t last) {
-    for (int64_t set = first; set < last; ++set) {
-      const auto to = layout.grouped(for_query->typed_data(), layout.for_query, set);
-      for (int64_t panel = 0; panel < every; ++panel) {
-        const int64_t row = panel % sizes.panels() * kWide, count = std::min<int64_t>(kWide, sizes.queries - row);
-        for (int64_t part = 0; part < parts; ++part)
-          return_queries(for_queries + (set * parts + part) * of_set + panel * sizes.width * kWide, sizes.width, count,
-                         to.of(panel / sizes.panels(), row), part > 0);
+  return by_panels<Form>([&](auto panels) {
+    using Panels = decltype(panels);
+    const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), of_set = every * sizes.width * kWide;
+    const int64_t blocks = sizes.blocks(kKeysOf<Panels>);
+    const int64_t parts = std::min(blocks, divided_up(kEnough, sets)), grain = divided_up(blocks, parts);
+    Scratch kept(parts * sets * of_set * static_cast<int64_t>(sizeof(float)));
+    float* for_queries = kept.as<float>();
+    if (!for_queries) return no_memory();
+    std::atomic<bool> has_memory{true};
+    parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t task = first; task < last; ++task) {
+        const int64_t set = task / parts, begin = task % parts * grain;
+        const Backward back{layout.grouped<const float>(cotangent.typed_data(), layout.result, set),
+                            layout.grouped<const float>(result.typed_data(), layout.result, set),
+                            normalisers.typed_data() + set * sizes.groups * sizes.queries,
+                            layout.grouped(for_query->typed_data(), layout.for_query, set),
+                            layout.grouped(for_key->typed_data(), layout.for_key, set),
+                            layout.grouped(for_value->typed_data(), layout.for_value, set)};
+        std::fill_n(for_queries + task * of_set, of_set, 0.0f);
+        if (!attend_back<Panels>(sizes, call.heads(set), back, for_queries + task * of_set, begin,
+                               std::min(blocks, begin + grain)))
+          has_memory = false;
       }
-      if (Form::kNumbers > 1)
-        take_mean_off(layout.grouped(for_key->typed_data(), layout.for_key, set).of(0, 0), sizes.keys, sizes.width);
-    }
+    });
+    parallel_for(pool, sets, 1, [&](int64_t first, int64_t last) {
+      for (int64_t set = first; set < last; ++set) {
+        const auto to = layout.grouped(for_query->typed_data(), layout.for_query, set);
+        for (int64_t panel = 0; panel < every; ++panel) {
+          const int64_t row = panel % sizes.panels() * kWide, count = std::min<int64_t>(kWide, sizes.queries - row);
+          for (int64_t part = 0; part < parts; ++part)
+            return_queries(for_queries + (set * parts + part) * of_set + panel * sizes.width * kWide, sizes.width, count,
+                           to.of(panel / sizes.panels(), row), part > 0);
+        }
+        if (Form::kNumbers > 1)
+          take_mean_off(layout.grouped(for_key->typed_data(), layout.for_key, set).of(0, 0), sizes.keys, sizes.width);
+      }
+    });
+    return has_memory ? ffi::Error::Success() : no_memory();
   });
-  return has_memory ? ffi::Error::Success() : no_memory();
 }
 
 }  // namespace

@@ -12,8 +12,9 @@
 
 namespace pcp {
 
-constexpr int64_t kKeys = 126;  // of a block: whole left panels on every processor, and its scores fit the first cache
-static_assert(kKeys % kHigh == 0);
+// Keys of a block: whole left panels, and its scores fit the first cache.
+template <typename Panels>
+constexpr int64_t kKeysOf = 128 / Panels::kHigh * Panels::kHigh;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 typedef int32_t Places __attribute__((vector_size(sizeof(Register))));
 typedef Register Queries[2];  // a number of each query of a panel
@@ -78,41 +79,42 @@ struct Sight {
 };
 
 // `high` rows of a left operand times a right panel: rows of kWide sums, `width` apart.
-template <typename Form>
-[[gnu::noinline]] void multiply_panels(int64_t deep, const typename Form::Word* left, const typename Form::Word* right, float* to,
+template <typename Panels>
+[[gnu::noinline]] void multiply_panels(int64_t deep, const typename Panels::Word* left, const typename Panels::Word* right, float* to,
                                        int64_t width, int64_t high, bool adds) {
-  Sums sums = {};
-  Form::multiply(divided_up(deep, Form::kNumbers), left, right, sums);
+  if (high == Panels::kHigh) return Panels::multiply_into(Panels::words(deep), left, right, to, width, adds);
+  Register sums[Panels::kHigh][2];
+  Panels::multiply_apart(Panels::words(deep), left, right, sums);
   write(sums, to, width, high, kWide, adds);
 }
 
 // The same of as many rows as there are, in left panels that follow each other.
-template <typename Form>
-void multiply_rows(int64_t rows, int64_t deep, int64_t apart, const typename Form::Word* left,
-                   const typename Form::Word* right, float* to, int64_t width, bool adds) {
-  for (int64_t row = 0; row < rows; row += kHigh, left += apart)
-    multiply_panels<Form>(deep, left, right, to + row * width, width, std::min<int64_t>(kHigh, rows - row), adds);
+template <typename Panels>
+void multiply_rows(int64_t rows, int64_t deep, int64_t apart, const typename Panels::Word* left,
+                   const typename Panels::Word* right, float* to, int64_t width, bool adds) {
+  for (int64_t row = 0; row < rows; row += Panels::kHigh, left += apart)
+    multiply_panels<Panels>(deep, left, right, to + row * width, width, std::min<int64_t>(Panels::kHigh, rows - row), adds);
 }
 
 // Left panels whose lanes are rows of an operand, and whose inner dimension is its width.
-template <typename Form>
-void copy_rows(Lines<const float> from, int64_t rows, int64_t width, typename Form::Word* to) {
-  for (int64_t row = 0; row < rows; row += kHigh, to += panel_size<Form, kHigh>(width))
-    copy_panel<Form, kHigh>(from[row], from.apart, 1, std::min<int64_t>(kHigh, rows - row), width, to);
+template <typename Panels>
+void copy_rows(Lines<const float> from, int64_t rows, int64_t width, typename Panels::Word* to) {
+  for (int64_t row = 0; row < rows; row += Panels::kHigh, to += Panels::left_size(width))
+    Panels::copy_left(from[row], from.apart, 1, std::min<int64_t>(Panels::kHigh, rows - row), width, to);
 }
 
 // Left panels whose lanes are columns of an operand, and whose inner dimension is its rows; `block` of them at most.
-template <typename Form>
-void copy_columns(Lines<const float> from, int64_t rows, int64_t width, int64_t block, typename Form::Word* to) {
-  for (int64_t column = 0; column < width; column += kHigh, to += panel_size<Form, kHigh>(block))
-    copy_panel<Form, kHigh>(from.at + column, 1, from.apart, std::min<int64_t>(kHigh, width - column), rows, to);
+template <typename Panels>
+void copy_turned(Lines<const float> from, int64_t rows, int64_t width, int64_t block, typename Panels::Word* to) {
+  for (int64_t column = 0; column < width; column += Panels::kHigh, to += Panels::left_size(block))
+    Panels::copy_left(from.at + column, 1, from.apart, std::min<int64_t>(Panels::kHigh, width - column), rows, to);
 }
 
 // Rows of kWide lanes as the right operand of a product that sums over rows: themselves, or rounded copies.
-template <typename Form>
-const typename Form::Word* as_right(const float* from, int64_t rows, typename Form::Word* to) {
-  if constexpr (Form::kNumbers == 1) return from;
-  copy_panel<Form, kWide>(from, 1, kWide, kWide, rows, to);
+template <typename Panels>
+const typename Panels::Word* as_right(const float* from, int64_t rows, typename Panels::Word* to) {
+  if constexpr (Panels::kNumbers == 1) return from;
+  Panels::copy_right(from, 1, kWide, kWide, rows, to);
   return to;
 }
 

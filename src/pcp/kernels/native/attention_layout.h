@@ -16,7 +16,7 @@ struct Sizes {
   int64_t groups, queries, keys, width, depth;  // depth: of values and results
 
   int64_t panels() const { return divided_up(queries, kWide); }  // of the queries of a group
-  int64_t blocks() const { return divided_up(keys, kKeys); }
+  int64_t blocks(int64_t of) const { return divided_up(keys, of); }
 };
 
 // Where an operand's rows of one set of keys lie, group after group.

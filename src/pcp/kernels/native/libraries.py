@@ -55,7 +55,7 @@ LIBRARIES = {
             ("attention_f32", "attention_bf16", "attention_gradient_f32", "attention_gradient_bf16"),
             (
                 *("arrays.h", "attention.h", "attention_layout.h", "attention_of_one.h", "elementwise.h"),
-                *("panels/panels.h", "rows.h", "scratch.h"),
+                *("panels/panels.h", "panels/tiles.h", "rows.h", "scratch.h"),
             ),
         ),
         Library(
@@ -78,11 +78,12 @@ LIBRARIES = {
         Library(
             "quantised",
             (
-                *("quantised_bf16", "quantised_int8", "quantised_int4"),
+                *("quantised_bf16", "quantised_int8", "quantised_int4", "quantised_int4_int8"),
                 *("quantised_many_f32", "quantised_many_bf16", "quantised_many_int8"),
             ),
             (
                 *(
+                    "blocks.h",
                     "stored.h",
                     "../native/arrays.h",
                     "../native/elementwise.h",

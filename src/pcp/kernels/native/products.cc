@@ -103,11 +103,7 @@ bool multiply(const Product& product, Workers workers) {
   }
   if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
   if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
-#if defined(PCP_TILES)
-  if constexpr (std::is_same_v<Form, Pairs>)
-    if (has_tiles()) return multiply_panels<Tiles>(product, workers);
-#endif
-  return multiply_panels<Vectors<Form>>(product, workers);
+  return by_panels<Form>([&](auto panels) { return multiply_panels<decltype(panels)>(product, workers); });
 }
 
 // The sizes are rows, columns, the inner dimension and those of the batch; the strides of the left operand are those of rows and of

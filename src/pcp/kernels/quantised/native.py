@@ -43,6 +43,10 @@ def _has_many_rows(op: ir.Operation) -> bool:
     return _is_stored(op) and not _has_few_rows(op)
 
 
+def _has_few_rows_of_int4(op: ir.Operation) -> bool:
+    return _has_few_rows(op) and Named.of(op).operands[1].dtype is DType.u8
+
+
 def _is_made_of_integers(op: ir.Operation) -> bool:
     return _has_many_rows(op) and Named.of(op).operands[1].dtype is not DType.bf16
 
@@ -54,16 +58,12 @@ def _made(op: ir.Operation) -> tuple[list[Tensor], TensorSpec]:
     return [rows, values, *scales], TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
 
 
-def _few(op: ir.Operation) -> list[Tensor]:
-    operands, made = _made(op)
-    (found,) = native_call(_LIBRARY, _HANDLERS[operands[1].dtype], operands, (made,), {})
-    return [reshape(found, Named.of(op).results[0].shape)]
+def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
+    """A call of a handler; without a name, of that of the form of its weights."""
 
-
-def _many(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
     def build(op: ir.Operation) -> list[Tensor]:
         operands, made = _made(op)
-        (found,) = native_call(_LIBRARY, handler, operands, (made,), {})
+        (found,) = native_call(_LIBRARY, handler or _HANDLERS[operands[1].dtype], operands, (made,), {})
         return [reshape(found, Named.of(op).results[0].shape)]
 
     return build
@@ -78,6 +78,7 @@ register_family(
             ("quantised_product.native", "quantised_product.native_many"),
             ("quantised_product.native", "quantised_product.native_many_bf16"),
             (
+                "quantised_product.native_int8",
                 "quantised_product.native",
                 "quantised_product.native_many_int8",
                 "quantised_product.native_many_bf16",
@@ -91,7 +92,18 @@ register_kernel(
         Effect.reassociating,
         f"up to {MOST_ROWS} rows; weights are read once and become float32 in registers",
         _has_few_rows,
-        Native(_LIBRARY, _few),
+        Native(_LIBRARY, _by("")),
+    )
+)
+register_kernel(
+    Kernel(
+        "quantised_product.native_int8",
+        Effect.lowers_precision,
+        "the same of weights of int4, rows rounded to bytes with a scale for 32 of them; sums of integers in a block",
+        _has_few_rows_of_int4,
+        Native(_LIBRARY, _by("quantised_int4_int8")),
+        requires=("avx512_vnni",),
+        nonfinite="spreads",
     )
 )
 register_kernel(
@@ -100,7 +112,7 @@ register_kernel(
         Effect.reassociating,
         f"more than {MOST_ROWS} rows; weights become float32 where they are copied for the innermost loop",
         _has_many_rows,
-        Native(_LIBRARY, _many("quantised_many_f32")),
+        Native(_LIBRARY, _by("quantised_many_f32")),
     )
 )
 register_kernel(
@@ -109,7 +121,7 @@ register_kernel(
         Effect.lowers_precision,
         "the same, rows and weights of int4 rounded to bfloat16; sums in float32",
         _has_many_rows,
-        Native(_LIBRARY, _many("quantised_many_bf16")),
+        Native(_LIBRARY, _by("quantised_many_bf16")),
     )
 )
 register_kernel(
@@ -118,7 +130,7 @@ register_kernel(
         Effect.lowers_precision,
         "the same, rows and weights of int4 rounded to bytes with a scale for 2048 of them; sums of integers",
         _is_made_of_integers,
-        Native(_LIBRARY, _many("quantised_many_int8")),
+        Native(_LIBRARY, _by("quantised_many_int8")),
         requires=("avx512_vnni",),
         nonfinite="spreads",
     )

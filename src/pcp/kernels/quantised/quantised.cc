@@ -11,6 +11,7 @@
 
 #include "../native/arrays.h"
 #include "../native/rows.h"
+#include "blocks.h"
 #include "stored.h"
 
 namespace ffi = xla::ffi;
@@ -103,6 +104,21 @@ std::string complaint(const Array& x, const Weights& weights, const Array* scale
   return "";
 }
 
+// Calls `sums_of(row, output, count, to)` for all rows and outputs, so that weights are read once, in order.
+template <typename Sums>
+void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sums& sums_of) {
+  const int64_t grain = std::max(kTogether, kGrain / std::max<int64_t>(1, bytes) / kTogether * kTogether);
+  parallel_for(pool, rows ? outputs : 0, grain, [&](int64_t first, int64_t last) {
+    int64_t output = first;
+    for (; output + kTogether <= last; output += kTogether)
+      for (int64_t row = 0; row < rows; ++row)
+        sums_of(row, output, std::integral_constant<int64_t, kTogether>(), to + row * outputs + output);
+    for (; output < last; ++output)
+      for (int64_t row = 0; row < rows; ++row)
+        sums_of(row, output, std::integral_constant<int64_t, 1>(), to + row * outputs + output);
+  });
+}
+
 template <typename Form, typename Weights>
 ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weights, const Array* scales, Result& y) {
   if (auto words = complaint<Form>(x, weights, scales, *y); !words.empty()) return refused(words);
@@ -111,18 +127,27 @@ ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weight
   using Word = typename Form::Word;
   const auto* from = static_cast<const Word*>(weights.untyped_data());
   const float *of_scales = scales ? scales->typed_data() : nullptr, *left = x.typed_data();
-  float* to = y->typed_data();
-  const int64_t bytes = std::max<int64_t>(1, words * static_cast<int64_t>(sizeof(Word)));
-  const int64_t grain = std::max(kTogether, kGrain / bytes / kTogether * kTogether);
-  parallel_for(pool, rows ? outputs : 0, grain, [&](int64_t first, int64_t last) {
-    int64_t output = first;
-    for (; output + kTogether <= last; output += kTogether)
-      for (int64_t row = 0; row < rows; ++row)
-        sums<Form, kTogether>(left + row * inner, from + output * words, of_scales + output * numbers, inner,
-                              to + row * outputs + output);
-    for (; output < last; ++output)
-      for (int64_t row = 0; row < rows; ++row)
-        sums<Form, 1>(left + row * inner, from + output * words, of_scales + output * numbers, inner, to + row * outputs + output);
+  for_outputs(pool, rows, outputs, words * static_cast<int64_t>(sizeof(Word)), y->typed_data(),
+              [&](int64_t row, int64_t output, auto count, float* to) {
+                sums<Form, count()>(left + row * inner, from + output * words, of_scales + output * numbers, inner, to);
+              });
+  return ffi::Error::Success();
+}
+
+// Weights of int4 times rows that are rounded to bytes.
+template <bool kFast>
+ffi::Error multiply_blocks(ffi::ThreadPool& pool, const Array& x, const ffi::Buffer<ffi::U8>& weights, const Array& scales, Result& y) {
+  if (auto words = complaint<Int4>(x, weights, &scales, *y); !words.empty()) return refused(words);
+  const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0];
+  const int64_t groups = divided_up(inner, kBlocks * kBlock);
+  Scratch scratch(std::max<int64_t>(1, rows * groups) * sizeof(RoundedBlocks));
+  auto* rounded = scratch.as<RoundedBlocks>();
+  if (!rounded) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the rows");
+  for (int64_t row = 0; row < rows; ++row) round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups);
+  const uint8_t* from = weights.typed_data();
+  const float* of_scales = scales.typed_data();
+  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output, auto count, float* to) {
+    sums_by_blocks<kFast, count()>(rounded + row * groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner, to);
   });
   return ffi::Error::Success();
 }
@@ -186,6 +211,10 @@ ffi::Error by_int4(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, 
   return multiply<Int4>(pool, x, weights, &scales, y);
 }
 
+ffi::Error by_int4_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, Array scales, Result y) {
+  return (has_byte_products() ? multiply_blocks<true> : multiply_blocks<false>)(pool, x, weights, scales, y);
+}
+
 }  // namespace
 }  // namespace pcp
 
@@ -194,6 +223,7 @@ ffi::Error by_int4(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_bf16, pcp::by_bf16, PCP_BIND(BF16).Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8, pcp::by_int8, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4, pcp::by_int4, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4_int8, pcp::by_int4_and_bytes, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
 
 #define PCP_MANY(name, function)                                  \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function,                   \

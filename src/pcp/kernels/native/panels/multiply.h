@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 #include "../elementwise.h"
 #include "../rows.h"
@@ -67,6 +68,19 @@ struct ProductWith {
 };
 using Product = ProductWith<Matrix>;
 
+// Copies columns [first, last) of a right operand into panels.
+template <typename Panels, typename Right>
+void copy_columns(const Right& right, int64_t begin, int64_t deep, int64_t first, int64_t last, typename Panels::Word* to) {
+  int64_t column = first;
+  if constexpr (Panels::kTogether > 1 && std::is_same_v<Right, Matrix>)
+    if (right.right == 1)
+      for (constexpr int64_t kColumns = Panels::kTogether * kWide; column + kColumns <= last; column += kColumns)
+        Panels::copy_together(right.at + begin * right.down + column, right.down, deep, to + (column - first) / kWide * Panels::kRight);
+  for (; column < last; column += kWide)
+    right.template copy<Panels>(begin, deep, column, std::min<int64_t>(kWide, last - column),
+                                to + (column - first) / kWide * Panels::kRight);
+}
+
 // Threads of XLA's pool, or this one alone.
 struct Workers {
   ffi::ThreadPool* pool;
@@ -99,31 +113,37 @@ struct Workers {
 template <typename Panels, typename Right>
 void multiply_block(const ProductWith<Right>& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
                     int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
-  constexpr int64_t kRows = kTall / Panels::kHigh * Panels::kHigh;
-  for (int64_t column = first; column < last; column += kWide)
-    product.right.template copy<Panels>(begin, deep, column, std::min<int64_t>(kWide, last - column),
-                                        right + (column - first) / kWide * Panels::kRight);
+  copy_columns<Panels>(product.right, begin, deep, first, last, right);
   const int64_t words = Panels::words(deep);
   const typename Panels::Scope in_use;
-  for (int64_t tall = top; tall < bottom; tall += kRows)
-    for (int64_t column = first; column < last; column += kWide)
-      for (int64_t row = tall; row < std::min(bottom, tall + kRows); row += Panels::kHigh) {
-        const typename Panels::Word* of_left = left + row / Panels::kHigh * Panels::kLeft;
-        const typename Panels::Word* of_right = right + (column - first) / kWide * Panels::kRight;
-        const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
-        float* place = product.result + row * product.columns + column;
-        const bool ends = begin + deep == product.inner && product.epilogue.is_any();
-        if (high == Panels::kHigh && wide == kWide && !ends) {
-          Panels::multiply_into(words, of_left, of_right, place, product.columns, begin > 0);
-          continue;
-        }
-        Register sums[Panels::kHigh][2];
-        Panels::multiply_apart(words, of_left, of_right, sums);
-        if (ends)
-          finish(sums, product.epilogue, product.result, product.columns, row, column, high, wide, begin > 0);
-        else
-          write(sums, place, product.columns, high, wide, begin > 0);
-      }
+  const bool ends = begin + deep == product.inner && product.epilogue.is_any();
+  auto one = [&](int64_t row, int64_t column, int64_t from, int64_t count) {
+    const typename Panels::Word* of_left = left + row / Panels::kHigh * Panels::kLeft + from * Panels::kHigh;
+    const typename Panels::Word* of_right = right + (column - first) / kWide * Panels::kRight + from * kWide;
+    const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
+    float* place = product.result + row * product.columns + column;
+    const bool adds = begin > 0 || from > 0, finishes = ends && from + count == words;
+    if constexpr (Panels::kRowsFirst)
+      if (!from && high == Panels::kHigh && wide == kWide) Panels::ask_for(place, product.columns);
+    if (high == Panels::kHigh && wide == kWide && !finishes)
+      return Panels::multiply_into(count, of_left, of_right, place, product.columns, adds);
+    Register sums[Panels::kHigh][2];
+    Panels::multiply_apart(count, of_left, of_right, sums);
+    if (finishes)
+      finish(sums, product.epilogue, product.result, product.columns, row, column, high, wide, adds);
+    else
+      write(sums, place, product.columns, high, wide, adds);
+  };
+  if constexpr (Panels::kRowsFirst) {
+    for (int64_t row = top; row < bottom; row += Panels::kHigh)
+      for (int64_t from = 0; from < words; from += Panels::kNear)
+        for (int64_t column = first; column < last; column += kWide) one(row, column, from, std::min(Panels::kNear, words - from));
+  } else {
+    constexpr int64_t kRows = kTall / Panels::kHigh * Panels::kHigh;
+    for (int64_t tall = top; tall < bottom; tall += kRows)
+      for (int64_t column = first; column < last; column += kWide)
+        for (int64_t row = tall; row < std::min(bottom, tall + kRows); row += Panels::kHigh) one(row, column, 0, words);
+  }
 }
 
 // False if there is no memory for the copies.

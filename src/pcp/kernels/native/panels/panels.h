@@ -263,12 +263,17 @@ template <typename Form>
 struct Vectors : Form {
   using Word = typename Form::Word;
   static constexpr int kHigh = pcp::kHigh;
+  static constexpr bool kRowsFirst = false;
+  static constexpr int64_t kTogether = 1;
   static constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
   struct Scope {
     Scope() {}
   };
 
   static int64_t words(int64_t deep) { return divided_up(deep, Form::kNumbers); }
+  // Words from one panel of `deep` numbers to the next.
+  static int64_t left_size(int64_t deep) { return panel_size<Form, kHigh>(deep); }
+  static int64_t right_size(int64_t deep) { return panel_size<Form, kWide>(deep); }
   static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     copy_panel<Form, kHigh>(at, lane, step, lanes, deep, to);
   }

@@ -6,6 +6,8 @@
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18 (configuration), and volume 2, TDPBF16PS.
 #pragma once
 
+#include <type_traits>
+
 #include "panels.h"
 
 #if defined(PCP_EMULATED_TILES)
@@ -85,10 +87,17 @@ struct Tiles : Pairs {
   static constexpr int64_t kDeep = 1024;
   static constexpr int64_t kPairs = 16, kTile = 16 * kPairs;  // in a row of a tile, and in a tile
   static constexpr int64_t kLeft = kHigh * kDeep / kNumbers, kRight = kWide * kDeep / kNumbers;  // words of a panel
+  // A left panel stays in the first cache while it meets the right panels of a block, so many words of it at once; sums meanwhile lie in
+  // the second cache.
+  static constexpr bool kRowsFirst = true;
+  static constexpr int64_t kNear = 256, kTogether = 4;
   using Scope = TilesInUse;
 
   // Words of a panel of so many numbers: whole tiles.
   static constexpr int64_t words(int64_t deep) { return divided_up(divided_up(deep, kNumbers), kPairs) * kPairs; }
+
+  static constexpr int64_t left_size(int64_t deep) { return words(deep) * kHigh; }
+  static constexpr int64_t right_size(int64_t deep) { return words(deep) * kWide; }
 
   // As `copy_panel`. Tile (w / 16, half) lies at (2 * (w / 16) + half) * kTile.
   static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
@@ -103,8 +112,33 @@ struct Tiles : Pairs {
     std::memset(to + filled * kWide, 0, (words(deep) - filled) * kWide * sizeof(Word));
   }
 
+  // Panels of columns that lie side by side, row by row: each row is in a page of its own, so no hardware looks ahead.
+  static void copy_together(const float* at, int64_t down, int64_t deep, Word* to) {
+#if defined(__AVX512F__)
+    for (int64_t w = 0; w < divided_up(deep, kNumbers); ++w, at += kNumbers * down) {
+      const bool both = (w + 1) * kNumbers <= deep;
+      for (int64_t column = 0; column < kTogether * kWide; column += 16) {
+        __builtin_prefetch(at + column + 4 * kNumbers * down);
+        __builtin_prefetch(at + column + (4 * kNumbers + 1) * down);
+        _mm512_storeu_si512(to + column / kWide * kRight + w * kWide + column % kWide, of_lanes(at + column, down, both, 0xffff));
+      }
+    }
+    const int64_t filled = divided_up(deep, kNumbers);
+    for (int64_t panel = 0; panel < kTogether; ++panel)
+      std::memset(to + panel * kRight + filled * kWide, 0, (words(deep) - filled) * kWide * sizeof(Word));
+#else
+    for (int64_t panel = 0; panel < kTogether; ++panel) copy_right(at + panel * kWide, 1, down, kWide, deep, to + panel * kRight);
+#endif
+  }
+
   static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*sums)[2]) {
     multiply_into(words, left, right, reinterpret_cast<float*>(sums), kWide, false);
+  }
+
+  // Asks for where sums go: a tile that is stored waits for each line that is not there.
+  static void ask_for(const float* to, int64_t width) {
+    for (int64_t i = 0; i < kHigh; ++i)
+      for (int64_t place : {0, 16, 31}) __builtin_prefetch(to + i * width + place, 1);
   }
 
   // Puts what two panels give into a matrix whose rows are `width` apart, or adds it to what lies there.
@@ -144,6 +178,11 @@ struct Tiles : Pairs {
 #if defined(__AVX512F__)
     if (step == 1 || lane == 1) {
       __m512i rows[16];
+      if (step == 1)
+        for (int64_t i = 0; i < std::min<int64_t>(16, lanes); ++i)
+          for (int64_t line = 0; line < kNumbers; ++line) __builtin_prefetch(at + i * lane + (kNumbers * 2 + line) * 16);
+      else
+        for (int64_t i = 0; i < 32; ++i) __builtin_prefetch(at + (32 + i) * step);
       for (int64_t i = 0; i < 16; ++i)
         if (step == 1)
           rows[i] = i < lanes ? of_lane(at + i * lane, deep) : _mm512_setzero_si512();
@@ -163,3 +202,17 @@ struct Tiles : Pairs {
 
 }  // namespace pcp
 #endif
+
+namespace pcp {
+
+// Does something by tiles where there are any and `Form` is of their numbers, else by vector registers; it is given which.
+template <typename Form, typename Work>
+auto by_panels(const Work& work) {
+#if defined(PCP_TILES)
+  if constexpr (std::is_same_v<Form, Pairs>)
+    if (has_tiles()) return work(Tiles());
+#endif
+  return work(Vectors<Form>());
+}
+
+}  // namespace pcp
