@@ -104,11 +104,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--congestion", default="", help="control of TCP, such as bbr (default: the system's)"
     )
-    parser.add_argument("--no-loopback", action="store_true", help="measure no way without lines, too")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--no-loopback", action="store_true", help="measure no way without lines, too")
+    where.add_argument(
+        "--no-lines", action="store_true", help="measure on loopback only, which needs no namespaces"
+    )
     option("--limit", 400.0, "seconds after which a part of a run has failed")
 
 
 def _networks(options: argparse.Namespace, way: Way, folder: Path) -> Iterator[Network | None]:
+    if options.no_lines:
+        yield None
+        return
     line = Line(options.worker_mbit * MEGABIT, options.worker_mbit * MEGABIT)
     lines = {SHEPHERD: Line(options.shepherd_mbit * MEGABIT, options.shepherd_mbit * MEGABIT)}
     lines |= {f"worker-{number}": line for number in range(options.workers)}
@@ -120,7 +127,8 @@ def _networks(options: argparse.Namespace, way: Way, folder: Path) -> Iterator[N
 
 def run(options: argparse.Namespace) -> None:
     """Measure each way, over lines and on loopback."""
-    isolate()
+    if not options.no_lines:
+        isolate()
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
