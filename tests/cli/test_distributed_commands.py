@@ -138,6 +138,15 @@ def test_a_run_that_goes_on_cannot_be_cut_anew(run: Path, capsys: pytest.Capture
     assert "already holds a run, which is planned for 2 workers; give it without --workers" in message
 
 
+def test_a_run_that_exists_is_not_begun_again(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "run.toml"
+    plan.write_text("steps = 1000\n")
+    message = complaint(["shepherd", str(plan), "--folder", str(run)], capsys)
+    assert f"{run} already holds a run; give another folder, or pcp shepherd {run} to continue it" in message
+
+
 def test_a_distributed_run_is_not_planned_for_no_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
