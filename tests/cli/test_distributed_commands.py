@@ -236,3 +236,11 @@ def test_a_worker_listens_at_an_address_and_by_itself(
     assert several == "--listen is for one process; leave it out with --devices"
     assert main([*arguments, "0.0.0.0:7434", "--print", "systemd"]) == 0
     assert "--listen 0.0.0.0:7434" in capsys.readouterr().out
+
+
+def test_data_in_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = ["worker", "--connect", "127.0.0.1:9", "--key", "none.pem", "--data"]
+    for absent in (str(tmp_path / "absent"), f"file://{tmp_path}/absent"):
+        message = complaint([*there, absent], capsys)
+        assert "absent: there is no such folder; give one that `pcp data shard` wrote, a URL" in message
+    assert "cannot read the key file" in complaint([*there, str(tmp_path)], capsys)

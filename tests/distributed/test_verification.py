@@ -238,6 +238,17 @@ def test_the_child_keeps_to_its_memory() -> None:
     assert "add" in admit({"add": Program.parse(ADD).artifact()}, "cpu:0", MEMORY, SECONDS)
 
 
+def test_a_crash_names_the_memory_that_the_user_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replace_child(monkeypatch, tmp_path, "os.abort()")
+    monkeypatch.setattr("pcp.distributed.verification.data_bytes", lambda: 20_000_000)
+    with pytest.raises(
+        ProgramRefused, match="ended with SIGABRT.* needs more than 20000000 bytes to compile"
+    ):
+        admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
+
+
 def replace_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> Path:
     """Let other source stand for the child. Returns the file in which it says its number."""
     pid_file = folder / "pid"
