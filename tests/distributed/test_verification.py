@@ -244,7 +244,7 @@ def test_a_crash_names_the_memory_that_the_user_allows(
     replace_child(monkeypatch, tmp_path, "os.abort()")
     monkeypatch.setattr("pcp.distributed.verification.data_bytes", lambda: 20_000_000)
     with pytest.raises(
-        ProgramRefused, match="ended with SIGABRT.* needs more than 20000000 bytes to compile"
+        ProgramRefused, match=r"ended with SIGABRT.* needs more than 20000000 bytes to compile"
     ):
         admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
 
