@@ -73,6 +73,7 @@ def test_a_way_that_cannot_be_measured_is_left_to_the_other_connections(run: Run
         fetcher = fetcher_of(run, ["127.0.0.1:1", address, address], near_seconds=60.0)
         await asyncio.to_thread(fetcher.fetch, BLOB, run.worker_store)
         assert run.worker_store.get(BLOB) == CONTENT
+        assert server.statistics.accepted == {"bulk": 2}
         fetcher.close()
 
     play(story, run)
