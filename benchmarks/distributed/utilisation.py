@@ -38,13 +38,13 @@ MEGABIT = 1e6
 
 
 def ways(fragments: int, delay: int) -> dict[str, Way]:
-    """The contestants, by name. A push of top-k is so small that it needs no fragments: each costs a round trip."""
-    overlap = {"algorithm": "streaming", "delay": delay}
+    """The contestants, by name. With a single fragment, a round could only open when the pushes of the last have arrived."""
+    overlap = {"algorithm": "streaming", "delay": delay, "fragments": fragments}
     four_bits, largest = ({"upload": each, "download": each} for each in ("int4", "top-k"))
     return {
         "diloco-f32": Way({"algorithm": "diloco", "upload": "f32"}, rounds=1),
-        "streaming-int4": Way(overlap | {"fragments": fragments} | four_bits, 0.97, on_loopback=True),
-        "streaming-top-k": Way(overlap | {"fragments": 1} | largest, 0.99, on_loopback=True),
+        "streaming-int4": Way(overlap | four_bits, 0.97, on_loopback=True),
+        "streaming-top-k": Way(overlap | largest, 0.99, on_loopback=True),
         "sparse-top-k": Way({"algorithm": "sparse"} | largest, 0.99, on_loopback=True),
         "data-parallel-f32": Way({"algorithm": "data-parallel"}, rounds=2),
     }
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--parameters", 35e6, "of the model")
     option("--inner-steps", 30, "H: steps between two merges of a fragment")
     option("--step-seconds", 0.5, "of the stand-in for a step")
-    option("--fragments", 2, "of streaming-int4")
+    option("--fragments", 2, "of streaming")
     option("--delay", 12, "steps between a push and what comes of it, of Streaming DiLoCo")
     option("--warm", 1, "rounds before the measurement")
     option("--rounds", 3, "rounds that are measured, fewer of the slow ways")
