@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import pcp
+from pcp.ir import Program
 from pcp.kernels import apply_kernels, kernel_named, sites_of
-from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm
+from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm, ResidualForward
 from pcp.planning.paths.preparation import prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -38,9 +40,10 @@ def test_they_compute_norms_and_gradients(centred: bool, rows: int, width: int) 
     norm, vectors = Norm(EPSILON, centred, interpreted=True), (scale[None], bias[None])
     y, of_x, of_scale, of_bias = _exact(x, scale, bias, g, centred)
     _close(Forward(norm)(x, *vectors)[0], y)
-    total, normed = Forward(norm, residual=True)(x, residual, *vectors)
-    _close(total, x + residual)
-    _close(normed, _exact(x + residual, scale, bias, g, centred)[0])
+    shift = rng.normal(size=(1, width)).astype(np.float32)
+    total, normed = ResidualForward(norm)(x, residual, shift, *vectors)
+    _close(total, x + residual + shift)
+    _close(normed, _exact(x + residual + shift, scale, bias, g, centred)[0])
     found = Backward(norm)(x, vectors[0], g)
     for one, exact in zip(
         (found[0], *(each.sum(0) for each in found[1:])), (of_x, of_scale, of_bias), strict=True
@@ -56,6 +59,61 @@ def test_a_result_may_be_kept_in_bfloat16() -> None:
     (y,) = Forward(Norm(EPSILON, True, rounded=True, interpreted=True))(x, ones, zeros)
     assert y.dtype.name == "bfloat16"
     _close(y, _exact(x, ones, zeros, x, True)[0], 4e-3)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_residual_stream_may_be_kept_in_bfloat16(centred: bool) -> None:
+    rng = np.random.default_rng(6)
+    x, residual = (rng.normal(1.0, 2.0, (5, 24)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    g, added = (rng.normal(size=(5, 24)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    shift, scale, bias = (rng.normal(size=24).astype(np.float32) for _ in range(3))
+    norm = Norm(EPSILON, centred, rounded=True, interpreted=True)
+    total, y = ResidualForward(norm, "bfloat16")(x, residual, shift[None], scale[None], bias[None])
+    assert total.dtype.name == y.dtype.name == "bfloat16"
+    _close(total, x.astype(np.float64) + residual + shift, 4e-3)
+    kept = np.asarray(total)
+    right, of_x, of_scale, _ = _exact(kept, scale, bias, g, centred)
+    _close(y, right, 4e-3)  # of the sum as the gradient will read it
+    found = Backward(norm)(kept, scale[None], g, added)
+    assert [each.dtype.name for each in found] == ["bfloat16", "float32", "float32"]
+    _close(found[0], of_x + added, 4e-3)
+    _close(found[1].sum(0), of_scale, 1e-5)
+
+
+def _stream(names: dict[str, str]) -> Program:
+    """Two products with biases, each added to a residual and normalised; and the gradients of all."""
+
+    def loss(x: pcp.Tensor, w: pcp.Tensor, v: pcp.Tensor, scale: pcp.Tensor, bias: pcp.Tensor) -> pcp.Tensor:
+        for _ in range(2):
+            x = x + ((pcp.nn.layer_norm(x, scale, bias) @ w) @ v + bias)
+        return (pcp.nn.layer_norm(x, scale, bias) ** 2).sum()
+
+    specs = [pcp.spec(shape, "f32") for shape in ((40, 48), (48, 64), (64, 48), (48,), (48,))]
+    program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1, 2, 3, 4)))
+    chosen = {
+        site.key: kernel_named(names[site.family])
+        for site in sites_of(program, "cuda")
+        if site.family in names
+    }
+    return apply_kernels(program, chosen)
+
+
+def test_the_stream_is_nowhere_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pcp.kernels import features
+
+    monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
+    names = {
+        "product": "product.bf16_result",
+        "residual_normalisation": "residual_normalisation.triton_bf16_sum",
+        "normalisation_gradient": "normalisation_gradient.triton_bf16",
+    }
+    calls = [line for line in _stream(names).text.splitlines() if "__gpu$xla.gpu.triton" in line]
+    types = [line.rpartition(" : (")[2].partition(") -> ") for line in calls]
+    rows = "tensor<40x48xf32>"
+    # In float32 are x as it is given, which the first sum and the last gradient read, and the cotangent of the result, which
+    # no product makes. Biases are added in the kernel: their sums with products are not written.
+    assert [given.count(rows) for given, _, _ in types] == [1, 0, 1, 0, 1]
+    assert all(rows not in made for _, _, made in types)
 
 
 def test_they_are_lowered_for_a_gpu_and_read_what_was_kept_in_bfloat16() -> None:

@@ -26,6 +26,7 @@ register_family(
         "residual_normalisation",
         "x plus a residual, and the layer or RMS normalisation of that sum",
         is_named(RESIDUAL.name),
+        everywhere=((), (), (), ("residual_normalisation.triton_bf16_sum",)),
         pattern=RESIDUAL,
     )
 )

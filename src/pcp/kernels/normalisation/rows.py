@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.dataflow import defining_op
 from pcp.kernels.groups import Part
 from pcp.kernels.named import Named
 from pcp.ops.movement import broadcast_to, full, reshape
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 
 
 def applies_to_rows(op: ir.Operation) -> bool:
@@ -34,6 +36,16 @@ def vectors_of(named: Named, parameters: Sequence[Tensor], width: int) -> tuple[
     more = iter(parameters)
     scale, bias = (next(more) if named.attributes[kind] else None for kind in ("scale", "bias"))
     return _vector(scale, width, 1.0), _vector(bias, width, 0.0)
+
+
+def repeated(x: Tensor) -> Tensor | None:
+    """The vector of which every row of a tensor is a copy; None where the program does not say so."""
+    op = defining_op(x.value)
+    if op is None or op.name != "stablehlo.broadcast_in_dim":
+        return None
+    vector = Tensor(op.operands[0], current_builder())
+    dims = integers_of(op.attributes["broadcast_dimensions"])
+    return vector if vector.shape == x.shape[-1:] and dims == (x.ndim - 1,) else None
 
 
 def parameters_of(part: Part) -> list[Tensor]:

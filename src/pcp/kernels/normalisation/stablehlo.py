@@ -176,7 +176,10 @@ register_family(
         "normalisation_gradient",
         "the gradient of layer or RMS normalisation",
         is_named("pcp.layer_norm.vjp", "pcp.rms_norm.vjp"),
-        everywhere=(("normalisation_gradient.native", "normalisation_gradient.triton"),),
+        everywhere=(
+            *[("normalisation_gradient.native", "normalisation_gradient.triton")] * 3,
+            ("normalisation_gradient.native", "normalisation_gradient.triton_bf16"),
+        ),
     )
 )
 _ROWS: tuple[tuple[str, Effect, str, Any], ...] = (

@@ -1,26 +1,30 @@
 """Norms along the last axis for NVIDIA GPUs, in Pallas by Triton: a row is read once, and lives in registers.
 
 The gradient adds up the cotangents of scale and bias of the rows that it has at hand, and what other uses of the input
-gave; XLA would read the rows again for each of them.
+gave; XLA would read the rows again for each of them. Sums with residuals, and cotangents of x, may be kept in bfloat16: then so
+is the whole residual stream of a transformer, forward and backward.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.dataflow import defining_op
 from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import attributes_of, parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.narrow import as_kept, widened
-from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, rows_of, vectors_of
+from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, repeated, rows_of, vectors_of
 from pcp.kernels.pallas import Array, Reference, Rows, is_numbered_in_32_bits, launched, next_power_of_two
 from pcp.kernels.registry import register_kernel
-from pcp.ops.movement import reshape
+from pcp.ops.movement import reshape, zeros
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.row import Effect
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 
 TOGETHER = 2
 """Rows that a program has in registers at once."""
@@ -42,7 +46,7 @@ class Norm:
     Arguments:
         epsilon: what is added to the variance.
         centred: whether the mean is taken off.
-        rounded: whether the result is kept in bfloat16.
+        rounded: whether the result is kept in bfloat16; of a gradient, the cotangent of x.
         interpreted: whether it runs without a GPU, slowly.
     """
 
@@ -50,6 +54,11 @@ class Norm:
     centred: bool
     rounded: bool = False
     interpreted: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """What the result is kept in."""
+        return "bfloat16" if self.rounded else "float32"
 
     @staticmethod
     def of(named: Named, computes: str, rounded: bool = False) -> "Norm":
@@ -79,36 +88,76 @@ def _mean(x: Array, rows: Rows) -> Array:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Forward:
-    """x, scale and bias to the norm; with a residual after x, to the sum and its norm."""
+    """x, scale and bias to the norm."""
 
     norm: Norm
-    residual: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of operands (rows, width), and two (1, width)."""
-        shape = rows, width = operands[0].shape
-        results = [(shape, "bfloat16" if self.norm.rounded else "float32")]
-        if self.residual:
-            results.insert(0, (shape, "float32"))
-        programs = -(-rows // TOGETHER)
-        found: Sequence[Array] = launched(
-            self._rows, programs, results, _threads(width), self.norm.interpreted
-        )(*operands)
-        return found
+        """Of an operand (rows, width), and two (1, width)."""
+        shape = operands[0].shape
+        return _forward_call(self._rows, shape, [(shape, self.norm.dtype)], self.norm)(*operands)
 
-    def _rows(self, *references: Reference) -> None:
-        from jax.experimental import pallas
+    def _rows(self, x: Reference, scale: Reference, bias: Reference, result: Reference) -> None:
+        rows, vector = _rows_and_vector(result)
+        normed, _ = self.norm.normed(rows.read(x), rows)
+        rows.write(result, normed * vector.read(scale) + vector.read(bias))
 
-        inputs, results = references[: 3 + self.residual], references[3 + self.residual :]
-        *terms, scale, bias = inputs
-        count, width = results[0].shape
-        rows, vector = Rows(pallas.program_id(0) * TOGETHER, TOGETHER, count, width), Rows(0, 1, 1, width)
-        x = rows.read(terms[0])
-        if self.residual:
-            x = x + rows.read(terms[1])
-            rows.write(results[0], x)
-        normed, _ = self.norm.normed(x, rows)
-        rows.write(results[-1], normed * vector.read(scale) + vector.read(bias))
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class ResidualForward:
+    """Two terms, what is added to each of their rows, scale and bias, to the sum and its norm.
+
+    Arguments:
+        norm: of the sum as it is kept.
+        keeps: the element type of the sum, by name.
+    """
+
+    norm: Norm
+    keeps: str = "float32"
+
+    def __call__(self, *operands: Array) -> Sequence[Array]:
+        """Of two operands (rows, width), and three (1, width)."""
+        shape = operands[0].shape
+        results = [(shape, self.keeps), (shape, self.norm.dtype)]
+        return _forward_call(self._rows, shape, results, self.norm)(*operands)
+
+    def _rows(
+        self,
+        x: Reference,
+        residual: Reference,
+        shift: Reference,
+        scale: Reference,
+        bias: Reference,
+        total: Reference,
+        result: Reference,
+    ) -> None:
+        import jax.numpy as jnp
+
+        rows, vector = _rows_and_vector(result)
+        found = rows.read(x) + rows.read(residual) + vector.read(shift)
+        found = found.astype(total.dtype)
+        rows.write(total, found)
+        found = jnp.where(rows.inside, found.astype(jnp.float32), 0.0)
+        normed, _ = self.norm.normed(found, rows)
+        rows.write(result, normed * vector.read(scale) + vector.read(bias))
+
+
+def _rows_and_vector(result: Reference) -> tuple[Rows, Rows]:
+    """The rows of this program of a forward pass, and a vector of their width."""
+    from jax.experimental import pallas
+
+    count, width = result.shape
+    return Rows(pallas.program_id(0) * TOGETHER, TOGETHER, count, width), Rows(0, 1, 1, width)
+
+
+def _forward_call(
+    body: Callable[..., None],
+    shape: tuple[int, ...],
+    results: Sequence[tuple[tuple[int, ...], str]],
+    norm: Norm,
+) -> Callable[..., Sequence[Array]]:
+    programs = -(-shape[0] // TOGETHER)
+    return launched(body, programs, results, _threads(shape[1]), norm.interpreted)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -122,7 +171,7 @@ class Backward:
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)
         parts = ((programs, width), "float32")
-        results = [(shape, "float32"), parts, parts]
+        results = [(shape, self.norm.dtype), parts, parts]
         found: Sequence[Array] = launched(
             self._rows, programs, results, _threads(width), self.norm.interpreted
         )(*operands)
@@ -179,21 +228,45 @@ def _forward(rounded: bool) -> Lowered:
     return Lowered(describe, "cuda")
 
 
-def _residual(rounded: bool) -> Lowered:
+def _term(x: Tensor) -> tuple[Tensor, Tensor]:
+    """What is added to a residual: rows, and the vector that the program adds to each of them, as the bias of a product; or 0.
+
+    The kernel reads the product as it is kept, and adds the vector itself: else XLA would write their sum in float32 first.
+    """
+    op = defining_op(x.value)
+    if op is not None and op.name == "stablehlo.add":
+        one, other = (Tensor(value, current_builder()) for value in op.operands)
+        for rows, vector in ((as_kept(one), repeated(other)), (as_kept(other), repeated(one))):
+            if vector is not None and rows.dtype is DType.bf16:
+                return rows, vector
+    return as_kept(x), zeros((x.shape[-1],), DType.f32)
+
+
+def _residual(rounded: bool, keeps: DType = DType.f32) -> Lowered:
     def describe(op: ir.Operation) -> Application:
         named, (part,) = Named.of(op), parts_of(op)
         x = part.inputs["x"]
-        terms = [rows_of(as_kept(part.inputs[name])) for name in ("x", "residual")]
+        (one, shift), (other, more) = (_term(part.inputs[name]) for name in ("x", "residual"))
+        norm = Norm.of(named, attributes_of(op)["computes"], rounded)
         return Application(
-            Forward(Norm.of(named, attributes_of(op)["computes"], rounded), residual=True),
-            (*terms, *_vectors(named, parameters_of(part), x.shape[-1])),
-            lambda found: [reshape(found[0], x.shape), reshape(widened(found[1]), x.shape)],
+            ResidualForward(norm, "bfloat16" if keeps is DType.bf16 else "float32"),
+            (
+                rows_of(one),
+                rows_of(other),
+                reshape(shift + more, (1, x.shape[-1])),
+                *_vectors(named, parameters_of(part), x.shape[-1]),
+            ),
+            lambda found: [reshape(widened(each), x.shape) for each in found],
         )
 
     return Lowered(describe, "cuda")
 
 
-def _gradient(op: ir.Operation) -> Application:
+def _gradient(rounded: bool) -> Lowered:
+    return Lowered(functools.partial(_backward, rounded), "cuda")
+
+
+def _backward(rounded: bool, op: ir.Operation) -> Application:
     named, given = Named.of(op), tensors(op)
     count = len(named.operands)
     x, *parameters = given[:count]
@@ -206,7 +279,7 @@ def _gradient(op: ir.Operation) -> Application:
     operands += [rows_of(as_kept(earlier[0]))] if 0 in earlier else []
 
     def results(found: Sequence[Tensor]) -> list[Tensor]:
-        cotangents = {0: reshape(found[0], x.shape)}
+        cotangents = {0: reshape(widened(found[0]), x.shape)}
         for kind, parts in zip(("scale", "bias"), found[1:], strict=True):
             if named.attributes[kind]:
                 place = len(cotangents)
@@ -216,7 +289,7 @@ def _gradient(op: ir.Operation) -> Application:
                 cotangents[place] = earlier[place] + made if place in earlier else made
         return [cotangents[i] for i in named.attributes["wrt"]]
 
-    return Application(Backward(Norm.of(named, named.name)), operands, results)
+    return Application(Backward(Norm.of(named, named.name, rounded)), operands, results)
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -224,28 +297,40 @@ def _applies(op: ir.Operation) -> bool:
     return fits and Named.of(op).operands[0].shape[-1] <= WIDEST
 
 
-for _rounded in (False, True):
-    for _family, _how, _artifact in (
-        ("normalisation", "a row in registers", _forward(_rounded)),
-        ("residual_normalisation", "a row and the residual in registers", _residual(_rounded)),
-    ):
-        register_kernel(
-            Kernel(
-                f"{_family}.triton{'_bf16' * _rounded}",
-                Effect.lowers_precision if _rounded else Effect.reassociating,
-                _how + ", the result rounded to bfloat16" * _rounded,
-                _applies,
-                _artifact,
-                requires=("sm_80",),
-            )
-        )
-register_kernel(
-    Kernel(
+_ROUNDED = ", the result rounded to bfloat16"
+for _name, _about, _artifact in (
+    ("normalisation.triton", "a row in registers", _forward(rounded=False)),
+    ("normalisation.triton_bf16", "a row in registers" + _ROUNDED, _forward(rounded=True)),
+    ("residual_normalisation.triton", "a row and the residual in registers", _residual(rounded=False)),
+    (
+        "residual_normalisation.triton_bf16",
+        "a row and the residual in registers" + _ROUNDED,
+        _residual(rounded=True),
+    ),
+    (
+        "residual_normalisation.triton_bf16_sum",
+        "a row and the residual in registers, their sum and the result rounded to bfloat16",
+        _residual(rounded=True, keeps=DType.bf16),
+    ),
+    (
         "normalisation_gradient.triton",
-        Effect.reassociating,
         "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers",
-        _applies,
-        Lowered(_gradient, "cuda"),
-        requires=("sm_80",),
+        _gradient(rounded=False),
+    ),
+    (
+        "normalisation_gradient.triton_bf16",
+        "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers; that of x "
+        "rounded to bfloat16",
+        _gradient(rounded=True),
+    ),
+):
+    register_kernel(
+        Kernel(
+            _name,
+            Effect.lowers_precision if "bf16" in _name else Effect.reassociating,
+            _about,
+            _applies,
+            _artifact,
+            requires=("sm_80",),
+        )
     )
-)
