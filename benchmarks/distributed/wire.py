@@ -33,7 +33,7 @@ from pcp.distributed.wire import (
 )
 from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, client_context, server_context
-from pcp.distributed.worker.ways.wire import FETCH_CONNECTIONS, near_seconds
+from pcp.distributed.worker.ways.wire import FETCH_CONNECTIONS, NEAR_SECONDS
 
 PIECE = 1 << 18
 
@@ -180,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
                 "a blob, 1 connection": lambda: fetch_blob(by_blob, blob, here, worker, 1),
                 f"a blob, {several} connections": lambda: fetch_blob(by_blob, blob, here, worker, several),
                 "a blob, as a Worker fetches it": lambda: fetch_blob(
-                    by_blob, blob, here, worker, FETCH_CONNECTIONS, near_seconds()
+                    by_blob, blob, here, worker, FETCH_CONNECTIONS, NEAR_SECONDS
                 ),
             }
 

@@ -89,7 +89,7 @@ class StripedFetcher:
             client.close()
 
     def _useful(self) -> Sequence[BulkClient]:
-        """The connections to use: over a short way, with few processors, one is faster than several."""
+        """The connections to use: over a short way one is faster than several."""
         if not self._near_seconds:
             return self._clients
         seconds = self._clients[0].handshake_seconds()

@@ -1,6 +1,5 @@
 """The way over the network: TLS, keys, other workers, and programs in a process of their own."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,13 +32,8 @@ from pcp.distributed.worker.ways.base import Carrier, Connection, Fetcher, Pushe
 
 FETCH_CONNECTIONS, PUSH_CONNECTIONS = 4, 3
 """Over which a large blob is moved; with that for audits they are as many as `connections_per_worker` allows."""
-NEAR_SECONDS, FEW_PROCESSORS = 15e-3, 3
-"""What a handshake takes over a short way: there one connection is faster than several, on a machine with few processors."""
-
-
-def near_seconds() -> float:
-    """Under which time of a handshake one connection brings all; 0 on a machine with processors for several."""
-    return NEAR_SECONDS if (os.cpu_count() or 1) <= FEW_PROCESSORS else 0.0
+NEAR_SECONDS = 15e-3
+"""What a handshake takes over a short way: there one connection is faster than several, on two processors as on eight."""
 
 
 class WireWay:
@@ -104,7 +98,7 @@ class WireWay:
             return [BulkClient(self._address, self._credentials, traffic=traffic) for _ in range(count)]
 
         self._clients = PeerClients(self._credentials, traffic)
-        fetcher = StripedFetcher(clients(FETCH_CONNECTIONS), near_seconds=near_seconds())
+        fetcher = StripedFetcher(clients(FETCH_CONNECTIONS), near_seconds=NEAR_SECONDS)
         down = HolderFetcher(fetcher, self._book, self._holdings, self._clients)
         self._aside = clients(1)[0]
         return down, StripedPusher(clients(PUSH_CONNECTIONS)), self._aside
