@@ -17,7 +17,6 @@ does GPT-2 124M with `--judged-batch`, on a GPU of less than 100 GiB.
 import argparse
 import functools
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pcp
+from benchmarks.gpu.card import is_here
 from benchmarks.gpu.contestants import Made, Task, contestant, judged
 from benchmarks.gpu.sizes import MODELS, Sizes, overridden
 from benchmarks.gpu.step_errors import StepError, loss_of
@@ -251,15 +250,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
     device = "cpu:0" if arguments.dry else arguments.device
-    if device.partition(":")[0] not in {each.kind for each in pcp.backends.devices()}:
+    if not is_here(device):
         print(f"gpu: left out, there is no {device} here")
         return
     given = {name: getattr(arguments, name) or (DRY[name] if arguments.dry else None) for name in DRY}
     sizes = overridden(MODELS[arguments.model], **given)
     if arguments.judged_batch:
         sizes = replace(sizes, judged_batch=arguments.judged_batch)
-    # JAX's own default leaves a quarter of the memory to nobody.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
     tell = functools.partial(print, flush=True) if not arguments.json else lambda _: None
     tell(
         f"{arguments.model}: {sizes.config}, at most {sizes.batch} sequences on {device}; errors of {sizes.judged_layers} "

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-import pcp
+from benchmarks.gpu.card import is_here
 from pcp.models.decoder import DecoderConfig
 from pcp.models.gpt2 import GPT2Config
 from pcp.models.llama import LlamaConfig
@@ -164,7 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Train, draw, and print what the curves come to."""
     device = "cpu:0" if arguments.dry else arguments.device
-    if device.partition(":")[0] not in {each.kind for each in pcp.backends.devices()}:
+    if not is_here(device):
         print(f"gpu-curve: left out, there is no {device} here")
         return
     model, steps, batch, budget = MODELS[arguments.model], arguments.steps, arguments.batch, arguments.budget

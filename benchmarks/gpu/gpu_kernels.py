@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pcp
 from benchmarks.gpu import kernels_pcp
+from benchmarks.gpu.card import is_here
 from benchmarks.gpu.kernel_cases import Array, Case, cases, error_of
 from benchmarks.own_process import OwnProcess
 
@@ -122,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the table."""
     device = "cpu:0" if arguments.dry else arguments.device
-    if device.partition(":")[0] not in {each.kind for each in pcp.backends.devices()}:
+    if not is_here(device):
         print(f"gpu-kernels: left out, there is no {device} here")
         return
     turns, turn_seconds = (1, 0.01) if arguments.dry else (TURNS, TURN_SECONDS)

@@ -42,6 +42,55 @@ def test_only_a_gpu_brings_the_use_of_drivers(tmp_path: Path, device: str, drive
     assert json.loads(Policy(tmp_path, device).command(None)[-1])["drivers"] is drivers
 
 
+# What CUDA does when it begins, and what nobody may.
+AS_A_DRIVER = """
+import json, os, socket, threading
+found = {}
+def attempt(name, attack):
+    try:
+        found[name] = attack() or "done"
+    except OSError as error:
+        found[name] = type(error).__name__
+def name_a_thread():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+        file.write("cuda")
+def name_another(process):
+    with open(f"/proc/{process}/comm", "w") as file:
+        file.write("cuda")
+def listen():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+        one.bind("\\0pcp-test-%d" % os.getpid()); one.listen(1)
+def connect():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        one.connect("/run/dbus/system_bus_socket")
+attempt("own", name_a_thread)
+thread = threading.Thread(target=lambda: attempt("thread", name_a_thread)); thread.start(); thread.join()
+attempt("pipe", lambda: os.pipe2(os.O_CLOEXEC) and None)
+attempt("listen", listen)
+attempt("connect", connect)
+attempt("network", lambda: socket.socket(socket.AF_INET) and None)
+attempt("parent", lambda: name_another(os.getppid()))
+attempt("system", lambda: open("/proc/sys/kernel/core_pattern", "r+").close())
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not protection().is_full, reason=f"this kernel offers less: {protection()}")
+@pytest.mark.parametrize(("device", "begins"), [("iree:vulkan", "done"), ("cpu:0", "PermissionError")])
+def test_a_driver_may_begin_and_speaks_to_nobody(tmp_path: Path, device: str, begins: str) -> None:
+    (tmp_path / "as_a_driver.py").write_text(AS_A_DRIVER, encoding="utf-8")
+    policy = Policy(tmp_path / "confined", device, readable=(tmp_path,))
+    policy.prepare()
+    *command, words = policy.command("as_a_driver")
+    words = json.dumps(json.loads(words) | {"path": [*json.loads(words)["path"], str(tmp_path)]})
+    done = subprocess.run(
+        [*command, words], env=policy.environment(), capture_output=True, text=True, check=False, timeout=60
+    )
+    found = json.loads(done.stdout or "{}")
+    refused = dict.fromkeys(("connect", "network", "parent", "system"), "PermissionError")
+    assert found == dict.fromkeys(("own", "thread", "pipe", "listen"), begins) | refused, done.stderr
+
+
 @pytest.mark.parametrize(
     ("found", "status", "words", "advice"),
     [

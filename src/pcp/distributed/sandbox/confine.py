@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from pcp.distributed.sandbox import landlock, limits, seccomp
-from pcp.distributed.sandbox.landlock import LIST, READ, RUN, USE_DEVICE, WRITE
+from pcp.distributed.sandbox.landlock import LIST, READ, RUN, TRUNCATE, USE_DEVICE, WRITE, WRITE_FILE
 
 _SYSTEM = (
     "/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
@@ -66,5 +66,14 @@ def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
         rules += [("/proc", READ)]
     if policy["drivers"]:
         rules += [(path, READ) for path in _OF_DRIVERS]
-        rules += [("/dev", USE_DEVICE)]
+        rules += [("/dev", USE_DEVICE), (_threads_named_under(policy), READ | WRITE_FILE | TRUNCATE)]
     return rules
+
+
+def _threads_named_under(policy: dict[str, Any]) -> str:
+    """Where drivers write the names of threads: CUDA does not begin where it may not.
+
+    Processes that this one starts have a folder each. Root could write settings of the system in the folder above them, so
+    those do not get it; then they find no GPU.
+    """
+    return "/proc" if policy["processes"] and os.geteuid() != 0 else "/proc/self/task"

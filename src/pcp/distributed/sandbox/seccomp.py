@@ -47,10 +47,13 @@ _OF_PROCESSES: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 _OF_DRIVERS: dict[str, tuple[int, int]] = {
     "memfd_create": (319, 279), "mlock": (149, 228), "munlock": (150, 229), "sched_setaffinity": (203, 122),
-    "sched_setscheduler": (144, 119), "set_mempolicy": (238, 237),
+    "sched_setscheduler": (144, 119), "set_mempolicy": (238, 237), "pipe2": (293, 59),
+    # CUDA listens where nobody may connect: these do nothing without a socket, and there are Unix sockets only.
+    "bind": (49, 200), "listen": (50, 201), "setsockopt": (54, 208),
 }  # fmt: skip
 _CLONE, _CLONE3, _CONTROL, _PRCTL = (56, 220), (435, 435), (16, 29), (157, 167)
 _LIMITS, _SIGNAL_THREAD = (302, 261), (234, 131)
+_SOCKET, _UNIX = (41, 198), 1
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000
@@ -119,6 +122,7 @@ def _program(machine: str, own: int, processes: bool, drivers: bool) -> Iterator
     yield from _when(_CLONE[column], _cloning(processes))
     if drivers:
         yield from _when(_CONTROL[column], [(_RETURN, 0, 0, _ALLOW)])
+        yield from _when(_SOCKET[column], _if_argument(0, [_UNIX]))
     else:
         yield from _when(_CONTROL[column], _if_argument(1, _HARMLESS_CONTROLS))
     yield from _when(_PRCTL[column], _if_argument(0, [_SET_NAME, _GET_NAME, _NAME_MEMORY]))
