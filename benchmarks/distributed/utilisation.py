@@ -38,13 +38,13 @@ MEGABIT = 1e6
 
 
 def ways(fragments: int, delay: int) -> dict[str, Way]:
-    """The contestants, by name. A push of top-k is so small that it needs no fragments: each costs a round trip."""
-    overlap = {"algorithm": "streaming", "delay": delay}
+    """The contestants, by name. With a single fragment, a round could only open when the pushes of the last have arrived."""
+    overlap = {"algorithm": "streaming", "delay": delay, "fragments": fragments}
     four_bits, largest = ({"upload": each, "download": each} for each in ("int4", "top-k"))
     return {
         "diloco-f32": Way({"algorithm": "diloco", "upload": "f32"}, rounds=1),
-        "streaming-int4": Way(overlap | {"fragments": fragments} | four_bits, 0.97, on_loopback=True),
-        "streaming-top-k": Way(overlap | {"fragments": 1} | largest, 0.99, on_loopback=True),
+        "streaming-int4": Way(overlap | four_bits, 0.97, on_loopback=True),
+        "streaming-top-k": Way(overlap | largest, 0.99, on_loopback=True),
         "sparse-top-k": Way({"algorithm": "sparse"} | largest, 0.99, on_loopback=True),
         "data-parallel-f32": Way({"algorithm": "data-parallel"}, rounds=2),
     }
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--parameters", 35e6, "of the model")
     option("--inner-steps", 30, "H: steps between two merges of a fragment")
     option("--step-seconds", 0.5, "of the stand-in for a step")
-    option("--fragments", 2, "of streaming-int4")
+    option("--fragments", 2, "of streaming")
     option("--delay", 12, "steps between a push and what comes of it, of Streaming DiLoCo")
     option("--warm", 1, "rounds before the measurement")
     option("--rounds", 3, "rounds that are measured, fewer of the slow ways")
@@ -104,11 +104,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--congestion", default="", help="control of TCP, such as bbr (default: the system's)"
     )
-    parser.add_argument("--no-loopback", action="store_true", help="measure no way without lines, too")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--no-loopback", action="store_true", help="measure no way without lines, too")
+    where.add_argument(
+        "--no-lines", action="store_true", help="measure on loopback only, which needs no namespaces"
+    )
     option("--limit", 400.0, "seconds after which a part of a run has failed")
 
 
 def _networks(options: argparse.Namespace, way: Way, folder: Path) -> Iterator[Network | None]:
+    if options.no_lines:
+        yield None
+        return
     line = Line(options.worker_mbit * MEGABIT, options.worker_mbit * MEGABIT)
     lines = {SHEPHERD: Line(options.shepherd_mbit * MEGABIT, options.shepherd_mbit * MEGABIT)}
     lines |= {f"worker-{number}": line for number in range(options.workers)}
@@ -120,7 +127,8 @@ def _networks(options: argparse.Namespace, way: Way, folder: Path) -> Iterator[N
 
 def run(options: argparse.Namespace) -> None:
     """Measure each way, over lines and on loopback."""
-    isolate()
+    if not options.no_lines:
+        isolate()
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

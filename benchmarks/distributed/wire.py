@@ -33,6 +33,7 @@ from pcp.distributed.wire import (
 )
 from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, client_context, server_context
+from pcp.distributed.worker.ways.wire import FETCH_CONNECTIONS, NEAR_SECONDS
 
 PIECE = 1 << 18
 
@@ -87,9 +88,12 @@ def fetch_by_sockets(port: int, size: int, credentials: Credentials, connections
         list(pool.map(receive, range(connections)))
 
 
-def fetch_blob(port: int, blob: Blob, store: BlobStore, credentials: Credentials, connections: int) -> None:
+def fetch_blob(
+    port: int, blob: Blob, store: BlobStore, credentials: Credentials, connections: int, near: float = 0.0
+) -> None:
     """Fetches a blob over new connections."""
-    fetcher = StripedFetcher([BulkClient(f"127.0.0.1:{port}", credentials) for _ in range(connections)])
+    clients = [BulkClient(f"127.0.0.1:{port}", credentials) for _ in range(connections)]
+    fetcher = StripedFetcher(clients, near_seconds=near)
     try:
         fetcher.fetch(blob, store)
     finally:
@@ -175,6 +179,9 @@ def run(options: argparse.Namespace) -> None:
                 f"{several} TLS sockets": lambda: fetch_by_sockets(by_socket, size, worker, several),
                 "a blob, 1 connection": lambda: fetch_blob(by_blob, blob, here, worker, 1),
                 f"a blob, {several} connections": lambda: fetch_blob(by_blob, blob, here, worker, several),
+                "a blob, as a Worker fetches it": lambda: fetch_blob(
+                    by_blob, blob, here, worker, FETCH_CONNECTIONS, NEAR_SECONDS
+                ),
             }
 
         measure("loopback", size, options.repeats, rows(sockets, blobs), forget, options.json)

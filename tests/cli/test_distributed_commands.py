@@ -138,6 +138,15 @@ def test_a_run_that_goes_on_cannot_be_cut_anew(run: Path, capsys: pytest.Capture
     assert "already holds a run, which is planned for 2 workers; give it without --workers" in message
 
 
+def test_a_run_that_exists_is_not_begun_again(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "run.toml"
+    plan.write_text("steps = 1000\n")
+    message = complaint(["shepherd", str(plan), "--folder", str(run)], capsys)
+    assert f"{run} already holds a run; give another folder, or pcp shepherd {run} to continue it" in message
+
+
 def test_a_distributed_run_is_not_planned_for_no_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,3 +236,11 @@ def test_a_worker_listens_at_an_address_and_by_itself(
     assert several == "--listen is for one process; leave it out with --devices"
     assert main([*arguments, "0.0.0.0:7434", "--print", "systemd"]) == 0
     assert "--listen 0.0.0.0:7434" in capsys.readouterr().out
+
+
+def test_data_in_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = ["worker", "--connect", "127.0.0.1:9", "--key", "none.pem", "--data"]
+    for absent in (str(tmp_path / "absent"), f"file://{tmp_path}/absent"):
+        message = complaint([*there, absent], capsys)
+        assert "absent: there is no such folder; give one that `pcp data shard` wrote, a URL" in message
+    assert "cannot read the key file" in complaint([*there, str(tmp_path)], capsys)

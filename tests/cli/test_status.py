@@ -77,3 +77,16 @@ def test_without_the_packages_of_the_page_the_message_names_the_extra(
 
     with pytest.raises(MissingExtra, match=r"The page of a run needs .* 'planetary-compute-protocol\[web\]'"):
         check_web()
+
+
+def test_trouble_that_is_told_again_and_again_is_shown_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written_run(tmp_path / "run")
+    told = json.dumps({"event": "trouble", "message": "the disk is full", "time": 1.0}) + "\n"
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write(3 * told)
+    assert main(["status", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.count("disk is full") == 1
+    assert main(["status", str(tmp_path / "run")]) == 0
+    assert "trouble: 3 times, the disk is full" in capsys.readouterr().out

@@ -171,8 +171,9 @@ def test_damaged_artifacts_are_refused_and_this_process_lives() -> None:
 
 def test_a_child_that_crashes_is_a_refused_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     replace_child(monkeypatch, tmp_path, "print('step', end='', flush=True); os.abort()")
+    monkeypatch.setattr("pcp.distributed.verification.data_bytes", lambda: 20_000)  # what the user allows
     with pytest.raises(
-        ProgramRefused, match="verifying the program 'step' ended with SIGABRT: it is damaged, or needs"
+        ProgramRefused, match="'step' ended with SIGABRT: it is damaged, or needs more than 20000 bytes"
     ):
         admit({"start": b"1", "step": b"2"}, "cpu:0", MEMORY, SECONDS)
 

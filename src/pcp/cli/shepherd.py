@@ -17,7 +17,7 @@ from pcp.distributed.shepherd.new_run import check_run
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.shepherd.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.supervisor import end_with_parent
-from pcp.distributed.wire import PortInUse
+from pcp.distributed.wire import CannotListen, PortInUse
 from pcp.errors import PCPError
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
@@ -120,8 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         try:
             number = serve(shepherd, address_of(folder), host, port, announce)
-        except PortInUse as error:
-            raise PortInUse(f"{error}. To go on: pcp shepherd {folder.path} --listen HOST:PORT") from None
+        except (PortInUse, CannotListen) as error:
+            raise type(error)(f"{error}. To go on: pcp shepherd {folder.path} --listen HOST:PORT") from None
         except (EventLogWriteFailed, NoRoom, RunFailed) as error:
             print(f"pcp: {error}", file=sys.stderr)
             sink.write({"event": "ended", "complete": False, "reason": str(error)})
@@ -166,7 +166,8 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
             f"workers is {config.workers}; expected at least 1 for a distributed run, or no such setting: any number may join"
         )
     check_settings(config)
-    return RunFolder.create(arguments.folder or Path("runs") / Path(config.model).stem, config)
+    path = arguments.folder or Path("runs") / Path(config.model).stem
+    return RunFolder.create(path, config, continuing=f"pcp shepherd {path}")
 
 
 def _prepared(folder: RunFolder, fresh: bool) -> Recipe:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -123,8 +124,9 @@ def _print(summary: Row, rows: Iterable[Row], as_json: bool) -> None:
     console.print(render(summary, (row for row, _ in zip(rows, range(ROWS_SHOWN), strict=False))))
     for text, count in summary["planned"].items():
         console.print(f"{count:,} planned: {printable(text, 200)}", markup=False)
-    for _, message in summary["troubles"]:
-        console.print(f"trouble: {printable(message, 500)}", markup=False)
+    for message, times in Counter(message for _, message in summary["troubles"]).items():
+        often = f"{times} times, " if times > 1 else ""
+        console.print(f"trouble: {often}{printable(message, 500)}", markup=False)
 
 
 def _pages(base: str) -> Iterator[Row]:

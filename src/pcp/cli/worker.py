@@ -31,6 +31,7 @@ from pcp.distributed.worker.ways.wire import WireWay
 from pcp.errors import PCPError
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
+from pcp.training.data.shards.place import Place
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import JSONLinesStream, MetricSink, Stamped
@@ -78,6 +79,10 @@ _UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt")
     for suffix, base in (("b", 1000), ("ib", 1024))
 }
+
+
+class NoSuchFolder(PCPError):
+    """Data were said to lie in a folder that is not there."""
 
 
 class NoSuchProcessor(PCPError):
@@ -151,6 +156,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.supervised:
         end_with_parent()
+    if arguments.data and (place := Place(arguments.data)).is_folder and not Path(place.url).is_dir():
+        raise NoSuchFolder(
+            f"--data {arguments.data}: there is no such folder; give one that `pcp data shard` wrote, a URL, or no --data: "
+            "then the data come from where the run says, or from the Shepherd"
+        )
     if arguments.print:
         return _print(arguments)
     if arguments.devices is not None:

@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from pcp.backends import needs_driver
 from pcp.distributed.sandbox import Policy, is_confined, taken
-from pcp.distributed.sandbox.limits import limit_memory
+from pcp.distributed.sandbox.limits import data_bytes, limit_memory
 from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
@@ -215,9 +215,10 @@ def admit(
     if code == _REFUSED:
         raise ProgramRefused(f"the program {name!r} is refused: {reason}")
     if code:
+        allowed = min(memory_bytes, data_bytes() or memory_bytes)
         raise ProgramRefused(
             f"verifying the program {name!r} ended with {describe(code)}: it is damaged, or needs more than "
-            f"{memory_bytes} bytes to compile"
+            f"{allowed} bytes to compile, which is what may be taken here"
         )
     return {name: _read(artifact, sizes.get(name)) for name, artifact in artifacts.items()}
 

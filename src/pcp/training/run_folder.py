@@ -65,8 +65,13 @@ class RunFolder:
     """Text from the trained model."""
 
     @staticmethod
-    def create(path: Path, config: TrainingConfig) -> "RunFolder":
+    def create(path: Path, config: TrainingConfig, continuing: str = "") -> "RunFolder":
         """A folder for a new run.
+
+        Arguments:
+            path: of the folder.
+            config: of the run.
+            continuing: what continues a run that stands there, to be said (default: `--resume`).
 
         Raises:
             NotARun: a run stands there already.
@@ -74,7 +79,7 @@ class RunFolder:
         folder = RunFolder(path)
         if folder.config_file.exists():
             raise NotARun(
-                f"{path} already holds a run; give another folder, or --resume {path} to continue it"
+                f"{path} already holds a run; give another folder, or {continuing or f'--resume {path}'} to continue it"
             )
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(folder.config_file, config.to_json().encode())

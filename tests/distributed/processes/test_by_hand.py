@@ -72,6 +72,11 @@ def test_who_is_let_in_who_is_not_and_who_waits(
         )
         assert f"port {address.rpartition(':')[2]} on 127.0.0.1 is in use by another program" in taken
         assert f"To go on: pcp shepherd {tmp_path / 'other'} --listen HOST:PORT" in taken
+        absent = fails(
+            Command(["shepherd", str(tmp_path / "other"), "--listen", "203.0.113.9:7433"], tmp_path)
+        )
+        assert "give an address of this machine, or 0.0.0.0, and a port above 1023" in absent
+        assert f"To go on: pcp shepherd {tmp_path / 'other'} --listen HOST:PORT" in absent
         locked = fails(Command(["shepherd", str(run)], tmp_path))
         assert "is held by another Shepherd; stop it" in locked
 

@@ -10,13 +10,14 @@ Left out is what holds sockets, and processes with their confinement: `LEFT_OUT`
 
 import argparse
 import asyncio
+import contextlib
 import inspect
 import logging
 import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -28,7 +29,7 @@ from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.simulator import scenario_of, simulate
 from pcp.distributed.wire import Authority, BlobStore
 from pcp.distributed.worker.process import WorkerProcess
-from pcp.distributed.worker.training import trainer
+from pcp.distributed.worker.training import plans
 from pcp.distributed.worker.training.trainer import InnerTrainer, make_trainer
 from pcp.distributed.worker.ways import wire
 from pcp.distributed.worker.ways.wire import WireWay
@@ -145,14 +146,20 @@ def production(folder: Path, **settings: Any) -> None:
     asyncio.run(run())
 
 
-def in_production() -> Lines:
-    """The lines that production runs."""
+@contextlib.contextmanager
+def in_this_process() -> Iterator[None]:
+    """Programs of Workers run here, not in confined processes, which nobody traces."""
     admitted = lambda artifacts, *_: {name: Program.from_artifact(each) for name, each in artifacts.items()}  # noqa: E731
     with (
         mock.patch.object(wire, "TrainingProcess", InThisProcess),
-        mock.patch.object(trainer, "admit", admitted),
-        Tracer() as tracer,
+        mock.patch.object(plans, "admit", admitted),
     ):
+        yield
+
+
+def in_production() -> Lines:
+    """The lines that production runs."""
+    with in_this_process(), Tracer() as tracer:
         for settings in (
             {"algorithm": "diloco", "checkpoint_every": 3, "evaluate_every": 3},
             {

@@ -56,6 +56,29 @@ def test_every_connection_brings_a_part(run: Run) -> None:
     play(story, run)
 
 
+@pytest.mark.parametrize(("near", "used"), [(60.0, 1), (1e-9, 4)])
+def test_over_a_short_way_one_connection_brings_all(run: Run, near: float, used: int) -> None:
+    async def story(server: WireServer, address: str) -> None:
+        fetcher = fetcher_of(run, [address] * 4, near_seconds=near)
+        await asyncio.to_thread(fetcher.fetch, BLOB, run.worker_store)
+        assert run.worker_store.get(BLOB) == CONTENT
+        assert server.statistics.accepted == {"bulk": used}
+        fetcher.close()
+
+    play(story, run)
+
+
+def test_a_way_that_cannot_be_measured_is_left_to_the_other_connections(run: Run) -> None:
+    async def story(server: WireServer, address: str) -> None:
+        fetcher = fetcher_of(run, ["127.0.0.1:1", address, address], near_seconds=60.0)
+        await asyncio.to_thread(fetcher.fetch, BLOB, run.worker_store)
+        assert run.worker_store.get(BLOB) == CONTENT
+        assert server.statistics.accepted == {"bulk": 2}
+        fetcher.close()
+
+    play(story, run)
+
+
 def test_others_go_on_with_the_rest_of_a_piece_whose_connection_breaks(run: Run) -> None:
     async def story(server: WireServer, address: str) -> None:
         with Proxy(server.port, [70_000] * 3) as proxy:

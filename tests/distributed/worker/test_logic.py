@@ -199,6 +199,8 @@ def test_a_failed_preparation_is_told_and_tried_again_later(bench: Bench) -> Non
     bench.connect()
     bench.do(PreparationFailed(bench.now, "{}", "custom_call is forbidden"))
     assert bench.said() == [Failure(11, 0, "custom_call is forbidden")]
+    [told] = bench.made(Notice)
+    assert told.message.startswith("the run cannot be prepared here (custom_call is forbidden); trying again")
     assert len(bench.made(Connect)) == 1
     bench.connect()
     assert len(bench.made(Prepare)) == 1

@@ -72,6 +72,14 @@ def limit_data(memory_bytes: int) -> None:
     _lower(resource.RLIMIT_DATA, taken + memory_bytes)
 
 
+def data_bytes() -> int | None:
+    """Memory that this process, and each that it starts, may write to (`limit_data`); None where nothing bounds it."""
+    if resource is None:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 def _lower(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     if hard == resource.RLIM_INFINITY or value < hard:

@@ -74,8 +74,13 @@ def connected(turn: Turn, connection: int) -> None:
     turn.send(turn.config.hello())
 
 
-def lost(turn: Turn, reason: str) -> None:
-    """Come back later; the lease goes on for now, since the Shepherd keeps it for a worker that soon reconnects."""
+def lost(turn: Turn, reason: str, trouble: str = "no connection to the Shepherd") -> None:
+    """Come back later; the lease goes on for now, since the Shepherd keeps it for a worker that soon reconnects.
+
+    Arguments:
+        reason: why.
+        trouble: what is wrong, for the log.
+    """
     state = turn.state
     state.connection, state.welcomed, state.since = 0, False, turn.now
     if not state.attempts:
@@ -90,14 +95,14 @@ def lost(turn: Turn, reason: str) -> None:
         return
     pause = turn.config.retry_seconds(state.attempts)
     state.attempts += 1
-    turn.effects.append(Notice(f"no connection to the Shepherd ({reason}); trying again in {pause:.1f} s"))
+    turn.effects.append(Notice(f"{trouble} ({reason}); trying again in {pause:.1f} s"))
     turn.effects.append(Connect(pause))
 
 
-def leave(turn: Turn, reason: str) -> None:
+def leave(turn: Turn, reason: str, trouble: str = "no connection to the Shepherd") -> None:
     """Close a connection that is of no use any more, and come back later."""
     turn.effects.append(Disconnect(turn.state.connection, reason))
-    lost(turn, reason)
+    lost(turn, reason, trouble)
 
 
 def welcome(turn: Turn, message: Welcome) -> None:

@@ -134,7 +134,7 @@ class WorkerLogic:
                 turn.send(Ready(state.generation))
         elif state.welcomed:
             turn.send(Failure(state.generation, 0, event.reason, event.kind))
-            connection.leave(turn, event.reason)
+            connection.leave(turn, event.reason, "the run cannot be prepared here")
 
     def _work(self, turn: Turn, event: LeaseProgress | LeaseTrained | LeaseFailed) -> None:
         task = self.state.task

@@ -1,8 +1,10 @@
 """A worker's side of bulk connections: blocking calls that bring a blob over, whatever breaks meanwhile."""
 
+import contextlib
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -34,6 +36,7 @@ from pcp.distributed.wire.limits import WireLimits
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
 from pcp.distributed.wire.sockets import BULK_PREAMBLE, Unreachable, parse_address, tune, unreachable
 from pcp.distributed.wire.traffic import Traffic
+from pcp.errors import PCPError
 
 _log = logging.getLogger("pcp.wire.bulk")
 
@@ -90,6 +93,14 @@ class BulkClient:
         self._socket: socket.socket | None = None  # what `close` interrupts
         self._cancelled = threading.Event()
         self._taken = 0  # bytes of the current blob that the receiver is known to have
+        self._handshake_seconds: float | None = None
+
+    def handshake_seconds(self) -> float | None:
+        """What the handshake took, at least a way there and back; None where no connection can be made now."""
+        with self._one_at_a_time, contextlib.suppress(PCPError):
+            if self._connection is None and not self._cancelled.is_set():
+                self._connection = self._connect()
+        return self._handshake_seconds
 
     def fetch(self, blob: Blob, store: BlobStore, owner: str = "fetch") -> None:
         """Brings a blob into a store; what is there already is not asked for again.
@@ -239,9 +250,11 @@ class BulkClient:
         try:
             tune(raw)
             raw.settimeout(self._limits.handshake_seconds)
+            began = time.monotonic()
             raw.sendall(BULK_PREAMBLE)
             name = SHEPHERD_NAME if self._worker is None else WORKER_NAME
             channel = encrypted(raw, self._context, name)
+            self._handshake_seconds = time.monotonic() - began
             check_protocol(channel.tls.protocol, BULK_PROTOCOL)
             self._check_name(channel.tls.peer.name)
         except BaseException as error:

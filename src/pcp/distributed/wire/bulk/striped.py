@@ -40,6 +40,7 @@ class StripedFetcher:
         piece_bytes: what one connection fetches at a time; blobs of up to four pieces use the first connection only.
         maximum_attempts: of one connection that may bring nothing, in a row, before it is given up.
         backoff_seconds: the first and the longest wait between them.
+        near_seconds: where a handshake takes less, the first connection brings all.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class StripedFetcher:
         piece_bytes: int = PIECE_BYTES,
         maximum_attempts: int = 8,
         backoff_seconds: tuple[float, float] = (0.25, 30.0),
+        near_seconds: float = 0.0,
     ) -> None:
         self._clients = clients
         self._piece_bytes = piece_bytes
         self._maximum_attempts = maximum_attempts
         self._backoff_seconds = backoff_seconds
+        self._near_seconds = near_seconds
         self._pieces: _Pieces | None = None
 
     def fetch(self, blob: Blob, store: BlobStore, owner: str = "fetch") -> None:
@@ -85,12 +88,21 @@ class StripedFetcher:
         for client in self._clients:
             client.close()
 
+    def _useful(self) -> Sequence[BulkClient]:
+        """The connections to use: over a short way one is faster than several."""
+        if not self._near_seconds:
+            return self._clients
+        seconds = self._clients[0].handshake_seconds()
+        is_near = seconds is not None and seconds < self._near_seconds
+        return self._clients[:1] if is_near else self._clients
+
     def _fill(self, blob: Blob, partial: PartialBlob) -> None:
-        pieces = _Pieces(partial.offset, blob.size, self._piece_bytes, len(self._clients))
+        clients = self._useful()
+        pieces = _Pieces(partial.offset, blob.size, self._piece_bytes, len(clients))
         self._pieces = pieces
         threads = [
             threading.Thread(target=self._bring, args=(client, blob, pieces), name=f"stripe {number}")
-            for number, client in enumerate(self._clients)
+            for number, client in enumerate(clients)
         ]
         for thread in threads:
             thread.start()
