@@ -56,6 +56,8 @@ def _converted(op: ir.Operation, x: Tensor) -> Value:
 
 def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
     sizes = tuple(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+    if indices.dtype.bits < 32:  # IREE takes unsigned ones for signed ones
+        indices = convert(indices, DType.i32)
     clamped = clip(indices, 0, WindowAxes.of(op).limits(operand.shape, sizes, indices))
     made = op.clone().operation
     made.operands[1] = clamped.value
