@@ -65,3 +65,9 @@ def test_floats_that_do_not_fit_become_the_nearest_integer(dtype: str, to: str) 
     x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 300.0, -3.7, 2.0**31, -(2.0**63), 0.9, -0.0])
     given = x.astype(pcp.ir.DType(dtype).numpy)
     _same_as_in_the_arena(pcp.trace(lambda x: x.astype(to), given), given)
+
+
+@pytest.mark.parametrize("to", ["i2", "i4", "u4"])
+def test_floats_that_do_not_fit_a_few_bits_become_the_nearest_integer(to: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3.7, -9, 100, -0.9, 1], np.float32)  # IREE takes whole bytes only
+    _same_as_in_the_arena(pcp.trace(lambda x: x.astype(to).astype("f32"), x), x)
