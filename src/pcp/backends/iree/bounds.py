@@ -6,8 +6,6 @@ integer that there is, and NaN becomes 0, as on XLA and in the arena.
 
 from collections.abc import Callable
 
-import numpy as np
-
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
@@ -38,24 +36,28 @@ def with_bounds(module: ir.Module) -> bool:
 def _is_concerned(op: ir.Operation) -> bool:
     if op.name == "stablehlo.convert":
         given, found = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
-        return given.is_float and found.kind in ("signed", "unsigned")
+        return given.is_float and found.name[0] in "iu"
     return op.name in _WRITTEN and len(op.results) == 1
 
 
 def _converted(op: ir.Operation, x: Tensor) -> Value:
     to = spec_of(op.results[0].type).dtype
-    least, most = (int(each) for each in (np.iinfo(to.numpy).min, np.iinfo(to.numpy).max))
+    signed = to.name.startswith("i")
+    least, most = (-(2 ** (to.bits - 1)), 2 ** (to.bits - 1) - 1) if signed else (0, 2**to.bits - 1)
+    through = to if to.bits >= 8 else DType.i8
     wide = x if x.dtype is DType.f64 else convert(x, DType.f32)
     above, below = (
         wide >= float(most),
         wide <= float(least),
     )  # which floats may round up to, so neither is converted
     inside = where(above | below | (wide != wide), 0.0, wide)
-    return where(above, most, where(below, least, convert(inside, to))).value
+    return convert(where(above, most, where(below, least, convert(inside, through))), to).value
 
 
 def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
     sizes = tuple(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+    if indices.dtype.bits < 32:  # IREE takes unsigned ones for signed ones
+        indices = convert(indices, DType.i32)
     clamped = clip(indices, 0, WindowAxes.of(op).limits(operand.shape, sizes, indices))
     made = op.clone().operation
     made.operands[1] = clamped.value
