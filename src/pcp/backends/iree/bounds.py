@@ -46,10 +46,8 @@ def _converted(op: ir.Operation, x: Tensor) -> Value:
     least, most = (-(2 ** (to.bits - 1)), 2 ** (to.bits - 1) - 1) if signed else (0, 2**to.bits - 1)
     through = to if to.bits >= 8 else DType.i8
     wide = x if x.dtype is DType.f64 else convert(x, DType.f32)
-    above, below = (
-        wide >= float(most),
-        wide <= float(least),
-    )  # which floats may round up to, so neither is converted
+    # As floats, the bounds may be rounded up: what lies on them is not converted either.
+    above, below = wide >= float(most), wide <= float(least)
     inside = where(above | below | (wide != wide), 0.0, wide)
     return convert(where(above, most, where(below, least, convert(inside, through))), to).value
 
