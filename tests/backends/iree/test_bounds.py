@@ -49,6 +49,13 @@ def test_indices_are_clamped_and_windows_dropped(
     _same_as_in_the_arena(pcp.trace(build, x, given), x, given)
 
 
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+def test_windows_of_complex_numbers_are_dropped(dtype: str) -> None:
+    x = np.arange(15).reshape(5, 3).astype(pcp.ir.DType(dtype).numpy) * (1 + 2j)
+    given = np.array([[1], [FAR], [-1]], np.int32)
+    _same_as_in_the_arena(pcp.trace(lambda x, i: scatter(x, i, x[:3], ROWS), x, given), x, given)
+
+
 @pytest.mark.parametrize(("dtype", "rows"), [("u8", 300), ("u16", 40_000)])
 def test_unsigned_indices_of_few_bits_lead_beyond_half_of_their_range(dtype: str, rows: int) -> None:
     kind = pcp.ir.DType(dtype).numpy
