@@ -58,8 +58,7 @@ def _readers(value: Value) -> list[ir.Operation]:
     found, values = list[ir.Operation](), [value]
     for each in values:  # grows
         for use in each.uses:
-            user, is_first = use.owner, use.operand_number == 0
-            user = user.operation if isinstance(user, ir.OpView) else user
+            user, is_first = use.owner.operation, use.operand_number == 0
             if user.name in _BETWEEN:
                 values.append(user.results[0])
             elif (user.name in _BLOCKS and is_first) or (

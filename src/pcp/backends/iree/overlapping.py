@@ -37,7 +37,7 @@ def written_from_a_copy(op: ir.Operation) -> Value:
     """The same, of a block that was turned around twice, which IREE computes as a new array."""
     block = op.operands[1]
     axes = [axis for axis, size in enumerate(spec_of(block.type).shape) if size > 1]
-    dimensions = {"dimensions": ir.DenseI64ArrayAttr.get(axes)}
+    dimensions: dict[str, ir.Attribute] = {"dimensions": ir.DenseI64ArrayAttr.get(axes)}
     for _ in range(2 if axes else 0):
         block = ir.Operation.create("stablehlo.reverse", [block.type], [block], dimensions).results[0]
     made: Value = ir.Operation.create(
