@@ -49,6 +49,13 @@ def test_indices_are_clamped_and_windows_dropped(
     _same_as_in_the_arena(pcp.trace(build, x, given), x, given)
 
 
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+def test_windows_of_complex_numbers_are_dropped(dtype: str) -> None:
+    x = np.arange(15).reshape(5, 3).astype(pcp.ir.DType(dtype).numpy) * (1 + 2j)
+    given = np.array([[1], [FAR], [-1]], np.int32)
+    _same_as_in_the_arena(pcp.trace(lambda x, i: scatter(x, i, x[:3], ROWS), x, given), x, given)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("to", ["i8", "u8", "i32", "u16", "i64", "u64"])
 def test_floats_that_do_not_fit_become_the_nearest_integer(dtype: str, to: str) -> None:

@@ -17,7 +17,7 @@ from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.elementwise import convert
 from pcp.ops.elementwise.comparison import where
 from pcp.ops.indexing.gathering import WindowAxes
-from pcp.ops.movement import pad, slice_
+from pcp.ops.movement import concatenate, pad, slice_
 from pcp.ops.reductions.primitives import all_
 from pcp.tensor import Tensor, building, current_builder
 
@@ -75,7 +75,7 @@ def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tens
     if axes.vector < indices.ndim:
         fits = all_(fits, axes.vector, keepdims=True)
     end = axes.limits(shape, (0,) * len(shape), indices)
-    longer = pad(operand, [(0, size if axis in axes.index_map else 0) for axis, size in enumerate(sizes)])
+    longer = _longer(operand, {axis: sizes[axis] for axis in axes.index_map})
     checked = where(fits, indices, end)
     made = op.clone().operation
     made.operands[0], made.operands[1] = longer.value, checked.value
@@ -83,6 +83,16 @@ def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tens
     # Several may go to the end, in any order.
     made.attributes["unique_indices"] = made.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
     return slice_(Tensor(made.results[0], current_builder()), [0] * len(shape), shape).value
+
+
+def _longer(x: Tensor, by: dict[int, int]) -> Tensor:
+    """With something behind an array along some axes: zeros, or of complex numbers, which IREE cannot pad, some of its own."""
+    if x.dtype.kind != "complex":
+        return pad(x, [(0, by.get(axis, 0)) for axis in range(x.ndim)])
+    for axis, size in by.items():
+        more = [size if each == axis else length for each, length in enumerate(x.shape)]
+        x = concatenate([x, slice_(x, [0] * x.ndim, more)], axis)
+    return x
 
 
 _WRITTEN: dict[str, Callable[..., Value]] = {
