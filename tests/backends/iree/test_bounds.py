@@ -56,9 +56,25 @@ def test_windows_of_complex_numbers_are_dropped(dtype: str) -> None:
     _same_as_in_the_arena(pcp.trace(lambda x, i: scatter(x, i, x[:3], ROWS), x, given), x, given)
 
 
+@pytest.mark.parametrize(("dtype", "rows"), [("u8", 300), ("u16", 40_000)])
+def test_unsigned_indices_of_few_bits_lead_beyond_half_of_their_range(dtype: str, rows: int) -> None:
+    kind = pcp.ir.DType(dtype).numpy
+    x, indices = (
+        np.arange(rows, dtype=np.float32)[:, None],
+        np.array([[0], [rows // 2], [np.iinfo(kind).max]], kind),
+    )
+    _same_as_in_the_arena(pcp.trace(lambda x, i: gather(x, i, ROWS, (1, 1)), x, indices), x, indices)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("to", ["i8", "u8", "i32", "u16", "i64", "u64"])
 def test_floats_that_do_not_fit_become_the_nearest_integer(dtype: str, to: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 300.0, -3.7, 2.0**31, -(2.0**63), 0.9, -0.0])
     given = x.astype(pcp.ir.DType(dtype).numpy)
     _same_as_in_the_arena(pcp.trace(lambda x: x.astype(to), given), given)
+
+
+@pytest.mark.parametrize("to", ["i2", "i4", "u4"])
+def test_floats_that_do_not_fit_a_few_bits_become_the_nearest_integer(to: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3.7, -9, 100, -0.9, 1], np.float32)  # IREE takes whole bytes only
+    _same_as_in_the_arena(pcp.trace(lambda x: x.astype(to).astype("f32"), x), x)

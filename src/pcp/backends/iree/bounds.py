@@ -6,8 +6,6 @@ integer that there is, and NaN becomes 0, as on XLA and in the arena.
 
 from collections.abc import Callable
 
-import numpy as np
-
 from pcp.backends.iree.exceptional import is_exceptional, written
 from pcp.backends.nested_blocks import clamped_indices
 from pcp.ir import Builder, DType
@@ -41,23 +39,25 @@ def with_bounds(module: ir.Module) -> bool:
 def _is_concerned(op: ir.Operation) -> bool:
     if op.name == "stablehlo.convert":
         given, found = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
-        return given.is_float and found.kind in ("signed", "unsigned")
+        return given.is_float and found.name[0] in "iu"
     return is_exceptional(op) or (op.name in _WRITTEN and len(op.results) == 1)
 
 
 def _converted(op: ir.Operation, x: Tensor) -> Value:
     to = spec_of(op.results[0].type).dtype
-    least, most = (int(each) for each in (np.iinfo(to.numpy).min, np.iinfo(to.numpy).max))
+    signed = to.name.startswith("i")
+    least, most = (-(2 ** (to.bits - 1)), 2 ** (to.bits - 1) - 1) if signed else (0, 2**to.bits - 1)
+    through = to if to.bits >= 8 else DType.i8
     wide = x if x.dtype is DType.f64 else convert(x, DType.f32)
-    above, below = (
-        wide >= float(most),
-        wide <= float(least),
-    )  # which floats may round up to, so neither is converted
+    # As floats, the bounds may be rounded up: what lies on them is not converted either.
+    above, below = wide >= float(most), wide <= float(least)
     inside = where(above | below | (wide != wide), 0.0, wide)
-    return where(above, most, where(below, least, convert(inside, to))).value
+    return convert(where(above, most, where(below, least, convert(inside, through))), to).value
 
 
 def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
+    if indices.dtype.bits < 32:  # IREE takes unsigned ones for signed ones
+        indices = convert(indices, DType.i32)
     clamped = clamped_indices(op, operand, indices)
     made = op.clone().operation
     made.operands[1] = clamped

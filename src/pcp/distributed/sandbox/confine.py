@@ -66,14 +66,6 @@ def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
         rules += [("/proc", READ)]
     if policy["drivers"]:
         rules += [(path, READ) for path in _OF_DRIVERS]
-        rules += [("/dev", USE_DEVICE), (_threads_named_under(policy), READ | WRITE_FILE | TRUNCATE)]
+        # CUDA does not begin where it may not name its threads. What this process starts has another folder, and finds no GPU.
+        rules += [("/dev", USE_DEVICE), ("/proc/self/task", READ | WRITE_FILE | TRUNCATE)]
     return rules
-
-
-def _threads_named_under(policy: dict[str, Any]) -> str:
-    """Where drivers write the names of threads: CUDA does not begin where it may not.
-
-    Processes that this one starts have a folder each. Root could write settings of the system in the folder above them, so
-    those do not get it; then they find no GPU.
-    """
-    return "/proc" if policy["processes"] and os.geteuid() != 0 else "/proc/self/task"
