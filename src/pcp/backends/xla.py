@@ -37,6 +37,7 @@ from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
 from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory, no_room
 from pcp.backends.interruption import interruptible
+from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
@@ -105,6 +106,7 @@ class XLABackend:
         Raises:
             CompilationFailed: XLA refuses the program or an option.
         """
+        program = with_blocks_within_bounds(program)
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
         if device.kind == "cpu":

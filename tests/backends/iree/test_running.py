@@ -73,6 +73,15 @@ def test_what_iree_refuses_or_gets_wrong_is_written_otherwise() -> None:
     np.testing.assert_array_equal(np.asarray(either.run(*truths)), truths[0] | truths[1])
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+def test_a_product_over_nothing_is_zero(dtype: str) -> None:
+    a, b = (np.zeros(shape, DType(dtype).numpy) for shape in ((3, 0), (0, 4)))
+    plan = pcp.plan(pcp.trace(lambda a, b: a @ b, a, b), "iree:llvm-cpu")
+    made = np.asarray(plan.run(a, b))
+    np.testing.assert_array_equal(made, np.zeros((3, 4), a.dtype))
+    assert made.dtype == a.dtype
+
+
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_16_bit_floats_are_refused_on_vulkan_which_gets_them_wrong(name: str) -> None:
     program = pcp.trace(lambda x: pcp.tanh(x.astype(name)).astype("f32"), pcp.spec((3,), "f32"))

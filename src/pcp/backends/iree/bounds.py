@@ -6,11 +6,13 @@ integer that there is, and NaN becomes 0, as on XLA and in the arena.
 
 from collections.abc import Callable
 
+from pcp.backends.iree.exceptional import is_exceptional, written
+from pcp.backends.nested_blocks import clamped_indices
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import every_operation
-from pcp.ops.elementwise import clip, convert
+from pcp.ops.elementwise import convert
 from pcp.ops.elementwise.comparison import where
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.movement import concatenate, pad, slice_
@@ -27,7 +29,8 @@ def with_bounds(module: ir.Module) -> bool:
     for op in found:
         builder = Builder(module, ir.InsertionPoint(op).block)
         with building(builder), builder.before(op), op.location, ir.InsertionPoint(op):
-            made = _WRITTEN[op.name](op, *(Tensor(value, builder) for value in op.operands))
+            form = _WRITTEN.get(op.name, written)
+            made = form(op, *(Tensor(value, builder) for value in op.operands))
         op.results[0].replace_all_uses_with(made)
         op.erase()
     return bool(found)
@@ -37,7 +40,7 @@ def _is_concerned(op: ir.Operation) -> bool:
     if op.name == "stablehlo.convert":
         given, found = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
         return given.is_float and found.name[0] in "iu"
-    return op.name in _WRITTEN and len(op.results) == 1
+    return is_exceptional(op) or (op.name in _WRITTEN and len(op.results) == 1)
 
 
 def _converted(op: ir.Operation, x: Tensor) -> Value:
@@ -53,12 +56,11 @@ def _converted(op: ir.Operation, x: Tensor) -> Value:
 
 
 def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
-    sizes = tuple(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
     if indices.dtype.bits < 32:  # IREE takes unsigned ones for signed ones
         indices = convert(indices, DType.i32)
-    clamped = clip(indices, 0, WindowAxes.of(op).limits(operand.shape, sizes, indices))
+    clamped = clamped_indices(op, operand, indices)
     made = op.clone().operation
-    made.operands[1] = clamped.value
+    made.operands[1] = clamped
     result: Value = made.results[0]
     return result
 

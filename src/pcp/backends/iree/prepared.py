@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from pcp.backends.iree.bounds import with_bounds
+from pcp.backends.iree.overlapping import writes_a_part, written_from_a_copy
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir
+from pcp.ir.builder import dense
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import every_operation
@@ -40,6 +44,19 @@ def with_safe_forms(program: Program) -> Program:
                 op.erase()
                 found = True
     return Program.from_module(module) if found else program
+
+
+def _sums_nothing(op: ir.Operation) -> bool:
+    return (
+        op.name in ("stablehlo.dot_general", "stablehlo.convolution")
+        and spec_of(op.results[0].type).size > 0
+        and any(spec_of(operand.type).size == 0 for operand in op.operands)
+    )
+
+
+def _zeros(op: ir.Operation) -> Value:
+    spec = spec_of(op.results[0].type)
+    return _constant(op.results[0].type, dense(np.zeros(spec.shape, spec.dtype.numpy), spec))
 
 
 def _sums_in_16_bits(op: ir.Operation) -> bool:
@@ -130,7 +147,10 @@ def _tanh_by_exponential(op: ir.Operation) -> Value:
 
 
 def _number(kind: ir.Type, number: float) -> Value:
-    value = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get_f64(number))
+    return _constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get_f64(number)))
+
+
+def _constant(kind: ir.Type, value: ir.Attribute) -> Value:
     made: Value = ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).results[0]
     return made
 
@@ -141,6 +161,8 @@ def _made(name: str, kind: ir.Type, *operands: Value) -> Value:
 
 
 _FORMS: tuple[tuple[Callable[[ir.Operation], bool], Callable[[ir.Operation], Value]], ...] = (
+    (writes_a_part, written_from_a_copy),  # it overwrites what it reads
+    (_sums_nothing, _zeros),  # it refuses products over axes of size 0
     (_sums_in_16_bits, _summed_in_f32),  # IREE sums products in the type of the result
     (
         _sums_negated,
