@@ -148,6 +148,9 @@ def admit(
 ) -> dict[str, Program]:
     """Verify and compile artifacts in a child process, then load them.
 
+    A GPU's driver begins in no process that a confined one starts. There the child does not compile; who asks does so next,
+    and is as confined.
+
     Arguments:
         artifacts: by name, for messages; their digests were checked. One may be a symbolic program.
         device: where they will run.
@@ -173,9 +176,10 @@ def admit(
         tempfile.TemporaryFile() as said,
         tempfile.TemporaryFile() as complaints,
     ):
+        compiles = not (is_confined() and needs_driver(device))
         policy = Policy(
             temporary.path / "verification",
-            device,
+            device if compiles else "cpu:0",
             cache=cache_folder() if is_confined() else None,
             file_bytes=MAXIMUM_COMPILED_BYTES,
             cpu_seconds=seconds * (os.cpu_count() or 1),
@@ -195,7 +199,7 @@ def admit(
             return taken(policy.written, child.pid) - before > MAXIMUM_COMPILED_BYTES
 
         try:
-            request = _request(artifacts, device, memory_bytes, sizes)
+            request = _request(artifacts, device if compiles else None, memory_bytes, sizes)
             code = _outcome(child, request, seconds, cancelled, too_much)
         finally:
             end_group(child)
@@ -225,7 +229,7 @@ def admit(
 
 def _request(
     artifacts: Mapping[str, bytes],
-    device: str,
+    device: str | None,
     memory_bytes: int,
     sizes: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
 ) -> bytes:
@@ -284,12 +288,15 @@ def _text(file: BinaryIO) -> str:
 
 
 def _main() -> int:
-    """The child: verify and compile programs; say the name of each, and what is wrong with it."""
+    """The child: verify programs, and compile them if there is a device; say the name of each, and what is wrong with it."""
     header = json.loads(sys.stdin.buffer.readline())
     entries = header["artifacts"]
     artifacts = {name: sys.stdin.buffer.read(entry["bytes"]) for name, entry in entries.items()}
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if not needs_driver(header["device"]):  # a GPU's driver reserves far more address space than it uses
+    device = header["device"]
+    if device is None or not needs_driver(
+        device
+    ):  # a GPU's driver reserves far more address space than it uses
         limit_memory(header["memory_bytes"])
     for name, artifact in artifacts.items():
         print(name, end="", flush=True)
@@ -297,7 +304,8 @@ def _main() -> int:
             program = _read(artifact, entries[name]["sizes"])
             check(program)
             _check_named_sites(program)
-            plan(program, device=header["device"])
+            if device is not None:
+                plan(program, device=device)
         except (PCPError, MemoryError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             print(f"\t{reason[:_LONGEST_REASON]}", flush=True)

@@ -59,6 +59,25 @@ class Rows:
 
         triton.store(reference.at[self._place], x.astype(reference.dtype), mask=self.inside)
 
+    def stochastically_rounded(self, x: Array) -> Array:
+        """Float32 as bfloat16, up or down by a chance that keeps the mean (Gupta et al. 2015, section 3).
+
+        Rounding to nearest loses all of a small term that is added to what was rounded before, again and again in the same
+        direction. The chance is a hash of each number and its place: the same rows give the same bits.
+        """
+        import jax.numpy as jnp
+        from jax import lax
+
+        bits = lax.bitcast_convert_type(x, jnp.uint32)
+        rows, columns = (lax.broadcasted_iota(jnp.uint32, x.shape, axis) for axis in (0, 1))
+        first = lax.convert_element_type(self.first, jnp.uint32)
+        mixed = bits + ((rows + first) * jnp.uint32(self.width) + columns) * jnp.uint32(0x9E3779B1)
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):  # the end of MurmurHash3
+            mixed = (mixed ^ (mixed >> jnp.uint32(shift))) * jnp.uint32(factor)
+        up = (bits + (mixed >> jnp.uint32(16))) & jnp.uint32(0xFFFF0000)
+        finite = jnp.abs(x) < jnp.inf
+        return jnp.where(finite, lax.bitcast_convert_type(up, jnp.float32), x).astype(jnp.bfloat16)
+
     @property
     def _place(self) -> tuple[Any, Any]:
         from jax.experimental import pallas

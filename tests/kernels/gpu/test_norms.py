@@ -10,6 +10,7 @@ import pcp
 from pcp.ir import Program
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm, ResidualForward
+from pcp.kernels.pallas import Rows
 from pcp.planning.paths.preparation import prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -78,6 +79,35 @@ def test_a_residual_stream_may_be_kept_in_bfloat16(centred: bool) -> None:
     assert [each.dtype.name for each in found] == ["bfloat16", "float32", "float32"]
     _close(found[0], of_x + added, 4e-3)
     _close(found[1].sum(0), of_scale, 1e-5)
+    in_terms = Backward(norm, terms=2)(kept, scale[None], g, added)
+    _, of_x, of_scale, _ = _exact(kept, scale, bias, g.astype(np.float64) + added.astype(np.float64), centred)
+    _close(in_terms[0], of_x, 6e-3)
+    _close(in_terms[1].sum(0), of_scale, 1e-5)
+
+
+def test_cotangents_in_bfloat16_keep_what_many_rows_add() -> None:
+    rows, width, small = 40 * ROWS, 32, 2.0**-12
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(rows, width)).astype(np.float32)
+    scale, g = np.ones((1, width), np.float32), (small * rng.normal(size=(rows, width))).astype(np.float32)
+    of_norm = _exact(x, scale[0], scale[0], g, True)[1]
+    added = np.sign(of_norm).astype(
+        ml_dtypes.bfloat16
+    )  # on bfloat16's grid, whose steps are wider than what is added
+    (kept, *_) = Backward(Norm(EPSILON, True, rounded=True, interpreted=True))(x, scale, g, added)
+    gained = np.abs(np.asarray(kept, np.float64)).mean() - 1
+    assert abs(gained / np.abs(of_norm).mean() - 1) < 0.1  # nothing at all, if they were rounded to nearest
+    again, *_ = Backward(Norm(EPSILON, True, rounded=True, interpreted=True))(x, scale, g, added)
+    assert np.array_equal(np.asarray(again), np.asarray(kept))
+
+
+def test_stochastic_rounding_leaves_what_bfloat16_holds() -> None:
+    numbers = [0.0, -0.0, 1.0, -2.5, 2.0**-130, 3.3895e38, np.inf, -np.inf, np.nan]
+    x = np.array([numbers], ml_dtypes.bfloat16).astype(np.float32)
+    x = np.concatenate([x, x, np.full(x.shape, 0x7FFFFFFF, np.uint32).view(np.float32)])  # a NaN of all bits
+    found = np.asarray(Rows(0, 4, 3, len(numbers)).stochastically_rounded(x))
+    assert np.array_equal(found.astype(np.float32), x, equal_nan=True)
+    assert np.array_equal(np.signbit(found[:2]), np.signbit(x[:2]))
 
 
 def _stream(names: dict[str, str]) -> Program:
@@ -114,6 +144,30 @@ def test_the_stream_is_nowhere_in_float32(monkeypatch: pytest.MonkeyPatch) -> No
     # no product makes. Biases are added in the kernel: their sums with products are not written.
     assert [given.count(rows) for given, _, _ in types] == [1, 0, 1, 0, 1]
     assert all(rows not in made for _, _, made in types)
+
+
+def test_the_gradient_adds_what_several_products_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pcp.kernels import features
+
+    monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
+
+    def loss(x: pcp.Tensor, w: pcp.Tensor, v: pcp.Tensor, u: pcp.Tensor, scale: pcp.Tensor) -> pcp.Tensor:
+        y = pcp.nn.rms_norm(x, scale)
+        return ((y @ w) * (y @ v) * (y @ u)).sum()
+
+    specs = [pcp.spec(shape, "f32") for shape in ((2, 20, 48), (48, 64), (48, 64), (48, 64), (48,))]
+    program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1, 2, 3, 4)))
+    names = {"product": "product.bf16_result", "normalisation_gradient": "normalisation_gradient.triton_bf16"}
+    chosen = {
+        site.key: kernel_named(names[site.family])
+        for site in sites_of(program, "cuda")
+        if site.family in names
+    }
+    text = apply_kernels(program, chosen).text
+    (call,) = (line for line in text.splitlines() if "__gpu$xla.gpu.triton" in line)
+    given = call.rpartition(" : (")[2].partition(") -> ")[0]
+    assert given.count("tensor<40x48xbf16>") == 3  # and x, in float32
+    assert given.count("tensor<40x48xf32>") == 1
 
 
 def test_they_are_lowered_for_a_gpu_and_read_what_was_kept_in_bfloat16() -> None:

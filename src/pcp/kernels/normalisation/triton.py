@@ -2,11 +2,13 @@
 
 The gradient adds up the cotangents of scale and bias of the rows that it has at hand, and what other uses of the input
 gave; XLA would read the rows again for each of them. Sums with residuals, and cotangents of x, may be kept in bfloat16: then so
-is the whole residual stream of a transformer, forward and backward.
+is the whole residual stream of a transformer, forward and backward. Cotangents are rounded stochastically there, because each
+block adds a little to what the blocks behind it gave, and rounding to nearest would lose it.
 """
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +37,9 @@ PER_THREAD = 64
 ROWS = 32
 """Rows whose share in the cotangents of scale and bias one program adds up."""
 
+MOST_TERMS = 4
+"""Of a cotangent that a program reads, at most."""
+
 WIDEST = 16384
 """Numbers of a row, at most: more do not fit the registers."""
 
@@ -46,7 +51,7 @@ class Norm:
     Arguments:
         epsilon: what is added to the variance.
         centred: whether the mean is taken off.
-        rounded: whether the result is kept in bfloat16; of a gradient, the cotangent of x.
+        rounded: whether the result is kept in bfloat16; of a gradient, the cotangent of x, rounded stochastically.
         interpreted: whether it runs without a GPU, slowly.
     """
 
@@ -162,9 +167,15 @@ def _forward_call(
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Backward:
-    """x, scale, the cotangent of the norm, and perhaps what is added, to the cotangent of x and parts of scale's and bias'."""
+    """x, scale, the cotangent of the norm, and perhaps what is added, to the cotangent of x and parts of scale's and bias'.
+
+    Arguments:
+        norm: of x.
+        terms: operands of which the cotangent of the norm is the sum.
+    """
 
     norm: Norm
+    terms: int = 1
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
         """Of operands (rows, width), but for scale (1, width). The parts are (programs, width)."""
@@ -182,7 +193,8 @@ class Backward:
         from jax import lax
         from jax.experimental import pallas
 
-        x_ref, scale_ref, g_ref, *more, of_x, of_scale, of_bias = references
+        x_ref, scale_ref, *others, of_x, of_scale, of_bias = references
+        cotangents, more = others[: self.terms], others[self.terms :]
         count, width = x_ref.shape
         program = pallas.program_id(0)
         scale = Rows(0, 1, 1, width).read(scale_ref)
@@ -191,7 +203,7 @@ class Backward:
         def step(i: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
             rows = Rows(program * ROWS + i * TOGETHER, TOGETHER, count, width)
             normed, reciprocal = self.norm.normed(rows.read(x_ref), rows)
-            g = rows.read(g_ref)
+            g = functools.reduce(operator.add, map(rows.read, cotangents))
             h = g * scale
             found = h - normed * _mean(h * normed, rows)
             if self.norm.centred:
@@ -199,7 +211,7 @@ class Backward:
             found = found * reciprocal
             for each in more:
                 found = found + rows.read(each)
-            rows.write(of_x, found)
+            rows.write(of_x, rows.stochastically_rounded(found) if self.norm.rounded else found)
             return tuple(
                 total + jnp.sum(x, axis=0, keepdims=True)
                 for total, x in zip(sums, (g * normed, g), strict=True)
@@ -271,10 +283,11 @@ def _backward(rounded: bool, op: ir.Operation) -> Application:
     count = len(named.operands)
     x, *parameters = given[:count]
     earlier = dict(zip(named.attributes["added"], given[count + 1 :], strict=True))
+    cotangents = _kept_terms(given[count])
     operands = [
         rows_of(as_kept(x)),
         _vectors(named, parameters, x.shape[-1])[0],
-        rows_of(as_kept(given[count])),
+        *map(rows_of, cotangents),
     ]
     operands += [rows_of(as_kept(earlier[0]))] if 0 in earlier else []
 
@@ -289,7 +302,20 @@ def _backward(rounded: bool, op: ir.Operation) -> Application:
                 cotangents[place] = earlier[place] + made if place in earlier else made
         return [cotangents[i] for i in named.attributes["wrt"]]
 
-    return Application(Backward(Norm.of(named, named.name, rounded)), operands, results)
+    return Application(Backward(Norm.of(named, named.name, rounded), len(cotangents)), operands, results)
+
+
+def _kept_terms(x: Tensor) -> list[Tensor]:
+    """What adds up to x, if all of it is kept in bfloat16, as of products that share an operand; else x.
+
+    The kernel adds them itself: XLA would write their sum in float32 first.
+    """
+    op = defining_op(x.value)
+    if op is not None and op.name == "stablehlo.add":
+        terms = [term for value in op.operands for term in _kept_terms(Tensor(value, current_builder()))]
+        if len(terms) <= MOST_TERMS and all(term.dtype is DType.bf16 for term in terms):
+            return terms
+    return [as_kept(x)]
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -320,7 +346,7 @@ for _name, _about, _artifact in (
     (
         "normalisation_gradient.triton_bf16",
         "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers; that of x "
-        "rounded to bfloat16",
+        "rounded stochastically to bfloat16",
         _gradient(rounded=True),
     ),
 ):
