@@ -1,6 +1,7 @@
 """Which backends and devices there are, found by name."""
 
 import functools
+import glob
 import importlib
 import importlib.util
 import os
@@ -17,6 +18,9 @@ _LOCATIONS = {
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
 _COMPILERS = {"iree": ("iree.compiler", "_mlir_libs", ("iree-compile", "iree-lld"))}
 """The module of a backend's compiler, and the programs that it starts, in a folder below."""
+_PROGRAMS_OF_CUDA = ("ptxas", "nvlink")
+_FOLDERS_OF_CUDA = ("/usr/local/cuda/bin", "/opt/cuda/bin")
+"""What XLA starts to assemble for a GPU, and where it looks for that beside NVIDIA's wheels."""
 _PROCESSORS = ("", "cpu", "llvm-cpu")
 """Kinds of devices that are processors."""
 
@@ -101,14 +105,29 @@ def compiler_programs(name: str) -> tuple[str, ...]:
     Arguments:
         name: as of `needs_driver`.
     """
-    module, folder, files = _COMPILERS.get(name.partition(":")[0], ("", "", ()))
+    head = name.partition(":")[0]
+    if head == "cuda":
+        wheels = [
+            folder for place in _places("nvidia") for folder in glob.glob(os.path.join(place, "*", "bin"))
+        ]
+        paths = [
+            os.path.join(folder, file)
+            for folder in (*wheels, *_FOLDERS_OF_CUDA)
+            for file in _PROGRAMS_OF_CUDA
+        ]
+        return tuple(filter(os.path.isfile, paths))
+    module, folder, files = _COMPILERS.get(head, ("", "", ()))
+    programs = [os.path.join(place, folder, file) for place in _places(module) for file in files]
+    return (*programs, "/bin/sh") if programs else ()  # IREE starts its linker by a shell
+
+
+def _places(module: str) -> list[str]:
+    """The folders of a package; none where it is not installed."""
     try:
         found = importlib.util.find_spec(module) if module else None
     except ModuleNotFoundError:
-        return ()
-    places = [] if found is None else found.submodule_search_locations or []
-    programs = [os.path.join(place, folder, file) for place in places for file in files]
-    return (*programs, "/bin/sh") if programs else ()  # IREE starts its linker by a shell
+        return []
+    return [] if found is None else list(found.submodule_search_locations or [])
 
 
 def devices(backend_name: str = DEFAULT) -> list[Device]:
