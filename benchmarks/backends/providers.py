@@ -18,13 +18,14 @@ import numpy as np
 
 import pcp
 from pcp.ir import DType
+from pcp.ops import conv_general
 
 PLACES = {"XLA": "cpu:0", "arena": "arena:cpu", "torch": "torch:cpu"}
 TYPES = (DType.f32, DType.bf16, DType.i32)
 
 
 def _convolution(x: Any, w: Any) -> Any:
-    return pcp.conv(x, w, padding="SAME")
+    return conv_general(x, w, padding="SAME")
 
 
 OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

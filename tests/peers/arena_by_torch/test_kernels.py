@@ -145,35 +145,49 @@ def view_of(shape: tuple[int, ...], dtype: Any = np.float32, storage: Storage | 
 
 
 LARGE = (200, 200)
-SHARED = Storage(4 * 40_001)
+HALF, BOOL = np.dtype(np.float16), np.dtype(bool)
+SHARED = Storage(2 * 40_200)
+SELECTED = (view_of(LARGE, BOOL), view_of(LARGE), view_of(LARGE), view_of(LARGE))
+
+
+def halves(*shapes: tuple[int, ...]) -> tuple[View, ...]:
+    return tuple(view_of(shape, HALF) for shape in shapes)
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "count"),
     [
-        (np.add, (view_of(LARGE), view_of(LARGE), view_of(LARGE)), 1),
-        (np.add, (view_of((20,)), view_of((20,)), view_of((20,))), 0),  # small: NumPy's call begins sooner
-        (np.add, (view_of((300,), np.float16), view_of((300,), np.float16), view_of((300,), np.float16)), 1),
-        (np.add, (view_of(LARGE, np.uint32), view_of(LARGE, np.uint32), view_of(LARGE, np.uint32)), 0),
-        (np.add, (view_of(LARGE).reversed([0]), view_of(LARGE), view_of(LARGE)), 0),
-        (np.add, (view_of(()), view_of(()), view_of(LARGE)), 0),  # torch would make the result a scalar
-        (np.exp, (view_of(LARGE, np.complex64), view_of(LARGE, np.complex64)), 0),
-        (np.exp, (view_of(LARGE, storage=SHARED), view_of(LARGE, storage=SHARED)), 1),  # in place
+        (np.add, halves(LARGE, LARGE, LARGE), 1),
+        (np.add, halves((20,), (20,), (20,)), 0),  # small: NumPy's call begins sooner
+        (np.add, (view_of(LARGE), view_of(LARGE), view_of(LARGE)), 0),  # no faster
+        (np.add, (halves(LARGE)[0].reversed([0]), *halves(LARGE, LARGE)), 0),
+        (np.add, (halves(LARGE)[0].sliced((0, 0), LARGE, (1, 2)), *halves((200, 100), (200, 100))), 1),
+        (np.add, halves((), (), LARGE), 0),  # torch would make the result a scalar
+        (np.less, (*halves(LARGE, LARGE), view_of(LARGE, BOOL)), 1),
+        (np.fmod, halves(LARGE, LARGE, LARGE), 0),  # wrong for large numbers in torch
+        (power, halves(LARGE, LARGE, LARGE), 1),
+        (np.exp, (view_of(LARGE, HALF, SHARED), view_of(LARGE, HALF, SHARED)), 1),  # in place
         (
             np.exp,
             (
-                view_of((200, 201), storage=SHARED).sliced((0, 1), (200, 201), (1, 1)),
-                view_of((200, 201), storage=SHARED).sliced((0, 0), (200, 200), (1, 1)),
+                view_of((200, 201), HALF, SHARED).sliced((0, 1), (200, 201), (1, 1)),
+                view_of((200, 201), HALF, SHARED).sliced((0, 0), (200, 200), (1, 1)),
             ),
             0,
         ),
+        (select, SELECTED, 1),
+        (select, (view_of(LARGE, np.uint8), *SELECTED[1:]), 0),
+        (select, (*SELECTED[:2], view_of(LARGE, np.uint32), view_of(LARGE, np.uint32)), 0),
+        (narrowed, (view_of(LARGE), *halves(LARGE)), 1),
+        (narrowed, (view_of(LARGE, np.uint64), *halves(LARGE)), 0),
         (np.matmul, (view_of((2, 2)), view_of((2, 2)), view_of((2, 2))), 1),
-        (np.matmul, (view_of((2, 2), np.float16), view_of((2, 2), np.float16), view_of((2, 2), np.float16)), 0),
-        (along, (np.add, view_of(LARGE), (0,), view_of(LARGE[:1])), 1),
-        (along, (np.multiply, view_of(LARGE), (0,), view_of(LARGE[:1])), 0),
+        (np.matmul, halves((2, 2), (2, 2), (2, 2)), 0),
+        (along, (np.add, view_of(LARGE), (1,), view_of(LARGE[:1])), 1),
+        (along, (np.add, view_of(LARGE), (0,), view_of(LARGE[:1])), 0),  # NumPy adds row to row
+        (along, (np.add, view_of(LARGE).transposed((1, 0)), (0,), view_of(LARGE[:1])), 1),
+        (along, (np.maximum, *halves(LARGE)[:1], (0,), *halves(LARGE[:1])), 1),
+        (along, (np.multiply, view_of(LARGE), (1,), view_of(LARGE[:1])), 0),
         (along, (np.add, view_of(LARGE), (), view_of(LARGE)), 0),  # no axes are all axes, to torch
-        (power, (view_of(LARGE), view_of(LARGE), view_of(LARGE)), 1),
-        (np.fmod, (view_of(LARGE), view_of(LARGE), view_of(LARGE)), 0),  # wrong for large numbers in torch
     ],
 )  # fmt: skip
 def test_what_torch_takes(function: Any, arguments: tuple[Any, ...], count: int) -> None:

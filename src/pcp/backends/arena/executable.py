@@ -30,10 +30,11 @@ class ArenaExecutable:
     Arguments:
         recording: what a run does.
         program: that was recorded.
+        exact: whether its calls take no memory of their own.
     """
 
-    def __init__(self, recording: Recording, program: Program) -> None:
-        self.recording, self._program = recording, program
+    def __init__(self, recording: Recording, program: Program, *, exact: bool = True) -> None:
+        self.recording, self._program, self._exact = recording, program, exact
         workspace = [storage for storage in recording.storages if storage.in_workspace]
         self.workspace = placed(workspace)
         """Its size in bytes."""
@@ -65,7 +66,7 @@ class ArenaExecutable:
             sum(entry.spec.bytes for entry in results),
             sum(arguments[number].spec.bytes for number in self._in_place),
             self.workspace + self._constants,
-            exact=True,
+            exact=self._exact,
         )
 
     def run(self, buffers: Sequence[ArenaArray]) -> list[ArenaArray]:

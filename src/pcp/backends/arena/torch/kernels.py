@@ -39,8 +39,6 @@ PRODUCTS = NUMBERS - _types(np.float16) | COMPLEX
 """All but those of float16, which it adds up too slowly: the arena makes them float32 first."""
 COPIED = NUMBERS | COMPLEX | _types(bool)
 
-ALL = 0
-"""Elements from which torch takes an operation of any size."""
 NARROW_LEAST = 256
 """Elements from which torch is faster for floats of 16 bits, that NumPy computes one by one."""
 LEAST = (1 << 14) + 1
@@ -100,13 +98,11 @@ def _reduced(ufunc: Any, x: Tensor, axes: tuple[int, ...], out: Tensor) -> None:
     _REDUCTIONS[ufunc](x, axes, out)
 
 
-_UNARY = {
+_FUNCTIONS = {
     np.exp: torch.exp, np.expm1: torch.expm1, np.log: torch.log, np.log1p: torch.log1p, np.sqrt: torch.sqrt,
     rsqrt: torch.rsqrt, np.sin: torch.sin, np.cos: torch.cos, np.tan: torch.tan, np.tanh: torch.tanh,
     logistic: torch.sigmoid, np.floor: torch.floor, np.ceil: torch.ceil, np.rint: torch.round,
     np.arctan2: torch.atan2, power: torch.pow, np.divide: torch.divide,
-}  # fmt: skip
-_ARITHMETIC = {
     np.add: torch.add, np.subtract: torch.subtract, np.multiply: torch.multiply, maximum: torch.maximum,
     minimum: torch.minimum, np.negative: torch.negative, np.abs: torch.abs,
 }  # fmt: skip
@@ -117,11 +113,10 @@ _COMPARISONS = {
 _BOOL = _types(bool)
 
 KERNELS: dict[Callable[..., object], Kernel] = {
-    **{function: Kernel(_into(made), FLOATS) for function, made in _UNARY.items()},
-    **{function: Kernel(_into(made), NUMBERS) for function, made in _ARITHMETIC.items()},
-    **{function: Kernel(_into(made), NUMBERS, ((2, _BOOL),)) for function, made in _COMPARISONS.items()},
+    **{function: Kernel(_into(made), NARROW) for function, made in _FUNCTIONS.items()},
+    **{function: Kernel(_into(made), NARROW, ((2, _BOOL),)) for function, made in _COMPARISONS.items()},
     select: Kernel(_into(torch.where), COPIED, ((0, _BOOL),)),
-    clamp: Kernel(_clamped, NUMBERS),
+    clamp: Kernel(_clamped, NARROW),
     narrowed: Kernel(_converted, FLOATS, ((0, NUMBERS),)),
     copy_rounded: Kernel(_converted, FLOATS, ((0, NUMBERS),)),
     np.copyto: Kernel(_copied, COPIED),
@@ -129,4 +124,6 @@ KERNELS: dict[Callable[..., object], Kernel] = {
     along: Kernel(_reduced, NUMBERS, ((1, NUMBERS),), is_elementwise=False),
     by_parts: Kernel(_reduced, NUMBERS, ((1, NUMBERS),), is_elementwise=False),
 }
-"""The kernels of torch, by the functions of the arena whose place they take."""
+"""The kernels of torch, by the functions of the arena whose place they take: those that it runs faster.
+
+Functions of each element are here for floats of 16 bits alone: wider ones NumPy computes as fast, or faster, on one core."""
