@@ -22,7 +22,6 @@ from pcp.backends.arena.lowerings.reductions import along, by_parts
 from pcp.backends.arena.recording import copy_rounded
 
 Types = frozenset["np.dtype[Any]"]
-Tensor = torch.Tensor
 
 
 def _types(*given: Any) -> Types:
@@ -72,15 +71,15 @@ def _into(function: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
-def _copied(target: Tensor, source: Tensor) -> None:
+def _copied(target: torch.Tensor, source: torch.Tensor) -> None:
     target.copy_(source)
 
 
-def _converted(source: Tensor, target: Tensor) -> None:
+def _converted(source: torch.Tensor, target: torch.Tensor) -> None:
     target.copy_(source)
 
 
-def _clamped(low: Tensor, x: Tensor, high: Tensor, out: Tensor) -> None:
+def _clamped(low: torch.Tensor, x: torch.Tensor, high: torch.Tensor, out: torch.Tensor) -> None:
     torch.maximum(x, low, out=out)
     torch.minimum(out, high, out=out)
 
@@ -94,11 +93,11 @@ REDUCED = frozenset(_REDUCTIONS)
 """The ufuncs by which torch reduces several axes at once."""
 
 
-def _reduced(ufunc: Any, x: Tensor, axes: tuple[int, ...], out: Tensor) -> None:
+def _reduced(ufunc: Any, x: torch.Tensor, axes: tuple[int, ...], out: torch.Tensor) -> None:
     _REDUCTIONS[ufunc](x, axes, out)
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[Callable[..., object], Callable[..., object]] = {
     np.exp: torch.exp, np.expm1: torch.expm1, np.log: torch.log, np.log1p: torch.log1p, np.sqrt: torch.sqrt,
     rsqrt: torch.rsqrt, np.sin: torch.sin, np.cos: torch.cos, np.tan: torch.tan, np.tanh: torch.tanh,
     logistic: torch.sigmoid, np.floor: torch.floor, np.ceil: torch.ceil, np.rint: torch.round,
@@ -106,7 +105,7 @@ _FUNCTIONS = {
     np.add: torch.add, np.subtract: torch.subtract, np.multiply: torch.multiply, maximum: torch.maximum,
     minimum: torch.minimum, np.negative: torch.negative, np.abs: torch.abs,
 }  # fmt: skip
-_COMPARISONS = {
+_COMPARISONS: dict[Callable[..., object], Callable[..., object]] = {
     np.equal: torch.eq, np.not_equal: torch.ne, np.less: torch.lt, np.less_equal: torch.le, np.greater: torch.gt,
     np.greater_equal: torch.ge,
 }  # fmt: skip
