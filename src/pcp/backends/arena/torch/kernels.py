@@ -123,6 +123,7 @@ KERNELS: dict[Callable[..., object], Kernel] = {
     along: Kernel(_reduced, NUMBERS, ((1, NUMBERS),), is_elementwise=False),
     by_parts: Kernel(_reduced, NUMBERS, ((1, NUMBERS),), is_elementwise=False),
 }
-"""The kernels of torch, by the functions of the arena whose place they take: those that it runs faster.
+"""The kernels of torch, by the functions of the arena whose place they take.
 
-Functions of each element are here for floats of 16 bits alone: wider ones NumPy computes as fast, or faster, on one core."""
+Functions of each element are here for floats of 16 bits alone: wider ones NumPy computes as fast, or faster, on one core.
+Whether products of float32 are faster depends on the processor; a search measures it."""
