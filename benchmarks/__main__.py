@@ -18,6 +18,7 @@ BENCHMARKS = {
     },
     "backends": {
         "matrix": "which operation runs in which element type on which backend",
+        "providers": "single operations of the arena by NumPy and by PyTorch, beside XLA",
     },
     "gpu": {
         "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
@@ -47,7 +48,7 @@ BENCHMARKS = {
 }
 
 # Only by name: on a CPU it takes hours; they need an optional package; they need namespaces of their own.
-BY_NAME = ("low_communication", "equality", "iree", "matrix", "unlike", "utilisation", "faults")
+BY_NAME = ("low_communication", "equality", "iree", "matrix", "providers", "unlike", "utilisation", "faults")
 
 
 def main() -> None:

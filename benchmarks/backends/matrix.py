@@ -10,8 +10,9 @@ import argparse
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
-from benchmarks.backends.cells import Cell, answers, every_cell, judged, references
+from benchmarks.backends.cells import TORCH, Cell, answers, every_cell, judged, references
 from benchmarks.backends.operations import CASES, TYPES
 from benchmarks.backends.page import page_of
 from pcp import backends
@@ -22,6 +23,7 @@ PLACES = {
     "iree:llvm-cpu": "IREE, processor",
     "iree:vulkan": "IREE, Vulkan",
     "arena:cpu": "arena",
+    "torch:cpu": "arena, torch",
 }
 """The devices, and what their columns are called."""
 
@@ -32,9 +34,10 @@ def places_here() -> list[str]:
         kinds = {device.kind for device in backends.devices("iree")}
     except UnknownBackend:
         kinds = set()
-    return [
+    here = [
         place for place in PLACES if not place.startswith("iree:") or place.removeprefix("iree:") in kinds
     ]
+    return [place for place in here if place != TORCH or find_spec("torch")]
 
 
 def matrix(names: list[str], places: list[str], seed: int) -> dict[str, dict[Cell, str]]:

@@ -27,6 +27,8 @@ that do not run or are wrong, and the note that says why; an empty one means tha
 IREE's Vulkan loses what lies behind the last whole 32-bit word of an array: of six elements of `u8` the last two are read as
 0, or not written. Where a cell is wrong for that, it is right on operands that are 0 there.
 
+"arena, torch" is the arena with PyTorch, which here computes all that it can; in a plan it leaves small arrays to NumPy.
+
 Not here: operations that speak to other devices or to the outside, that draw from a machine's own generator, or that PCP
 writes out as others before a backend sees them.
 """

@@ -57,7 +57,7 @@ def test_a_path_of_a_backend_that_is_not_here_is_refused() -> None:
     path = replace(Path.plain(PROGRAM), backend="soroban")
     with pytest.raises(
         PathMismatch,
-        match=r"the path was made for backend 'soroban', which is not here; there are: arena, iree, xla; "
+        match=r"the path was made for backend 'soroban', which is not here; there are: arena, iree, torch, xla; "
         r"plan again for one of them, or register it with pcp.backends.register_backend",
     ):
         pcp.plan(PROGRAM, path=path)
@@ -132,7 +132,7 @@ def test_what_is_no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_LOCATIONS", dict(registry._LOCATIONS))
     with pytest.raises(
         UnknownBackend,
-        match=r"'abacus' is not a backend here; there are: arena, iree, xla; choose one of them, or register",
+        match=r"'abacus' is not a backend here; there are: arena, iree, torch, xla; choose one of them, or register",
     ):
         pcp.plan(PROGRAM, Target("abacus", (DEVICES[0],)))
     with pytest.raises(

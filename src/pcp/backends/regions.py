@@ -161,9 +161,9 @@ class RegionsExecutable:
         self._results = self._given_back()
 
     def _memory_of(self, place: int) -> int:
-        """The first place whose backend and device are those of a place: values that lie there need no copy."""
+        """The first place with which a place shares its arrays: values that lie there need no copy."""
         target = self._targets[place]
-        same = ((each.backend, each.devices) == (target.backend, target.devices) for each in self._targets)
+        same = (each.shares_arrays_with(target) for each in self._targets)
         return next(number for number, is_same in enumerate(same) if is_same)
 
     def _scheduled(self) -> list[Step]:

@@ -14,8 +14,11 @@ _LOCATIONS = {
     DEFAULT: "pcp.backends.xla:XLABackend",
     "arena": "pcp.backends.arena.backend:ArenaBackend",
     "iree": "pcp.backends.iree.backend:IREEBackend",
+    "torch": "pcp.backends.arena.torch.backend:TorchBackend",
 }
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
+_ARRAYS = {"torch": "arena"}
+"""Backends whose arrays are those of another one, in the same memory: nothing is copied between the two."""
 _COMPILERS = {"iree": ("iree.compiler", "_mlir_libs", ("iree-compile", "iree-lld"))}
 """The module of a backend's compiler, and the programs that it starts, in a folder below."""
 _PROGRAMS_OF_CUDA = ("ptxas", "nvlink")
@@ -63,6 +66,11 @@ def location_of(name: str) -> str:
             "yours with pcp.backends.register_backend(name, 'module:Class') first"
         )
     return _LOCATIONS[name]
+
+
+def arrays_of(name: str) -> str:
+    """The backend whose arrays a backend takes and makes: itself, but for those that stand on another one."""
+    return _ARRAYS.get(name, name)
 
 
 def backend(name: str = DEFAULT) -> Backend:

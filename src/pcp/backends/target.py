@@ -6,7 +6,15 @@ from types import MappingProxyType
 from typing import Any
 
 from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable
-from pcp.backends.registry import DEFAULT, backend, backend_names, device, location_of, register_backend
+from pcp.backends.registry import (
+    DEFAULT,
+    arrays_of,
+    backend,
+    backend_names,
+    device,
+    location_of,
+    register_backend,
+)
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 
@@ -115,6 +123,10 @@ class Target:
     def holds(self, value: Any) -> bool:
         """Whether a value is a buffer of the backend that lies on the device."""
         return self.runner.is_buffer(value) and self.runner.is_on(value, self.device)
+
+    def shares_arrays_with(self, other: "Target") -> bool:
+        """Whether each takes the arrays of the other where they lie."""
+        return (arrays_of(self.backend), self.devices) == (arrays_of(other.backend), other.devices)
 
     def described(self) -> dict[str, Any]:
         """What another process needs to make the same target, as values of JSON."""

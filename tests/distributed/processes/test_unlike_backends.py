@@ -85,6 +85,14 @@ def test_xla_and_the_arena_train_one_run(
     train_on(["cpu:0", "arena:cpu"], tmp_path, corpus, capsys)
 
 
+@pytest.mark.long
+def test_pytorch_trains_one_run_with_xla(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    train_on(["cpu:0", "torch:cpu"], tmp_path, corpus, capsys)
+
+
 @pytest.mark.parametrize(
     "kind",
     [pytest.param("llvm-cpu", marks=pytest.mark.runs), pytest.param("vulkan", marks=pytest.mark.long)],

@@ -15,6 +15,7 @@ from pcp.backends.base import CompilationFailed, CompileOptions, Device, OutOfMe
 from pcp.backends.host_memory import host_capacity, is_read_only, no_room
 from pcp.backends.processors import processor_hardware
 from pcp.ir import Program, TensorSpec
+from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.toolkit.legalisation import legalise, legalise_chlo
@@ -48,7 +49,15 @@ class ArenaBackend:
         inline_calls(module)
         legalise_chlo(module)
         legalise(module)
-        return ArenaExecutable(recorded(program, main_of(module), LOWERINGS), program)
+        return self.planned(program, main_of(module))
+
+    def planned(self, program: Program, main: ir.Operation) -> ArenaExecutable:
+        """The program ready to run.
+
+        Arguments:
+            main: its function, without calls and composites, of operations of StableHLO.
+        """
+        return ArenaExecutable(recorded(program, main, LOWERINGS), program)
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> ArenaArray:
         """An array of the host; it shares memory only if nobody can write to that.

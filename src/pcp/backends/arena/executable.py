@@ -18,6 +18,7 @@ from pcp.ir import Program
 
 Array = np.ndarray[Any, Any]
 Steps = list[tuple[Callable[..., object], tuple[Any, ...]]]
+Over = Callable[[Array], Any] | None
 
 
 class ArenaExecutable:
@@ -29,10 +30,11 @@ class ArenaExecutable:
     Arguments:
         recording: what a run does.
         program: that was recorded.
+        exact: whether its calls take no memory of their own.
     """
 
-    def __init__(self, recording: Recording, program: Program) -> None:
-        self.recording, self._program = recording, program
+    def __init__(self, recording: Recording, program: Program, *, exact: bool = True) -> None:
+        self.recording, self._program, self._exact = recording, program, exact
         workspace = [storage for storage in recording.storages if storage.in_workspace]
         self.workspace = placed(workspace)
         """Its size in bytes."""
@@ -43,8 +45,11 @@ class ArenaExecutable:
         self._context = contextvars.copy_context()
         self._context.run(np.seterr, all="ignore")
         self._steps: Steps | None = None
-        self._readers: dict[Storage, list[tuple[Steps, int, list[tuple[int, View]]]]] = defaultdict(list)
-        """The steps, by list and place, that take views of an array of the caller, and which of their arguments are."""
+        self._readers: dict[Storage, list[tuple[Steps, int, list[tuple[int, View]], Over]]] = defaultdict(
+            list
+        )
+        """The steps, by list and place, that take views of an array of the caller, which of their arguments are, and what is
+        made of these."""
         self._tables: dict[Storage, list[tuple[Array, int, str, int]]] = defaultdict(list)
         """The same for steps of the native library: table, row and column, and the offset of the view."""
         self._given: dict[Storage, Array] = {}
@@ -61,7 +66,7 @@ class ArenaExecutable:
             sum(entry.spec.bytes for entry in results),
             sum(arguments[number].spec.bytes for number in self._in_place),
             self.workspace + self._constants,
-            exact=True,
+            exact=self._exact,
         )
 
     def run(self, buffers: Sequence[ArenaArray]) -> list[ArenaArray]:
@@ -159,15 +164,16 @@ class ArenaExecutable:
             arguments: list[Any] = []
             for position, argument in enumerate(each.arguments):
                 if isinstance(argument, View):
-                    arguments.append(self._array(argument))
-                    if arguments[-1] is None:
+                    array = self._array(argument)
+                    if array is None:
                         outside[argument.storage].append((position, argument))
+                    arguments.append(array if array is None or each.over is None else each.over(array))
                 elif isinstance(argument, list):
                     arguments.append(self._bound(argument))
                 else:
                     arguments.append(argument)
             for storage, views in outside.items():
-                self._readers[storage].append((steps, place, views))
+                self._readers[storage].append((steps, place, views, each.over))
             made.append((each.function, tuple(arguments)))
         return made
 
@@ -189,11 +195,12 @@ class ArenaExecutable:
     def _bind(self, storage: Storage, array: Array) -> None:
         """Let the steps that take views of a storage take those of another array."""
         self._given[storage], memory = array, _bytes_of(array)
-        for steps, place, views in self._readers[storage]:
+        for steps, place, views, over in self._readers[storage]:
             function, old = steps[place]
             arguments = list(old)
             for position, view in views:
-                arguments[position] = view.over(memory)
+                taken = view.over(memory)
+                arguments[position] = taken if over is None else over(taken)
             steps[place] = (function, tuple(arguments))
         if storage in self._tables:
             start = int(memory.ctypes.data)

@@ -30,9 +30,11 @@ class Recorder:
 
     Arguments:
         lowerings: of operations, by full name.
+        narrow: types of few bits whose products are summed in float32 by what runs them, so that nothing is converted first.
     """
 
     lowerings: dict[str, Lowering]
+    narrow: frozenset["np.dtype[Any]"] = frozenset()
     instructions: list[Instruction] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     time: int = 0
@@ -112,7 +114,7 @@ class Recorder:
     def copy_narrowed(self, source: View, target: View) -> None:
         """Copy numbers of a wider type, each rounded."""
         if target.size:
-            self.emit(_copy_rounded, source, target)
+            self.emit(copy_rounded, source, target)
 
     def owned(self, view: View, others: Sequence[View]) -> View:
         """A view that may be written to: a copy of one that others show, or that is no array of its own."""
@@ -281,7 +283,8 @@ class Recorder:
         )
 
 
-def _copy_rounded(source: "np.ndarray[Any, Any]", target: "np.ndarray[Any, Any]") -> None:
+def copy_rounded(source: "np.ndarray[Any, Any]", target: "np.ndarray[Any, Any]") -> None:
+    """Each element rounded to the type of the target."""
     np.copyto(target, source, casting="unsafe")
 
 
@@ -311,18 +314,23 @@ class Recording:
     results: list[View]
 
 
-def recorded(program: Program, main: ir.Operation, lowerings: dict[str, Lowering]) -> Recording:
+def recorded(
+    program: Program,
+    main: ir.Operation,
+    lowerings: dict[str, Lowering],
+    narrow: frozenset["np.dtype[Any]"] = frozenset(),
+) -> Recording:
     """The instructions of a program, whose arguments and results are storages of their own.
 
     Arguments:
         program: whose signature says which arguments are donated.
         main: its function, without calls and composites.
-        lowerings: of operations, by full name.
+        lowerings, narrow: as of `Recorder`.
 
     Raises:
         CompilationFailed: the arena does not run one of its operations.
     """
-    recorder = Recorder(lowerings)
+    recorder = Recorder(lowerings, narrow)
     block = main.regions[0].blocks[0]
     recorder.count(block)
     arguments: list[View] = []

@@ -175,12 +175,14 @@ class Instruction:
         writes: the places of the arguments that it writes to.
         bodies: the instructions that it runs itself, which stand before it in time; their lists are among `arguments`.
         time: its place in the order in which storages live.
+        over: what makes of an array of NumPy what the function takes, over the same memory; None for the array itself.
     """
 
     function: Callable[..., object]
     arguments: tuple[Any, ...]
     writes: tuple[int, ...]
     time: int
+    over: "Callable[[np.ndarray[Any, Any]], Any] | None" = None
 
 
 def row_major(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

@@ -76,7 +76,8 @@ def minimum(x: Array, y: Array, out: Array) -> None:
     np.minimum(x, y, out=out)
 
 
-def _select(predicate: Array, yes: Array, no: Array, out: Array) -> None:
+def select(predicate: Array, yes: Array, no: Array, out: Array) -> None:
+    """Of two elements the one that the predicate says."""
     np.copyto(out, no)
     np.copyto(out, yes, where=predicate)
 
@@ -92,7 +93,7 @@ def _lower_select(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequen
     if out == no:
         r.emit(_put, out, yes, predicate, writes=(0,))
     else:
-        r.emit(_select, predicate, yes, no, out)
+        r.emit(select, predicate, yes, no, out)
     return [out]
 
 
@@ -100,7 +101,8 @@ def _put(out: Array, values: Array, predicate: Array) -> None:
     np.copyto(out, values, where=predicate)
 
 
-def _clamp(low: Array, x: Array, high: Array, out: Array) -> None:
+def clamp(low: Array, x: Array, high: Array, out: Array) -> None:
+    """Between two bounds; NaN stays."""
     np.maximum(x, low, out=out)
     np.minimum(out, high, out=out)
 
@@ -130,7 +132,8 @@ def _power_integers(x: Array, y: Array, out: Array) -> None:
     np.copyto(out, np.where(negative, np.where(one, sign, x.dtype.type(0)), powered))
 
 
-def _power(x: Array, y: Array, out: Array) -> None:
+def power(x: Array, y: Array, out: Array) -> None:
+    """Of floats."""
     if x.dtype.kind != "V":
         np.power(x, y, out=out)
     else:
@@ -150,12 +153,14 @@ def _sign_complex(x: Array, out: Array) -> None:
     np.copyto(out, np.where(size == 0, 0, x / np.where(size == 0, 1, size)))
 
 
-def _rsqrt(x: Array, out: Array) -> None:
+def rsqrt(x: Array, out: Array) -> None:
+    """1 / sqrt(x)."""
     np.sqrt(x, out)
     np.divide(out.dtype.type(1), out, out)
 
 
-def _logistic(x: Array, out: Array) -> None:
+def logistic(x: Array, out: Array) -> None:
+    """1 / (1 + exp(-x))."""
     np.negative(x, out)
     np.exp(out, out)
     np.add(out, out.dtype.type(1), out)
@@ -224,15 +229,16 @@ def _convert(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
     if target == "b":
         r.emit(np.not_equal, x, r.constant(np.zeros((), x.dtype)), out)
     elif source == "c" and target != "c":
-        r.emit(_saturated if target in "iu" else _narrowed, x.part(np.empty(0, x.dtype).real.dtype, 0), out)
+        r.emit(_saturated if target in "iu" else narrowed, x.part(np.empty(0, x.dtype).real.dtype, 0), out)
     elif source == "f" and target in "iu":
         r.emit(_saturated, x, out)
     else:
-        r.emit(_narrowed, x, out)
+        r.emit(narrowed, x, out)
     return [out]
 
 
-def _narrowed(x: Array, out: Array) -> None:
+def narrowed(x: Array, out: Array) -> None:
+    """Numbers of another type, each rounded."""
     if "V" in (x.dtype.kind, out.dtype.kind) and out.dtype.kind in "cV" and x.dtype.kind in "cV":
         x = x.astype(np.float32)
     np.copyto(out, x, casting="unsafe")
@@ -298,7 +304,7 @@ LOWERINGS: dict[str, Lowering] = {
     "multiply": by_type(b=np.logical_and, other=np.multiply),
     "divide": by_type(i_=_divide_integers, u_=_divide_integers, other=np.divide),
     "remainder": by_type(i_=_remainder_integers, u_=_remainder_integers, other=np.fmod),
-    "power": by_type(i_=_power_integers, u_=_power_integers, c_=_power_complex, f_=_power),
+    "power": by_type(i_=_power_integers, u_=_power_integers, c_=_power_complex, f_=power),
     "maximum": single(maximum),
     "minimum": single(minimum),
     "atan2": by_type(c_=_atan2_complex, other=np.arctan2),
@@ -317,13 +323,13 @@ LOWERINGS: dict[str, Lowering] = {
     "log": single(np.log),
     "log_plus_one": single(np.log1p),
     "sqrt": single(np.sqrt),
-    "rsqrt": single(_rsqrt),
+    "rsqrt": single(rsqrt),
     "cbrt": by_type(c_=_cbrt_complex, other=np.cbrt),
     "sine": single(np.sin),
     "cosine": single(np.cos),
     "tan": single(np.tan),
     "tanh": single(np.tanh),
-    "logistic": single(_logistic),
+    "logistic": single(logistic),
     "floor": single(np.floor),
     "ceil": single(np.ceil),
     "round_nearest_even": single(np.rint),
@@ -333,7 +339,7 @@ LOWERINGS: dict[str, Lowering] = {
     "count_leading_zeros": several(count_leading_zeros),
     "compare": _compare,
     "select": _lower_select,
-    "clamp": several(_clamp),
+    "clamp": several(clamp),
     "convert": _convert,
     "reduce_precision": _reduce_precision,
     "real": _part(0),

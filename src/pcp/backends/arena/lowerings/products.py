@@ -23,7 +23,8 @@ def computing_type(*dtypes: "np.dtype[Any]") -> "np.dtype[Any]":
 
 def matrix_product(r: Recorder, x: View, y: View, out: View) -> None:
     """`out = x @ y` for arrays of one or more axes in front, all the same; `out` may have another type."""
-    dtype = computing_type(x.dtype, y.dtype, out.dtype)
+    dtypes = {x.dtype, y.dtype, out.dtype}
+    dtype = x.dtype if len(dtypes) == 1 and dtypes <= r.narrow else computing_type(*dtypes)
     if dtype.kind not in "fc" and out.dtype.kind in "fc":
         dtype = out.dtype
     x, y = (_for_blas(r, each, dtype) for each in (x, y))

@@ -62,32 +62,28 @@ def _reduce(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vie
         return [out]
     if x.dtype.itemsize <= 2 and x.dtype.kind in "fV" and name in ("add", "multiply"):
         wide = r.new(out.shape, np.dtype(np.float32))
-        r.emit(_reduced(ufunc, np.dtype(np.float32)), x, axes, wide)
+        r.emit(along, ufunc, x, axes, wide)
         if not is_neutral:
             r.emit(ufunc, wide, init, wide)
         r.copy_narrowed(wide, out)
         return [out]
-    r.emit(_reduced(ufunc, x.dtype), x, axes, out)
+    # NumPy knows no initial element of ml_dtypes' types, and copies the first
+    r.emit(by_parts if x.dtype.kind == "V" else along, ufunc, x, axes, out)
     if not is_neutral:
         r.emit(combined(ufunc), out, init, out)
     return [out]
 
 
-def _reduced(ufunc: Any, dtype: "np.dtype[Any]") -> Callable[..., object]:
-    reduce = ufunc.reduce
-    if dtype.kind == "V":  # NumPy knows no initial element of ml_dtypes' types, and copies the first
+def along(ufunc: Any, x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """All axes at once."""
+    ufunc.reduce(x, axes, out.dtype, out)
 
-        def by_parts(x: Array, axes: tuple[int, ...], out: Array) -> None:
-            for axis in sorted(axes, reverse=True):
-                x = reduce(x, axis)
-            np.copyto(out, x)
 
-        return by_parts
-
-    def along(x: Array, axes: tuple[int, ...], out: Array) -> None:
-        reduce(x, axes, dtype, out)
-
-    return along
+def by_parts(ufunc: Any, x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """One axis after the other."""
+    for axis in sorted(axes, reverse=True):
+        x = ufunc.reduce(x, axis)
+    np.copyto(out, x)
 
 
 def _by_body(r: Recorder, op: ir.Operation, operands: list[View], axes: tuple[int, ...]) -> Sequence[View]:

@@ -58,11 +58,13 @@ class Geometry:
             yield view
 
 
-def _numbers(op: ir.Operation, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
+def numbers_of(op: ir.Operation, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
+    """An attribute with a number for each axis."""
     return integers_of(op.attributes[name]) if name in op.attributes else (default,) * rank
 
 
-def _padding(op: ir.Operation, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def padding_of(op: ir.Operation, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The padding before and behind each axis."""
     if "padding" not in op.attributes:
         return (0,) * rank, (0,) * rank
     given = ir.DenseIntElementsAttr(op.attributes["padding"])
@@ -75,10 +77,10 @@ def _reduce_window(r: Recorder, op: ir.Operation, operands: list[View]) -> Seque
     inputs, inits = operands[:half], operands[half:]
     sizes = integers_of(op.attributes["window_dimensions"])
     rank = len(sizes)
-    low, high = _padding(op, rank)
+    low, high = padding_of(op, rank)
     geometry = Geometry(
-        sizes, _numbers(op, "window_strides", rank), _numbers(op, "window_dilations", rank),
-        _numbers(op, "base_dilations", rank), low, high,
+        sizes, numbers_of(op, "window_strides", rank), numbers_of(op, "window_dilations", rank),
+        numbers_of(op, "base_dilations", rank), low, high,
     )  # fmt: skip
     block = op.regions[0].blocks[0]
     over = [geometry.padded(r, x, init) for x, init in zip(inputs, inits, strict=True)]
@@ -111,10 +113,10 @@ def _select_and_scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> 
     """The place of the chosen element of each window is found first; then each place takes the sources that chose it."""
     x, source, init = operands
     rank = len(x.shape)
-    sizes = _numbers(op, "window_dimensions", rank)
-    low, high = _padding(op, rank)
+    sizes = numbers_of(op, "window_dimensions", rank)
+    low, high = padding_of(op, rank)
     ones = (1,) * rank
-    geometry = Geometry(sizes, _numbers(op, "window_strides", rank), ones, ones, low, high)
+    geometry = Geometry(sizes, numbers_of(op, "window_strides", rank), ones, ones, low, high)
     select, scatter = (region.blocks[0] for region in op.regions)
     inside = r.constant(np.ones((), bool)).broadcast(x.shape)
     over = geometry.padded(r, x, init)
@@ -156,19 +158,15 @@ def _put_chosen(view: Any, added: Any, chosen: Any, number: int) -> None:
 def _convolution(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
     """Windows of the input beside one another as a matrix, times the kernel."""
     x, kernel = operands
-    numbers = _axes(str(op.attributes["dimension_numbers"]))
+    numbers = axes_of(str(op.attributes["dimension_numbers"]))
     x = x.transposed([numbers["b"], *numbers["spatial_in"], numbers["f"]])
     kernel = kernel.transposed([*numbers["spatial_kernel"], numbers["i"], numbers["o"]])
     rank = len(x.shape) - 2
-    if "window_reversal" in op.attributes:
-        flags = [
-            str(f) in ("True", "1", "true") for f in ir.DenseBoolArrayAttr(op.attributes["window_reversal"])
-        ]
-        kernel = kernel.reversed([a for a, flag in enumerate(flags) if flag])
-    low, high = _padding(op, rank)
+    kernel = kernel.reversed(reversed_in(op))
+    low, high = padding_of(op, rank)
     geometry = Geometry(
-        (1, *kernel.shape[:rank], 1), (1, *_numbers(op, "window_strides", rank), 1),
-        (1, *_numbers(op, "rhs_dilation", rank), 1), (1, *_numbers(op, "lhs_dilation", rank), 1),
+        (1, *kernel.shape[:rank], 1), (1, *numbers_of(op, "window_strides", rank), 1),
+        (1, *numbers_of(op, "rhs_dilation", rank), 1), (1, *numbers_of(op, "lhs_dilation", rank), 1),
         (0, *low, 0), (0, *high, 0),
     )  # fmt: skip
     groups, parts = (integer_of(op.attributes[f"{name}_group_count"]) for name in ("feature", "batch"))
@@ -209,6 +207,14 @@ def _convolution(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequenc
     return [out]
 
 
+def reversed_in(op: ir.Operation) -> list[int]:
+    """The spatial axes along which the kernel of a convolution is read backwards."""
+    if "window_reversal" not in op.attributes:
+        return []
+    flags = map(str, ir.DenseBoolArrayAttr(op.attributes["window_reversal"]))
+    return [axis for axis, flag in enumerate(flags) if flag in ("True", "1", "true")]
+
+
 def _split(x: View, axis: int, count: int) -> View:
     """An axis as two, of which the first has `count` places."""
     n, step = x.shape[axis], x.strides[axis]
@@ -217,7 +223,7 @@ def _split(x: View, axis: int, count: int) -> View:
     return View(x.storage, x.offset, shape, strides, x.dtype)
 
 
-def _axes(text: str) -> dict[str, Any]:
+def axes_of(text: str) -> dict[str, Any]:
     """The axes in `#stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>`."""
     parts = text[text.index("[") : text.rindex("]") + 1].replace("->", "x").split("x")
     lists = [[entry.strip() for entry in part.strip()[1:-1].split(",")] for part in parts]
