@@ -25,6 +25,7 @@ from pcp.rewrite.equality import (
     matrices_of,
     saturated,
 )
+from pcp.rewrite.equality.saturation import facts_of
 
 Function = Callable[..., Any]
 needs_egglog = pytest.mark.skipif(find_spec("egglog") is None, reason="egglog is not installed")
@@ -168,6 +169,21 @@ def test_limits_end_the_growth_and_what_is_there_is_used() -> None:
         assert graph.stopped == stopped
         assert graph.rounds <= 3
         assert emitted(program, graph, found[0]) is not None
+
+
+@needs_egglog
+def test_what_egglog_is_told_of_many_products_is_short() -> None:
+    """One term of as many joins as products took all memory, since egglog copies each part of a term again and again."""
+
+    def shared(x: Any, w: Any) -> Any:
+        for _ in range(60):
+            x = pcp.ops.tanh(x @ w)
+        return x
+
+    [part] = matrices_of(traced(shared, (8, 8), (8, 8))).parts
+    assert max(map(len, facts_of(part))) < 80
+    graph = saturated(part)
+    assert sum(node.op == "Below" for nodes in graph.classes.values() for node in nodes) == 59
 
 
 VECTORS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {

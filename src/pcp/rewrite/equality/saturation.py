@@ -103,7 +103,9 @@ def saturated(matrices: Matrices, limits: Limits = Limits()) -> Graph:
     def run(text: str) -> Any:
         return graph.run_program(*graph.parse_program(text))
 
-    run(_LANGUAGE + _EQUALITIES + "\n".join(_facts(matrices)))
+    run(_LANGUAGE + _EQUALITIES)
+    for fact in facts_of(matrices):  # one by one: egglog takes the square of their number for all at once
+        run(fact)
     stopped, rounds, found = "rounds", 0, _serialized(graph)
     while rounds < limits.rounds:
         [made] = run("(run 1)")
@@ -117,7 +119,7 @@ def saturated(matrices: Matrices, limits: Limits = Limits()) -> Graph:
     return _graph(found, matrices, stopped, rounds, time.monotonic() - began)
 
 
-def _facts(matrices: Matrices) -> Iterator[str]:
+def facts_of(matrices: Matrices) -> Iterator[str]:
     """The matrices in egglog's words, and products that share an operand as parts of one product."""
     for place, term in enumerate(matrices.terms):
         name = f"$t{place}"
@@ -141,14 +143,17 @@ def _merged(matrices: Matrices, side: int, shared: int, places: list[int]) -> It
     """x a, x b, ... = the columns of x [a b ...]; and a x, b x, ... = the rows of [a; b; ...] x."""
     others = [matrices.terms[place].children[1 - side] for place in places]
     join, part, axis = ("Below", "Rows", 0) if side else ("Beside", "Columns", 1)
+    name = f"{side}_{shared}"
     whole = f"$t{others[-1]}"
-    for other in reversed(others[:-1]):
-        whole = f"({join} $t{other} {whole})"
-    product = f"(Dot {whole} $t{shared})" if side else f"(Dot $t{shared} {whole})"
+    # A name for each join: egglog takes the square of its depth for a term that is written as one.
+    for count, other in enumerate(reversed(others[:-1])):
+        yield f"(let $join{name}_{count} ({join} $t{other} {whole}))"
+        whole = f"$join{name}_{count}"
+    yield f"(let $product{name} (Dot {f'{whole} $t{shared}' if side else f'$t{shared} {whole}'}))"
     start = 0
     for place in places:
         end = start + matrices.terms[place].shape[axis]
-        yield f"(union $t{place} ({part} {product} {start} {end}))"
+        yield f"(union $t{place} ({part} $product{name} {start} {end}))"
         start = end
 
 
