@@ -70,17 +70,6 @@ def test_an_ordinary_program_is_admitted_and_compiled(test_home: Path) -> None:
     assert np.isfinite(value).all()
 
 
-def test_a_confined_process_has_programs_for_a_driver_verified_and_compiles_them_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(ProgramRefused, match="'cuda:7' is not a device of this machine"):
-        admit({"several": artifact()}, "cuda:7", MEMORY, SECONDS)
-    monkeypatch.setattr(verification, "is_confined", lambda: True)  # what it starts would find no driver
-    assert list(admit({"several": artifact()}, "cuda:7", MEMORY, SECONDS)) == ["several"]
-    with pytest.raises(ProgramRefused, match=r"holds stablehlo\.custom_call, which is refused"):
-        admit({"evil": body(CUSTOM_CALL).artifact()}, "cuda:7", MEMORY, SECONDS)
-
-
 CUSTOM_CALL = "%0 = stablehlo.custom_call @evil(%a) : (tensor<4xf32>) -> tensor<4xf32>"
 INFEED = """%t = stablehlo.create_token : !stablehlo.token
 %0, %u = "stablehlo.infeed"(%t) : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)"""
