@@ -12,11 +12,11 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 
-# What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
+# What data meets first stands first. "interface" names what "pcp", the public face, offers: src/pcp/__init__.py.
 LAYERS = (
-    "errors", "systems", "folders", "temporary", "ir", "refusals", "symbolic", "tensor", "tracing", "composites", "ops",
-    "autodiff", "batching", "rewrite", "memory", "kernels", "backends", "planning", "nn", "models", "optimizers", "training",
-    "inference", "importers", "distributed", "pcp", "dashboard", "cli", "__main__",
+    "errors", "systems", "interruption", "folders", "temporary", "ir", "refusals", "symbolic", "tensor", "tracing",
+    "composites", "ops", "autodiff", "batching", "rewrite", "memory", "kernels", "backends", "planning", "nn", "models",
+    "optimizers", "training", "inference", "importers", "distributed", "interface", "pcp", "dashboard", "cli", "__main__",
 )  # fmt: skip
 
 # module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.

@@ -4,6 +4,7 @@ It holds no data. Its operators are the functions of `pcp.ops`, which enter them
 """
 
 import contextvars
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -170,6 +171,8 @@ TensorLike = Tensor | np.ndarray[Any, Any] | np.generic | Scalar
 
 OPERATIONS: dict[str, Callable[..., Tensor]] = {}
 """Every function of `pcp.ops` by its name."""
+_OPERATIONS = "pcp.ops"
+"""A later layer, imported by whoever first uses an operator without it."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -195,6 +198,8 @@ def export_operations(module: str) -> None:
 
 
 def _call(name: str, *arguments: Any) -> Tensor:
+    if not OPERATIONS:
+        importlib.import_module(_OPERATIONS)
     return OPERATIONS[name](*arguments)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from pcp.__main__ import start
 from pcp.cli import main
 from pcp.cli.main import COMMANDS
 from pcp.distributed.wire import Authority
@@ -98,6 +100,41 @@ def test_exceptions_become_exit_codes(
     assert (shown.out, shown.err) == ("", message)
 
 
+@pytest.mark.parametrize("entry", [["-m", "pcp"], ["-c", "from pcp.__main__ import start; start()"]])
+@pytest.mark.parametrize("imported", ["argparse", "numpy"])  # by whatever runs commands, and by a command
+def test_ctrl_c_during_imports_says_one_line(imported: str, entry: list[str], tmp_path: Path) -> None:
+    planted = "import signal\nsignal.raise_signal(signal.SIGINT)\nraise ImportError('it goes on')\n"
+    (tmp_path / f"{imported}.py").write_text(planted)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])}
+    command = [sys.executable, *entry, "worker", "--connect", "127.0.0.1:1", "--key", "none.pem"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "pcp: interrupted\n")
+
+
+def test_ctrl_c_is_left_to_a_command_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Command(_Raising):
+        def run(self, arguments: object) -> int:
+            found.append(signal.getsignal(signal.SIGINT))
+            return super().run(arguments)
+
+    found: list[object] = []
+    monkeypatch.setattr("importlib.import_module", lambda _name: Command(KeyboardInterrupt()))
+    monkeypatch.setattr(sys, "argv", ["pcp", "keys"])
+    assert start() == 130
+    assert found == [signal.default_int_handler]
+
+
+def test_ctrl_c_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda _name: _Raising(PCPError("it ends")))
+    monkeypatch.setattr(sys, "argv", ["pcp", "keys"])
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert start() == 2
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.import_module", lambda _name: _Raising(ZeroDivisionError("a bug")))
     with pytest.raises(ZeroDivisionError, match="a bug"):
@@ -105,7 +142,9 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_the_command_asked_for_is_imported() -> None:
-    program = "import sys, pcp.cli.main; print([m for m in sys.modules if m.startswith('pcp.cli.')])"
+    program = (
+        "import sys, pcp.__main__, pcp.cli.main; print(sorted(m for m in sys.modules if m.startswith('pcp')))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         check=True,
@@ -113,7 +152,8 @@ def test_only_the_command_asked_for_is_imported() -> None:
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
     )
-    assert done.stdout == "['pcp.cli.main']\n"
+    light = ["pcp", "pcp.__main__", "pcp.cli", "pcp.cli.main", "pcp.errors", "pcp.interruption"]
+    assert done.stdout == f"{light}\n"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import functools
 from collections.abc import Callable, Sequence
 
 from pcp.backends.base import Buffer, Executable, MemoryUse
-from pcp.backends.interruption import all_of
 from pcp.backends.processors import core_count
 from pcp.backends.switches import is_switched_off
+from pcp.interruption import all_of
 from pcp.ir import Program
 from pcp.rewrite.pieces import Segments
 from pcp.rewrite.segments import segments

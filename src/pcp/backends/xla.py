@@ -36,11 +36,11 @@ from pcp.backends.base import (
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
 from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory, no_room
-from pcp.backends.interruption import interruptible
 from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
+from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
 from pcp.kernels.native import NativeUnavailable, load_for

@@ -9,12 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
 from types import FrameType
 
-from pcp.backends.interruption import is_compiling, unraisable
 from pcp.errors import PCPError
+from pcp.interruption import is_compiling, unraisable
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -51,14 +50,19 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = lambda: None) -> int:
+    """Run the command line and return its exit code.
+
+    Arguments:
+        arguments: of `pcp`; those of this process if None.
+        begins: called when all that the command needs is imported, before it does anything.
+    """
     before = signal.getsignal(signal.SIGTERM), sys.unraisablehook
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = unraisable
     try:
-        return _main(arguments)
+        return _main(arguments, begins)
     except KeyboardInterrupt:
         print("pcp: interrupted", file=sys.stderr)
         return _left(128 + signal.SIGINT)
@@ -72,14 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGTERM, before[0])
 
 
-def _main(arguments: Sequence[str] | None) -> int:
+def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
     parser = argparse.ArgumentParser(
         prog="pcp",
         description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"pcp {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     given = list(sys.argv[1:] if arguments is None else arguments)
     for name, summary in COMMANDS.items():
@@ -98,7 +102,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     parsed = parser.parse_args(given)
     _start_log(os.environ.get("PCP_LOG"))
     try:
-        code: int = importlib.import_module(f"pcp.cli.{parsed.command}").run(parsed)
+        command_line = importlib.import_module(f"pcp.cli.{parsed.command}")
+        begins()
+        code: int = command_line.run(parsed)
     except PCPError as error:
         _complain(error, getattr(parsed, "json", False))
         return 2
@@ -156,8 +162,15 @@ def _complain(error: PCPError, as_json: bool) -> None:
     print(f"pcp: {error}", file=sys.stderr)
 
 
-def _version() -> str:
-    try:
-        return version("planetary-compute-protocol")
-    except PackageNotFoundError:
-        return "(not installed)"
+class _Version(argparse.Action):
+    """Tells the version; what knows it is imported only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            installed = version("planetary-compute-protocol")
+        except PackageNotFoundError:
+            installed = "(not installed)"
+        print(f"pcp {installed}")
+        parser.exit()

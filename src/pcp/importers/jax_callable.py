@@ -13,7 +13,6 @@ from pcp.autodiff.gradient import vjp
 from pcp.importers.jax_trees import check_precision, is_number, jax_arrays
 from pcp.ir import Program, Tree
 from pcp.ir.bindings import bytecode_of, inline_function, ir
-from pcp.ir.program import EXPORTERS
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
@@ -64,9 +63,6 @@ def to_jax(program: Program) -> Callable[..., Any]:
 
 def _at_sizes_of_arguments(program: SymbolicProgram, *arguments: Any) -> Any:
     return to_jax(program.at(**program.sizes_of(*jax_arrays(arguments))))(*arguments)
-
-
-EXPORTERS["jax"] = to_jax
 
 
 def _bind(program: Program, *arrays: Array) -> list[Array]:

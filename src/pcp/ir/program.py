@@ -5,6 +5,7 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 """
 
 import functools
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +22,9 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.walking import check_nesting
 from pcp.ir.tree import Tree, flatten_like
 from pcp.ir.tuples import flatten_tuples, has_tuples
+
+_JAX = "pcp.importers.jax_callable"
+"""A later layer, imported by whoever asks for a function of JAX."""
 
 
 class NotSymbolic(PCPError):
@@ -157,7 +161,7 @@ class Program:
 
     def to_jax(self) -> Callable[..., Any]:
         """The program as a function for use inside of `jax.jit`, `jax.grad` and `jax.vmap`; see `pcp.to_jax`."""
-        function: Callable[..., Any] = EXPORTERS["jax"](self)
+        function: Callable[..., Any] = importlib.import_module(_JAX).to_jax(self)
         return function
 
     @staticmethod
@@ -268,7 +272,3 @@ def load(
 
 def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> Program:
     return kind(Program.from_artifact(artifact).bytecode, **more)
-
-
-EXPORTERS: dict[str, Callable[[Program], Any]] = {}
-"""By the name of a front end, what makes a program a function there; later layers enter themselves here."""

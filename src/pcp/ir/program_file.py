@@ -7,6 +7,7 @@ first.
 """
 
 import hashlib
+import importlib
 import json
 import os
 import secrets
@@ -35,8 +36,8 @@ _BYTECODE = b"ML\xefR"
 LEFT_OPEN: Sequence[Any] = []
 """Instead of shapes: sizes that are open stay so."""
 
-OTHER_FORMS: dict[bytes, Callable[[bytes, str], Any]] = {}
-"""By the first eight bytes of a file, what reads it from its bytes and name; later layers enter theirs here."""
+OTHER_FORMS = {b"PCPsymb\n": "pcp.symbolic.program:SymbolicProgram"}
+"""By the first eight bytes of a file, the class of a later layer whose `from_artifact` reads it, imported when one is met."""
 
 
 class NotAProgram(PCPError):
@@ -79,7 +80,8 @@ def read(
             raise NotAProgram(
                 f"{name} is a symbolic program, which takes neither main nor shapes; expected sizes: pcp.load(file).at(...)"
             )
-        found: T = other(raw, name)
+        module, _, form = other.partition(":")
+        found: T = getattr(importlib.import_module(module), form).from_artifact(raw, name)
         return found
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
         return made(_specialized(parse_artifact(_checked(raw, name)), main, shapes))

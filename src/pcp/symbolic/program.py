@@ -14,10 +14,9 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
-from pcp.ir.program_file import OTHER_FORMS
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
-from pcp.symbolic.file import LARGEST, MAGIC, packed, unpacked, write
+from pcp.symbolic.file import LARGEST, packed, unpacked, write
 from pcp.symbolic.fitting import fitted
 from pcp.symbolic.sampling import samples as sampled
 from pcp.symbolic.template import BuiltDifferently, Template, unified
@@ -351,6 +350,3 @@ class SymbolicProgram:
 
     def __repr__(self) -> str:
         return str(self)
-
-
-OTHER_FORMS[MAGIC] = SymbolicProgram.from_artifact

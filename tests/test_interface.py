@@ -1,0 +1,53 @@
+"""`import pcp` imports nothing yet; every name is there when asked for, and so is what one layer needs of a later one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pcp
+from pcp import interface
+
+
+def test_every_name_of_the_interface_is_one_of_pcp() -> None:
+    names = {name for name in vars(interface) if not name.startswith("_")}
+    assert {"Tensor", "trace", "plan", "nn", "matmul", "ProfileDatabase"} <= names
+    assert all(getattr(pcp, name) is getattr(interface, name) for name in names)
+    assert names <= set(dir(pcp))
+    starred: dict[str, object] = {}
+    exec("from pcp import *", starred)
+    assert names <= set(starred)
+
+
+def test_a_name_that_pcp_has_not_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match=r"module 'pcp' has no attribute 'tensro'"):
+        _ = pcp.tensro
+    assert not hasattr(pcp, "_private")
+
+
+def in_a_process_of_its_own(program: str, *arguments: object) -> str:
+    """What a program prints that has imported nothing before."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_importing_pcp_imports_no_other_library() -> None:
+    program = (
+        "import sys, pcp; print([m for m in ('jax', 'numpy', 'pcp.ir', 'pcp.interface') if m in sys.modules])"
+    )
+    assert in_a_process_of_its_own(program) == "[]\n"
+
+
+def test_a_part_of_pcp_serves_alone(tmp_path: Path) -> None:
+    """Operators, files of symbolic programs and functions of JAX belong to later layers, which nobody has imported."""
+    file = tmp_path / "double.pcp"
+    pcp.trace(lambda x: x + x, pcp.spec(("n",), "f32")).save(file)
+    operators = "from pcp.tracing import spec, trace; print(trace(lambda x: x + x, spec((2,), 'f32')).digest)"
+    double = pcp.trace(lambda x: x + x, pcp.spec((2,), "f32"))
+    assert in_a_process_of_its_own(operators).strip() == double.digest
+    load = (
+        "import sys, numpy; from pcp.ir.program import load; program = load(sys.argv[1]).at(n=2); "
+        "print(program.digest, program.to_jax()(numpy.float32([1, 2])).tolist())"
+    )
+    assert in_a_process_of_its_own(load, file).strip() == f"{double.digest} [2.0, 4.0]"
