@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from pcp.backends import compiler_programs, needs_driver
@@ -36,6 +37,12 @@ _HANDED_ON = (
     "LC_",
 )
 _HANDED_ON_WHOLE = ("LD_LIBRARY_PATH", "LANG", "TZ", "GLIBC_TUNABLES")
+
+_NEEDED = (
+    "jax", "jaxlib", "jax_plugins", "ml_dtypes", "numpy", "opt_einsum", "scipy",
+    "jax_cuda12_plugin", "jax_cuda12_pjrt", "jax_cuda13_plugin", "jax_cuda13_pjrt",
+)  # fmt: skip
+"""Packages that a confined process imports, whether this one has or not."""
 
 
 class NotConfined(PCPError):
@@ -196,11 +203,14 @@ def _holds_packages(folder: str) -> bool:
 
 
 def _imported() -> Iterator[str]:
-    """The folder or the file of every package and module, but of what is in them."""
+    """The folder or the file of every package and module, but of what is in them; imported already, or imported later."""
     for name, module in list(sys.modules.items()):
         if "." not in name and name != "__main__":
             places = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
             yield from (os.path.abspath(place) for place in places if place)
+    for name in _NEEDED:
+        if name not in sys.modules and (found := PathFinder.find_spec(name)) is not None:
+            yield from map(os.path.abspath, found.submodule_search_locations or ())
 
 
 def _readable() -> Iterator[str]:
