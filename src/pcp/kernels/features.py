@@ -41,7 +41,11 @@ def hidden() -> frozenset[str]:
 
 @contextlib.contextmanager
 def masked(*names: str) -> Iterator[None]:
-    """Hide features in this process and those that it starts meanwhile."""
+    """Hide features in this process and those that it starts meanwhile.
+
+    Native kernels ask for some of them whenever they run, and XLA runs a program after its call has returned: wait for results,
+    as `np.asarray` does, before the end.
+    """
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = ",".join(sorted(hidden() | set(names)))
     try:

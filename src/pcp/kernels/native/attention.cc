@@ -16,6 +16,7 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
+constexpr int64_t kTogether = 16;  // of few queries, so many at most are computed together
 constexpr int64_t kEnough = 16;  // parts of the gradient, however many threads there are: they decide the order of sums
 
 ffi::Error no_memory() {
@@ -112,18 +113,30 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
   return true;
 }
 
-// Results of a set of keys that few queries see; false if there is no memory.
+// Results of sets [begin, end) of keys that few queries see; false if there is no memory.
 template <typename Panels>
-bool attend_each(const Sizes& sizes, const Heads& heads, Groups<float> result, float* normalisers) {
-  const Scratch weights((sizes.keys + kLanes) * static_cast<int64_t>(sizeof(float)));
+bool attend_each(const Call& call, float* result, float* normalisers, int64_t begin, int64_t end) {
+  const Sizes& sizes = call.sizes;
+  const int64_t of_set = sizes.groups * sizes.queries, room = sizes.keys + kLanes;
+  const Scratch weights((end - begin) * of_set * room * static_cast<int64_t>(sizeof(float)));
   if (!weights.as<float>()) return false;
-  for (int64_t group = 0; group < sizes.groups; ++group)
-    for (int64_t query = 0; query < sizes.queries; ++query) {
-      const One one{heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), weights.as<float>(),
-                    result.of(group, query).at, normalisers + group * sizes.queries + query};
-      if (attend_one(sizes, heads.sight_of(group).from(query), one)) continue;
-      if (!attend<Panels>(sizes, heads, result, normalisers, group, group + 1)) return false;
-      break;
+  std::vector<One> ones;
+  for (int64_t set = begin; set < end; ++set) {
+    const Heads heads = call.heads(set);
+    const auto to = call.layout.grouped(result, call.layout.result, set);
+    for (int64_t i = 0; i < of_set; ++i) {
+      const int64_t group = i / sizes.queries, query = i % sizes.queries;
+      ones.push_back({heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), heads.sight_of(group).from(query),
+                      weights.as<float>() + ones.size() * room, to.of(group, query).at, normalisers + set * of_set + i});
+    }
+  }
+  attend_together(sizes, ones);
+  for (int64_t set = begin; set < end; ++set)
+    for (int64_t group = 0; group < sizes.groups; ++group) {
+      const auto at = ones.begin() + (set - begin) * of_set + group * sizes.queries;
+      if (std::all_of(at, at + sizes.queries, [](const One& one) { return one.keys > 0; })) continue;
+      const auto to = call.layout.grouped(result, call.layout.result, set);
+      if (!attend<Panels>(sizes, call.heads(set), to, normalisers + set * of_set, group, group + 1)) return false;
     }
   return true;
 }
@@ -255,25 +268,28 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   if (auto words = complaint(call, result->element_count(), normalisers->element_count()); !words.empty()) return refused(words);
   const Sizes& sizes = call.sizes;
   ask_for_huge_pages_of(result);
-  const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels();
-  const bool are_few = sizes.queries <= kFew;
-  const int64_t wanted = are_few ? 1 : divided_up(4 * std::max<int64_t>(1, pool.num_threads()), sets);
-  const int64_t parts = std::min(every, wanted), grain = divided_up(every, parts);
+  const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), threads = std::max<int64_t>(1, pool.num_threads());
   std::atomic<bool> has_memory{true};
-  const auto work = [&](auto panels, int64_t first, int64_t last) {
+  const auto each = [&](auto panels) {
     using Panels = decltype(panels);
-    for (int64_t task = first; task < last; ++task) {
-      const int64_t set = task / parts, begin = task % parts * grain;
-      float* to = normalisers->typed_data() + set * sizes.groups * sizes.queries;
-      const auto found = layout.grouped(result->typed_data(), layout.result, set);
-      if (!(are_few ? attend_each<Panels>(sizes, call.heads(set), found, to)
-                   : attend<Panels>(sizes, call.heads(set), found, to, begin, std::min(every, begin + grain))))
-        has_memory = false;
-    }
+    const int64_t together = std::min(divided_up(sets, threads), divided_up(kTogether, sizes.groups * sizes.queries));
+    parallel_for(pool, sets, together, [&](int64_t first, int64_t last) {
+      if (!attend_each<Panels>(call, result->typed_data(), normalisers->typed_data(), first, last)) has_memory = false;
+    });
   };
-  by_panels<Form>([&](auto panels) {
-    parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) { work(panels, first, last); });
-  });
+  const auto tiled = [&](auto panels) {
+    using Panels = decltype(panels);
+    const int64_t parts = std::min(every, divided_up(4 * threads, sets)), grain = divided_up(every, parts);
+    parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t task = first; task < last; ++task) {
+        const int64_t set = task / parts, begin = task % parts * grain;
+        if (!attend<Panels>(sizes, call.heads(set), layout.grouped(result->typed_data(), layout.result, set),
+                            normalisers->typed_data() + set * sizes.groups * sizes.queries, begin, std::min(every, begin + grain)))
+          has_memory = false;
+      }
+    });
+  };
+  by_panels<Form>([&](auto panels) { sizes.queries <= kFew ? each(panels) : tiled(panels); });
   return has_memory ? ffi::Error::Success() : no_memory();
 }
 

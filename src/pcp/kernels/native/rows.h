@@ -53,10 +53,17 @@ inline void put(float* at, V lanes, int64_t count) {
     std::memcpy(at, &lanes, count * sizeof(float));
 }
 
+// Upper halves are added to lower ones: in whole registers, as compilers make a detour through memory of a loop over lanes.
 inline float sum(Lanes lanes) {
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  return lanes[0];
+  typedef float Eight __attribute__((vector_size(32)));
+  typedef float Four __attribute__((vector_size(16)));
+  Eight halves[2];
+  Four quarters[2];
+  std::memcpy(halves, &lanes, sizeof halves);
+  halves[0] += halves[1];
+  std::memcpy(quarters, halves, sizeof quarters);
+  quarters[0] += quarters[1];
+  return (quarters[0][0] + quarters[0][2]) + (quarters[0][1] + quarters[0][3]);
 }
 
 // Calls `work(first, last)` for parts of [0, count) of at most `grain`, on the calling thread and on those of XLA's pool.

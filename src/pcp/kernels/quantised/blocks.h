@@ -63,24 +63,20 @@ template <bool kFast>
   return found;
 }
 
-// The products of a row with `count` outputs, whose weights and scales lie one after another.
-template <bool kFast, int64_t count>
-inline void sums_by_blocks(const RoundedBlocks* x, const uint8_t* weights, const float* scales, int64_t inner, float* to) {
-  Lanes total[count] = {};
+// The product of a row with an output.
+template <bool kFast>
+inline float sum_by_blocks(const RoundedBlocks* x, const uint8_t* weights, const float* scales, int64_t inner) {
+  constexpr int64_t kAhead = 4096, kLine = 64;  // bytes; see `quantised.cc`
+  Lanes chains[2] = {};
   const int64_t blocks = inner / kBlock, whole = blocks / kBlocks * kBlocks;
   int64_t block = 0;
-  for (; block < whole; block += kBlocks, ++x)
-    for (int64_t row = 0; row < count; ++row) {
-      const int64_t at = row * blocks + block;
-      __builtin_prefetch(weights + (at + count * blocks) * kHalf);
-      total[row] += product_of_blocks<kFast>(*x, weights + at * kHalf, scales + at, kBlocks);
-    }
-  if (block < blocks)
-    for (int64_t row = 0; row < count; ++row) {
-      const int64_t at = row * blocks + block;
-      total[row] += product_of_blocks<kFast>(*x, weights + at * kHalf, scales + at, blocks - block);
-    }
-  for (int64_t row = 0; row < count; ++row) to[row] = sum(total[row]);
+  for (; block < whole; block += kBlocks, ++x) {
+    __builtin_prefetch(weights + block * kHalf + kAhead);
+    __builtin_prefetch(scales + block + kAhead / kLine * kBlocks);
+    chains[block / kBlocks % 2] += product_of_blocks<kFast>(*x, weights + block * kHalf, scales + block, kBlocks);
+  }
+  if (block < blocks) chains[0] += product_of_blocks<kFast>(*x, weights + block * kHalf, scales + block, blocks - block);
+  return sum(chains[0] + chains[1]);
 }
 
 }  // namespace pcp

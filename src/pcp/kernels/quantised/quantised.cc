@@ -19,69 +19,71 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-constexpr int64_t kTogether = 4;       // outputs that are summed at once, so that no sum waits for itself
 constexpr int64_t kGrain = 128 << 10;  // bytes of weights in a part of the work: about ten microseconds
 
 ffi::Error refused(const std::string& words) { return refused_by("quantised product", words); }
 
-// Asks for weights that are read soon. Several rows are read at once, and no processor sees that they follow one another: from memory
-// they came at half its rate.
+// Weights are read row by row, each once and in order, which is what processors look ahead for: four rows at once came from memory at
+// half the rate. Further ahead than they look, lines are asked for.
+constexpr int64_t kAhead = 4096;  // bytes
+constexpr int64_t kChains = 4;    // sums of a row at once, so that none waits for itself
+
 template <typename Word>
-inline void ask_ahead(const Word* at, int64_t place) {
-  constexpr int64_t kLine = 64 / sizeof(Word);
-  if (place % kLine == 0) __builtin_prefetch(at);
+inline void ask_ahead(const Word* at, int64_t words) {
+  constexpr int64_t kLine = 64;
+  for (int64_t byte = 0; byte < words * static_cast<int64_t>(sizeof(Word)); byte += kLine)
+    __builtin_prefetch(reinterpret_cast<const char*>(at) + kAhead + byte);
 }
 
-// The sums of x times `count` rows of weights, which lie one after another.
-template <typename Form, int64_t count>
-inline void sums_of_words(const float* x, const typename Form::Word* weights, int64_t inner, float* to) {
-  Lanes total[count] = {};
-  const int64_t whole = inner / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    const Lanes of_x = load(x + i);
-    for (int64_t row = 0; row < count; ++row) {
-      const auto* here = weights + row * inner + i;
-      ask_ahead(here + count * inner, i);
-      total[row] += of_x * Form::lanes(wide(here));
-    }
+inline float sum_of(const Lanes (&chains)[kChains]) { return sum((chains[0] + chains[1]) + (chains[2] + chains[3])); }
+
+// The sum of x times a row of weights.
+template <typename Form>
+inline float sum_of_words(const float* x, const typename Form::Word* weights, int64_t inner) {
+  Lanes chains[kChains] = {};
+  int64_t i = 0;
+  for (; i + kChains * kLanes <= inner; i += kChains * kLanes) {
+    ask_ahead(weights + i, kChains * kLanes);
+#pragma GCC unroll 4
+    for (int64_t chain = 0; chain < kChains; ++chain)
+      chains[chain] += load(x + i + chain * kLanes) * Form::lanes(wide(weights + i + chain * kLanes));
   }
-  if (const int64_t rest = inner - whole) {
-    const Lanes of_x = load_part(x + whole, rest);
-    for (int64_t row = 0; row < count; ++row) {
-      typename Form::Word words[kLanes] = {};
-      std::memcpy(words, weights + row * inner + whole, rest * sizeof(typename Form::Word));
-      total[row] += of_x * Form::lanes(wide(words));
-    }
+  for (; i + kLanes <= inner; i += kLanes) chains[0] += load(x + i) * Form::lanes(wide(weights + i));
+  if (const int64_t rest = inner - i) {
+    typename Form::Word words[kLanes] = {};
+    std::memcpy(words, weights + i, rest * sizeof(typename Form::Word));
+    chains[1] += load_part(x + i, rest) * Form::lanes(wide(words));
   }
-  for (int64_t row = 0; row < count; ++row) to[row] = sum(total[row]);
+  return sum_of(chains);
 }
 
 // The same of blocks of weights in int4.
-template <int64_t count>
-inline void sums_of_blocks(const float* x, const Int4::Word* weights, const float* scales, int64_t inner, float* to) {
-  Lanes total[count] = {};
-  const int64_t blocks = inner / kBlock;
-  for (int64_t block = 0; block < blocks; ++block) {
+inline float sum_of_blocks(const float* x, const Int4::Word* weights, const float* scales, int64_t inner) {
+  Lanes chains[kChains] = {};
+  const auto add = [&](Lanes& chain, int64_t block) {
     const Lanes first = load(x + block * kBlock), second = load(x + block * kBlock + kLanes);
-    for (int64_t row = 0; row < count; ++row) {
-      const auto* here = weights + (row * blocks + block) * kLanes;
-      ask_ahead(here + count * blocks * kLanes, block * kLanes);
-      const Wide both = wide(here);
-      total[row] += (first * Int4::first(both) + second * Int4::second(both)) * scales[row * blocks + block];
-    }
+    const Wide both = wide(weights + block * kLanes);
+    chain += (first * Int4::first(both) + second * Int4::second(both)) * scales[block];
+  };
+  const int64_t blocks = inner / kBlock;
+  int64_t block = 0;
+  for (; block + kChains <= blocks; block += kChains) {
+    ask_ahead(weights + block * kLanes, kChains * kLanes);
+    ask_ahead(scales + block, kChains);
+#pragma GCC unroll 4
+    for (int64_t chain = 0; chain < kChains; ++chain) add(chains[chain], block + chain);
   }
-  for (int64_t row = 0; row < count; ++row) to[row] = sum(total[row]);
+  for (; block < blocks; ++block) add(chains[0], block);
+  return sum_of(chains);
 }
 
 // The same of weights in any form, with their scales.
-template <typename Form, int64_t count>
-inline void sums(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner, float* to) {
-  if constexpr (std::is_same_v<Form, Int4>) {
-    sums_of_blocks<count>(x, weights, scales, inner, to);
-  } else {
-    sums_of_words<Form, count>(x, weights, inner, to);
-    for (int64_t row = 0; Form::kScaled && row < count; ++row) to[row] *= scales[row];
-  }
+template <typename Form>
+inline float sum_of_weights(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner) {
+  if constexpr (std::is_same_v<Form, Int4>)
+    return sum_of_blocks(x, weights, scales, inner);
+  else
+    return sum_of_words<Form>(x, weights, inner) * (Form::kScaled ? *scales : 1.0f);
 }
 
 // What is wrong with shapes; empty if nothing is. x is [rows,inner], the weights have a row of words for each output, and scales, if there
@@ -104,18 +106,13 @@ std::string complaint(const Array& x, const Weights& weights, const Array* scale
   return "";
 }
 
-// Calls `sums_of(row, output, count, to)` for all rows and outputs, so that weights are read once, in order.
-template <typename Sums>
-void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sums& sums_of) {
-  const int64_t grain = std::max(kTogether, kGrain / std::max<int64_t>(1, bytes) / kTogether * kTogether);
+// Calls `sum_of(row, output)` for all rows and outputs, so that weights are read once, in order.
+template <typename Sum>
+void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sum& sum_of) {
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, bytes));
   parallel_for(pool, rows ? outputs : 0, grain, [&](int64_t first, int64_t last) {
-    int64_t output = first;
-    for (; output + kTogether <= last; output += kTogether)
-      for (int64_t row = 0; row < rows; ++row)
-        sums_of(row, output, std::integral_constant<int64_t, kTogether>(), to + row * outputs + output);
-    for (; output < last; ++output)
-      for (int64_t row = 0; row < rows; ++row)
-        sums_of(row, output, std::integral_constant<int64_t, 1>(), to + row * outputs + output);
+    for (int64_t output = first; output < last; ++output)
+      for (int64_t row = 0; row < rows; ++row) to[row * outputs + output] = sum_of(row, output);
   });
 }
 
@@ -128,8 +125,8 @@ ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weight
   const auto* from = static_cast<const Word*>(weights.untyped_data());
   const float *of_scales = scales ? scales->typed_data() : nullptr, *left = x.typed_data();
   for_outputs(pool, rows, outputs, words * static_cast<int64_t>(sizeof(Word)), y->typed_data(),
-              [&](int64_t row, int64_t output, auto count, float* to) {
-                sums<Form, count()>(left + row * inner, from + output * words, of_scales + output * numbers, inner, to);
+              [&](int64_t row, int64_t output) {
+                return sum_of_weights<Form>(left + row * inner, from + output * words, of_scales + output * numbers, inner);
               });
   return ffi::Error::Success();
 }
@@ -146,8 +143,8 @@ ffi::Error multiply_blocks(ffi::ThreadPool& pool, const Array& x, const ffi::Buf
   for (int64_t row = 0; row < rows; ++row) round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups);
   const uint8_t* from = weights.typed_data();
   const float* of_scales = scales.typed_data();
-  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output, auto count, float* to) {
-    sums_by_blocks<kFast, count()>(rounded + row * groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner, to);
+  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output) {
+    return sum_by_blocks<kFast>(rounded + row * groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner);
   });
   return ffi::Error::Success();
 }

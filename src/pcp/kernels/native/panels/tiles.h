@@ -49,7 +49,8 @@ inline bool processor_has_tiles() {
 }
 #endif
 
-// Whether PCP_MASK_FEATURES hides them; it is read each time, as a test may set it.
+// Whether PCP_MASK_FEATURES hides them; it is read each time, as a test may set it, by the thread that computes: what is computed after a
+// test has taken it back uses tiles.
 inline bool are_tiles_hidden() {
   const char* hidden = std::getenv("PCP_MASK_FEATURES");
   for (const char* name : {"amx_tile", "amx_bf16"})
