@@ -402,3 +402,20 @@ def test_closing_the_server_ends_its_connections(run: Run) -> None:
                 await connection.receive()
 
     play(story())
+
+
+def test_a_task_that_is_cancelled_again_while_it_closes_is_counted_out(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(_: ControlConnection) -> None:
+        raise asyncio.CancelledError
+
+    async def story() -> None:
+        server = await run.serve()
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()):
+            with monkeypatch.context() as patch:
+                patch.setattr(ControlConnection, "_say_the_last", cancelled)
+                await server.close()
+            assert server.open_connections == 0
+
+    play(story())

@@ -198,8 +198,10 @@ class WireServer:
         except Exception:
             _log.exception("serving worker %s (%s) failed", hello.worker, connection.address)
         finally:
-            await connection.close()
-            self._control -= Counter([hello.worker])
+            try:
+                await connection.close()
+            finally:  # before Python 3.11.3 a timeout in what a cancelled task cleans up cancels it again
+                self._control -= Counter([hello.worker])
 
     async def _serve_bulk(self, stranger: Stranger) -> None:
         assert stranger.socket is not None
