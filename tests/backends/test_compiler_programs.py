@@ -23,9 +23,10 @@ def test_xla_starts_the_assembler_and_the_linker_of_cuda(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     monkeypatch.setattr(registry, "_FOLDERS_OF_CUDA", (os.path.dirname(of_system), str(tmp_path / "absent")))
-    assert compiler_programs("cuda:0") == (of_wheel, of_system)
+    assert compiler_programs("cuda:0") == compiler_programs("xla:cuda:0") == (of_wheel, of_system)
+    assert of_system not in compiler_programs("iree:cuda")  # IREE brings its own
 
 
-@pytest.mark.parametrize("device", ["cpu:0", "arena:cpu", ""])
+@pytest.mark.parametrize("device", ["cpu:0", "xla:cpu:0", "arena:cpu", ""])
 def test_what_compiles_by_itself_starts_none(device: str) -> None:
     assert compiler_programs(device) == ()

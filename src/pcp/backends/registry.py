@@ -102,9 +102,12 @@ def needs_driver(name: str) -> bool:
         name: `cpu:0`, `arena:cpu`, `iree:vulkan`, ...; a name without a kind stands for the first device of a backend, which
             is a processor for each of PCP's own.
     """
+    return _backend_and_kind(name)[1] not in _PROCESSORS
+
+
+def _backend_and_kind(name: str) -> tuple[str, str]:
     head, _, rest = name.partition(":")
-    kind = rest.partition(":")[0] if head in _LOCATIONS else head
-    return kind not in _PROCESSORS
+    return (head, rest.partition(":")[0]) if head in _LOCATIONS else (DEFAULT, head)
 
 
 def compiler_programs(name: str) -> tuple[str, ...]:
@@ -113,8 +116,8 @@ def compiler_programs(name: str) -> tuple[str, ...]:
     Arguments:
         name: as of `needs_driver`.
     """
-    head = name.partition(":")[0]
-    if head == "cuda":
+    of_backend, kind = _backend_and_kind(name)
+    if (of_backend, kind) == (DEFAULT, "cuda"):
         wheels = [
             folder for place in _places("nvidia") for folder in glob.glob(os.path.join(place, "*", "bin"))
         ]
@@ -124,7 +127,7 @@ def compiler_programs(name: str) -> tuple[str, ...]:
             for file in _PROGRAMS_OF_CUDA
         ]
         return tuple(filter(os.path.isfile, paths))
-    module, folder, files = _COMPILERS.get(head, ("", "", ()))
+    module, folder, files = _COMPILERS.get(of_backend, ("", "", ()))
     programs = [os.path.join(place, folder, file) for place in _places(module) for file in files]
     return (*programs, "/bin/sh") if programs else ()  # IREE starts its linker by a shell
 

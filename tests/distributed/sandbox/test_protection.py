@@ -42,6 +42,17 @@ def test_only_a_gpu_brings_the_use_of_drivers(tmp_path: Path, device: str, drive
     assert json.loads(Policy(tmp_path, device).command(None)[-1])["drivers"] is drivers
 
 
+def test_packages_that_were_not_imported_yet_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "beside" / "opt_einsum"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.delitem(sys.modules, "opt_einsum", raising=False)
+    assert str(package) in json.loads(Policy(tmp_path, "cpu:0").command(None)[-1])["readable"]
+
+
 # What CUDA does when it begins, and what nobody may.
 AS_A_DRIVER = """
 import json, os, socket, threading
