@@ -34,7 +34,7 @@ def test_rounding_leaves_nothing_in_the_sum(kind: str) -> None:
 
 
 def test_a_number_that_is_none_does_not_spread_over_the_keys() -> None:
-    from pcp.kernels.attention.tiles import without_mean
+    from pcp.kernels.attention.key_cotangents import without_mean
 
     x = np.array([[1.0], [np.nan], [2.0]], np.float32)
     program = pcp.trace(lambda x: without_mean(x, 0), pcp.spec((3, 1), "f32"))

@@ -10,6 +10,7 @@ import pytest
 from jax._src.cudnn import fused_attention_stablehlo as theirs
 
 import pcp
+from pcp import nn
 from pcp.ir import Program
 from pcp.ir.composites import composite_name
 from pcp.ir.toolkit.walking import every_operation
@@ -59,6 +60,18 @@ def test_the_calls_are_those_of_jax(causal: bool, monkeypatch: pytest.MonkeyPatc
     found = _calls(_by_cudnn(_program(causal)).text)
     assert len(found) == 2
     assert found == _calls(expected)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_mean_of_key_cotangents_is_taken_off_where_the_program_adds_them_up(biased: bool) -> None:
+    def loss(x: pcp.Tensor, qkv: pcp.Tensor, bias: pcp.Tensor) -> pcp.Tensor:
+        joined = (nn.linear(x, qkv, bias) if biased else x @ qkv).reshape(2, 64, 3, 2, 8)
+        q, k, v = (joined[:, :, place] for place in range(3))
+        return nn.scaled_dot_product_attention(q, k, v, causal=True).sum() + bias.sum()
+
+    specs = [pcp.spec(shape, "f32") for shape in ((2, 64, 16), (16, 48), (48,))]
+    program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(1, 2)))
+    assert ("stablehlo.is_finite" in _by_cudnn(program).text) is biased
 
 
 def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:

@@ -15,7 +15,7 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.attention.heads import Heads
-from pcp.kernels.attention.tiles import without_mean
+from pcp.kernels.attention.key_cotangents import are_added_up, without_mean
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_kernel
@@ -236,9 +236,12 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
     y, normaliser = residuals or layout.forward(*operands)
     cotangent = layout.taken(tensors(op)[len(named.operands)], "result")
     of_query, of_key, of_value = layout.backward((*operands, normaliser, cotangent, y))
+    wrt = named.attributes["wrt"]
+    if 1 in wrt and are_added_up(op.results[wrt.index(1)]):
+        of_key = without_mean(convert(of_key, DType.f32), 1)
     found = {
         0: layout.returned(of_query, "query"),
-        1: layout.returned(without_mean(convert(of_key, DType.f32), 1), "key"),
+        1: layout.returned(of_key, "key"),
         2: layout.returned(of_value, "value"),
     }
     return named.cotangents(op, found)

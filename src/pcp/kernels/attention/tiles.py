@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from pcp.ir import DType
 from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.key_cotangents import without_mean
 from pcp.kernels.named import total
-from pcp.ops.elementwise import convert, equal, exp, greater_equal, is_finite, maximum, where
+from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
-from pcp.ops.reductions.primitives import max_, mean, sum_
+from pcp.ops.reductions.primitives import max_, sum_
 from pcp.tensor import Tensor
 
 Places = dict[tuple[int, int], list[Tensor]]
@@ -167,16 +168,6 @@ def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Ten
     if operands.tiling.rounded:
         of_keys = without_mean(of_keys, 1)
     return concatenate(queries, 2) * heads.attributes["scale"], of_keys, _whole(values, heads)
-
-
-def without_mean(of_keys: Tensor, axis: int) -> Tensor:
-    """The cotangent of keys without what rounding leaves of its sum over them.
-
-    What is added to all keys changes no weight, so their cotangents add up to zero. An optimizer that divides by the size of a
-    gradient makes as much of what is left in the bias of the keys as of any other gradient.
-    """
-    left = mean(of_keys, axis, keepdims=True)
-    return of_keys - where(is_finite(left), left, 0.0)
 
 
 def _cut(length: int, block: int | None) -> list[slice]:

@@ -1,0 +1,49 @@
+"""Cotangents of keys add up to zero over the keys, which rounding spoils; where a program adds them up, that matters.
+
+What is added to all keys changes no weight of attention. An optimizer that divides by the size of a gradient makes as much of
+what rounding leaves in the bias of the keys as of any other gradient.
+"""
+
+from pcp.ir.bindings import Value
+from pcp.ir.composites import COMPOSITE
+from pcp.ir.toolkit.dataflow import result_owner, users_of
+from pcp.ops.elementwise import is_finite, where
+from pcp.ops.reductions.primitives import mean
+from pcp.rewrite.outline import SHAPES
+from pcp.tensor import Tensor
+
+_SAME_NUMBERS = frozenset(
+    {*SHAPES, *(f"stablehlo.{name}" for name in ("add", "concatenate", "convert", "pad", "slice"))}
+)
+
+_SUMS = frozenset({"stablehlo.reduce", COMPOSITE})
+"""What adds up, or may."""
+
+
+def without_mean(of_keys: Tensor, axis: int) -> Tensor:
+    """The cotangent of keys without what rounding leaves of its sum over them.
+
+    Arguments:
+        axis: that of the keys.
+    """
+    left = mean(of_keys, axis, keepdims=True)
+    return of_keys - where(is_finite(left), left, 0.0)
+
+
+def are_added_up(of_keys: Value) -> bool:
+    """Whether a program sums the cotangent of keys, as for a bias; what only moves, joins or converts numbers may be between.
+
+    Behind a rotary embedding or a norm of keys nothing adds up to zero, so what other operations make of it is not looked at.
+    """
+    seen, waiting = {of_keys}, [of_keys]
+    while waiting:
+        value = waiting.pop()
+        for user in users_of(result_owner(value)):
+            if value not in user.operands:
+                continue
+            if user.name in _SUMS:
+                return True
+            if user.name in _SAME_NUMBERS and user.results[0] not in seen:
+                seen.add(user.results[0])
+                waiting.append(user.results[0])
+    return False
