@@ -241,7 +241,7 @@ class Pattern:
     Arguments:
         name: of the composite that they become where a kernel is to stand, `pcp.residual_norm`.
         forms: ways in which they are written, by name, the more particular ones first. Each is the terms of its results; from
-            the last one a match begins, and the others are parts of it.
+            the last one a match begins, and the others are parts of it, or are made of inputs that it has.
         joins: whether all matches in a block together are one site.
         drops: whether results but the last of a form are left out where only the group itself uses them.
     """
@@ -276,13 +276,37 @@ def matched(pattern: Pattern, op: ir.Operation) -> Match | None:
     for form, roots in pattern.forms.items():
         if not _is_made_by(op, roots[-1].kind):
             continue
-        for found in matches(roots[-1], View.of(op.results[0])):
+        for ended in matches(roots[-1], View.of(op.results[0])):
+            found = _with_others(roots, ended)
+            if found is None:
+                continue
             inputs = [found[term.name] for term in _terms(roots, found) if term.kind == "value"]
             if all(map(_is_whole, inputs)) and all(_is_a_result(found[root]) for root in roots):
                 made = _match(form, roots, found)
                 if not _has_marks(made):
                     return made
     return None
+
+
+def _with_others(roots: Roots, found: Found) -> Found | None:
+    """What is found, with the results that are no parts of the last one: they are looked for among the users of inputs."""
+    for root in roots:
+        if root in found:
+            continue
+        views = [found[term.name] for term in _terms_inside(root) if term.name in found]
+        values = dict.fromkeys(each for view in views for each in (view.value, view.source().value))
+        users = dict.fromkeys(use.owner.operation for value in values for use in value.uses)
+        ways = (
+            each
+            for user in users
+            if len(user.results) == 1 and _is_made_by(user, root.kind)
+            for each in root(View.of(user.results[0]), found)
+        )
+        more = next(ways, None)
+        if more is None:
+            return None
+        found = more
+    return found
 
 
 def _match(form: str, roots: Roots, found: Found) -> Match:
@@ -311,6 +335,13 @@ def _terms(roots: Roots, found: Found) -> list[Term]:
             terms[term] = None
             waiting += term.operands[::-1]
     return list(terms)
+
+
+def _terms_inside(root: Term) -> Iterator[Term]:
+    """A term and all that it is made of."""
+    yield root
+    for operand in root.operands:
+        yield from _terms_inside(operand)
 
 
 def _is_made_by(op: ir.Operation, kind: str) -> bool:

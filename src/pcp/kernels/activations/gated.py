@@ -1,12 +1,14 @@
-"""SiLU of a gate times what it lets pass (SwiGLU) and the gradient of the gate, for NVIDIA GPUs, in Pallas by Triton.
+"""SiLU of a gate times what it lets pass (SwiGLU) and the gradients of both, for NVIDIA GPUs, in Pallas by Triton.
 
 XLA keeps the logistic function of the forward pass for the gradient, in float32; here it is computed again from what the
-product wrote. The gradient of what passes is the SiLU of the gate times the cotangent, so it is a site of the first family.
+product wrote. The gradient of what passes is the SiLU of the gate times the cotangent: a site of the first family where the
+gradient of the gate is not taken as well.
 
 Source: Shazeer, "GLU Variants Improve Transformer", 2020, equation 6.
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
@@ -21,55 +23,60 @@ from pcp.kernels.pallas import Array, is_numbered_in_32_bits
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
 from pcp.rewrite.row import Effect
-from pcp.rewrite.terms import Pattern, Term, apply, either, full, value
+from pcp.rewrite.terms import Pattern, Roots, Term, apply, either, full, value
 
 
 def _exponential(x: Term) -> Term:
     return apply("exponential", apply("negate", x))
 
 
-def _gated() -> Term:
-    x = value("gate")
-    return x * either(apply("logistic", x), apply("divide", 1.0, 1.0 + _exponential(x))) * full("up")
+def _gated(x: Term, passed: Term) -> Term:
+    return x * either(apply("logistic", x), apply("divide", 1.0, 1.0 + _exponential(x))) * passed
 
 
-def _gradient() -> Term:
-    """As reverse mode differentiates the logistic function."""
-    x = value("gate")
+def _gradient() -> Roots:
+    """As reverse mode differentiates the logistic function: of what passes, and of the gate."""
+    x, cotangent = value("gate"), full("cotangent")
     logistic = either(apply("logistic", x), apply("divide", 1.0, 1.0 + _exponential(x)))
-    passed = full("cotangent") * value("up")
-    return passed * logistic + passed * x * (logistic * (1.0 - logistic))
+    passed = cotangent * value("up")
+    return _gated(x, cotangent), passed * logistic + passed * x * (logistic * (1.0 - logistic))
 
 
-def _gradient_of_quotient() -> Term:
-    """As reverse mode differentiates 1 / (1 + exp(-x))."""
-    x = value("gate")
+def _gradient_of_quotient() -> Roots:
+    """As reverse mode differentiates 1 / (1 + exp(-x)): of what passes, and of the gate."""
+    x, cotangent = value("gate"), full("cotangent")
     exponential = _exponential(x)
     below = 1.0 + exponential
-    logistic, passed = apply("divide", 1.0, below), full("cotangent") * value("up")
-    return passed * logistic - apply("negate", passed * x / below * logistic) * exponential
+    logistic, passed = apply("divide", 1.0, below), cotangent * value("up")
+    of_gate = passed * logistic - apply("negate", passed * x / below * logistic) * exponential
+    return _gated(x, cotangent), of_gate
 
 
-GATED = Pattern("pcp.gated_silu", {"product": (_gated(),)})
+GATED = Pattern("pcp.gated_silu", {"product": (_gated(value("gate"), full("up")),)})
 GRADIENT = Pattern(
     "pcp.gated_silu_gradient",
-    {"of logistic": (_gradient(),), "of quotient": (_gradient_of_quotient(),)},
+    {
+        f"{which} {form}": roots[first:]
+        for form, roots in (("of logistic", _gradient()), ("of quotient", _gradient_of_quotient()))
+        for which, first in (("both", 0), ("gate", 1))
+    },
 )
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Gated(Elementwise):
-    """Gate and what passes to SiLU(gate) times that; with a cotangent as well, to the cotangent of the gate."""
+    """Gate and what passes to SiLU(gate) times that; with a cotangent as well, to that of the gate, or to those of both."""
 
-    def computed(self, *operands: Array) -> Array:
+    def computed(self, *operands: Array) -> Sequence[Array]:
         """Of gate, what passes and perhaps a cotangent, each (n,)."""
         import jax.numpy as jnp
 
         x, passed, *more = operands
         logistic = 1.0 / (1.0 + jnp.exp(-x))
         if not more:
-            return x * logistic * passed
-        return more[0] * passed * (logistic * (1.0 + x * (1.0 - logistic)))
+            return (x * logistic * passed,)
+        of_gate = more[0] * passed * (logistic * (1.0 + x * (1.0 - logistic)))
+        return (more[0] * (x * logistic), of_gate)[-self.results :]
 
 
 def _build(rounded: bool) -> Lowered:
@@ -78,9 +85,9 @@ def _build(rounded: bool) -> Lowered:
         operands = [part.inputs[name] for name in ("gate", "up", "cotangent") if name in part.inputs]
         shape = operands[0].shape
         return Application(
-            Gated(rounded),
+            Gated(rounded, len(op.results)),
             [reshape(as_kept(each), (-1,)) for each in operands],
-            lambda found: [reshape(widened(found[0]), shape)],
+            lambda found: [reshape(widened(each), shape) for each in found],
         )
 
     return Lowered(describe, "cuda")
@@ -93,7 +100,7 @@ def _applies(op: ir.Operation) -> bool:
 
 for _name, _about, _pattern in (
     ("gated_silu", "SiLU of a gate times what it lets pass", GATED),
-    ("gated_silu_gradient", "the gradient of the gate", GRADIENT),
+    ("gated_silu_gradient", "the gradients of the gate and of what it lets pass", GRADIENT),
 ):
     register_family(
         Family(

@@ -30,14 +30,16 @@ LEAST, MOST = 128, 1024
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Elementwise(ABC):
-    """A function of single numbers. Operands have one axis: the first is as long as the result, others are, or are repeated.
+    """A function of single numbers. Operands have one axis: the first is as long as a result, others are, or are repeated.
 
     Arguments:
         rounded: whether results are kept in bfloat16.
+        results: how many there are.
         interpreted: whether it runs without a GPU, slowly.
     """
 
     rounded: bool = False
+    results: int = 1
     interpreted: bool = False
     per_thread: ClassVar[int] = 8
     """Numbers that a thread holds."""
@@ -48,30 +50,30 @@ class Elementwise(ABC):
         block = math.gcd(MOST, *(each.shape[0] for each in operands))
         result = ((size,), "bfloat16" if self.rounded else "float32")
         found: Sequence[Array] = launched(
-            self._block, size // block, [result], block / self.per_thread, self.interpreted
+            self._block, size // block, [result] * self.results, block / self.per_thread, self.interpreted
         )(*operands)
         return found
 
     @abstractmethod
-    def computed(self, *operands: Array) -> Array:
-        """The result, of numbers in float32."""
+    def computed(self, *operands: Array) -> Sequence[Array]:
+        """The results, of numbers in float32."""
 
     def _block(self, *references: Reference) -> None:
         import jax.numpy as jnp
         from jax.experimental import pallas
         from jax.experimental.pallas import triton
 
-        *operands, result = references
+        operands, results = references[: -self.results], references[-self.results :]
         block = math.gcd(MOST, *(each.shape[0] for each in operands))
         first = pallas.program_id(0) * block
 
         def read(operand: Reference) -> Array:
             (size,) = operand.shape
-            place = first if size == result.shape[0] else first % size
+            place = first if size == results[0].shape[0] else first % size
             return triton.load(operand.at[pallas.ds(place, block)]).astype(jnp.float32)
 
-        found = self.computed(*map(read, operands))
-        triton.store(result.at[pallas.ds(first, block)], found.astype(result.dtype))
+        for result, found in zip(results, self.computed(*map(read, operands)), strict=True):
+            triton.store(result.at[pallas.ds(first, block)], found.astype(result.dtype))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -80,7 +82,7 @@ class Gelu(Elementwise):
 
     per_thread: ClassVar[int] = 16
 
-    def computed(self, *operands: Array) -> Array:
+    def computed(self, *operands: Array) -> Sequence[Array]:
         """Of x (n,), bias (width,), of which n is a multiple, and perhaps a cotangent (n,)."""
         import jax.numpy as jnp
 
@@ -88,9 +90,9 @@ class Gelu(Elementwise):
         x = x + bias
         logistic = 1.0 / (1.0 + jnp.exp(-2.0 * ROOT * (x + CUBIC * (x * x * x))))
         if not more:
-            return x * logistic
+            return (x * logistic,)
         slope = 2.0 * ROOT * (1.0 + 3.0 * CUBIC * (x * x))
-        return more[0] * (logistic + x * logistic * (1.0 - logistic) * slope)
+        return (more[0] * (logistic + x * logistic * (1.0 - logistic) * slope),)
 
 
 def _build(rounded: bool) -> Lowered:
