@@ -51,6 +51,8 @@ def test_they_compute_norms_and_gradients(centred: bool, rows: int, width: int) 
     ):
         _close(one, exact, 1e-5)
     _close(Backward(norm)(x, vectors[0], g, added)[0], of_x + added, 1e-5)
+    without = Backward(norm, shifted=False)(x, vectors[0], g)
+    assert [np.array_equal(*each) for each in zip(without, found, strict=False)] == [True, True]
 
 
 def test_a_result_may_be_kept_in_bfloat16() -> None:

@@ -172,17 +172,19 @@ class Backward:
     Arguments:
         norm: of x.
         terms: operands of which the cotangent of the norm is the sum.
+        shifted: whether the cotangent of bias is asked for.
     """
 
     norm: Norm
     terms: int = 1
+    shifted: bool = True
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
         """Of operands (rows, width), but for scale (1, width). The parts are (programs, width)."""
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)
         parts = ((programs, width), "float32")
-        results = [(shape, self.norm.dtype), parts, parts]
+        results = [(shape, self.norm.dtype), parts, *[parts] * self.shifted]
         found: Sequence[Array] = launched(
             self._rows, programs, results, _threads(width), self.norm.interpreted
         )(*operands)
@@ -193,14 +195,15 @@ class Backward:
         from jax import lax
         from jax.experimental import pallas
 
-        x_ref, scale_ref, *others, of_x, of_scale, of_bias = references
+        operands, (of_x, *sums) = references[: -2 - self.shifted], references[-2 - self.shifted :]
+        x_ref, scale_ref, *others = operands
         cotangents, more = others[: self.terms], others[self.terms :]
         count, width = x_ref.shape
         program = pallas.program_id(0)
         scale = Rows(0, 1, 1, width).read(scale_ref)
-        part = Rows(program, 1, of_scale.shape[0], width)
+        part = Rows(program, 1, sums[0].shape[0], width)
 
-        def step(i: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        def step(i: Array, before: tuple[Array, ...]) -> tuple[Array, ...]:
             rows = Rows(program * ROWS + i * TOGETHER, TOGETHER, count, width)
             normed, reciprocal = self.norm.normed(rows.read(x_ref), rows)
             g = functools.reduce(operator.add, map(rows.read, cotangents))
@@ -214,13 +217,12 @@ class Backward:
             rows.write(of_x, rows.stochastically_rounded(found) if self.norm.rounded else found)
             return tuple(
                 total + jnp.sum(x, axis=0, keepdims=True)
-                for total, x in zip(sums, (g * normed, g), strict=True)
+                for total, x in zip(before, (g * normed, g), strict=False)
             )
 
-        nothing = jnp.zeros((1, part.padded), jnp.float32)
-        for_scale, for_bias = lax.fori_loop(0, ROWS // TOGETHER, step, (nothing, nothing))
-        part.write(of_scale, for_scale)
-        part.write(of_bias, for_bias)
+        nothing = (jnp.zeros((1, part.padded), jnp.float32),) * len(sums)
+        for reference, found in zip(sums, lax.fori_loop(0, ROWS // TOGETHER, step, nothing), strict=True):
+            part.write(reference, found)
 
 
 def _vectors(named: Named, parameters: Sequence[Tensor], width: int) -> list[Tensor]:
@@ -293,7 +295,7 @@ def _backward(rounded: bool, op: ir.Operation) -> Application:
 
     def results(found: Sequence[Tensor]) -> list[Tensor]:
         cotangents = {0: reshape(widened(found[0]), x.shape)}
-        for kind, parts in zip(("scale", "bias"), found[1:], strict=True):
+        for kind, parts in zip(("scale", "bias"), found[1:], strict=False):
             if named.attributes[kind]:
                 place = len(cotangents)
                 shape = named.operands[place].shape
@@ -302,7 +304,8 @@ def _backward(rounded: bool, op: ir.Operation) -> Application:
                 cotangents[place] = earlier[place] + made if place in earlier else made
         return [cotangents[i] for i in named.attributes["wrt"]]
 
-    return Application(Backward(Norm.of(named, named.name, rounded), len(cotangents)), operands, results)
+    norm, shifted = Norm.of(named, named.name, rounded), bool(named.attributes["bias"])
+    return Application(Backward(norm, len(cotangents), shifted), operands, results)
 
 
 def _kept_terms(x: Tensor) -> list[Tensor]:
