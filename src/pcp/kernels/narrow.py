@@ -26,3 +26,11 @@ def as_kept(x: Tensor) -> Tensor:
         return x
     source = Tensor(op.operands[0], current_builder())
     return source if source.dtype is DType.bf16 else x
+
+
+def is_argument(x: Tensor) -> bool:
+    """Whether a tensor is an argument of the program, perhaps in another shape: to be written over, it would be copied."""
+    op = defining_op(x.value)
+    while op is not None and op.name == "stablehlo.reshape":
+        op = defining_op(op.operands[0])
+    return op is None

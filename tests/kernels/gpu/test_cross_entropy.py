@@ -60,6 +60,19 @@ def test_the_gradient_takes_the_memory_of_logits_in_bfloat16() -> None:
     assert [("output_operand_alias" in line) for line in calls] == [False, True]
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+def test_logits_that_the_program_was_given_are_not_written_over() -> None:
+    def loss(x: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
+        return pcp.nn.cross_entropy(x.astype("f32"), targets)
+
+    specs = pcp.spec((8, 48), "bf16"), pcp.spec((8,), "i32")
+    program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs)))
+    (site,) = (each for each in sites_of(program, "cuda") if each.family == "cross_entropy_gradient")
+    text = apply_kernels(program, {site.key: kernel_named("cross_entropy_gradient.triton_bf16")}).text
+    assert "xla.gpu.triton" in text
+    assert "output_operand_alias" not in text
+
+
 @pytest.mark.parametrize(("rows", "takes"), [(0, False), (42_000, True), (43_000, False)])
 def test_no_more_logits_than_32_bits_number_and_no_fewer_than_one(rows: int, takes: bool) -> None:
     specs = pcp.spec((rows, 50_304), "f32"), pcp.spec((rows,), "i32")

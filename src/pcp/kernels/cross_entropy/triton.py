@@ -12,7 +12,7 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import applies_to_f32, tensors
-from pcp.kernels.narrow import as_kept, widened
+from pcp.kernels.narrow import as_kept, is_argument, widened
 from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched, next_power_of_two
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import reshape
@@ -114,9 +114,11 @@ class Gradient:
     """Logits (rows, classes), targets and factors (rows,) to (softmax, less 1 at the target) times the factor.
 
     Arguments:
+        overwrites: whether the result takes the memory of logits in bfloat16. XLA copies logits that are needed later first.
         interpreted: whether it runs without a GPU, slowly.
     """
 
+    overwrites: bool = True
     interpreted: bool = False
 
     def __call__(self, logits: Array, targets: Array, factors: Array, *normaliser: Array) -> Sequence[Array]:
@@ -124,7 +126,7 @@ class Gradient:
         rows, classes = logits.shape
         chunks = _Chunks(0, classes)
         results = [(logits.shape, "bfloat16")]
-        in_place = {0: 0} if logits.dtype == "bfloat16" else {}
+        in_place = {0: 0} if self.overwrites and logits.dtype == "bfloat16" else {}
         found: Sequence[Array] = launched(
             self._chunk, rows * chunks.count, results, chunks.size / PER_THREAD, self.interpreted, in_place
         )(logits, targets, factors, *(normaliser or Normaliser(self.interpreted)(logits)))
@@ -163,9 +165,10 @@ def _loss(op: ir.Operation) -> Application:
 def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
     rows, given = Rows.of(op), tensors(op)
     targets, factors = rows.factors(given[2])
+    logits = reshape(as_kept(given[0]), rows.logits.shape)
     return Application(
-        Gradient(),
-        (reshape(as_kept(given[0]), rows.logits.shape), targets, factors, *residuals),
+        Gradient(overwrites=not is_argument(logits)),
+        (logits, targets, factors, *residuals),
         lambda found: rows.named.cotangents(op, {0: reshape(widened(found[0]), given[0].shape)}),
     )
 
@@ -195,7 +198,7 @@ register_kernel(
         _applies,
         Lowered(_gradient, "cuda"),
         requires=("sm_80",),
-        version=2,
+        version=3,
         takes=_NORMALISER,
     )
 )
