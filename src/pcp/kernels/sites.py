@@ -190,7 +190,11 @@ def missing_kernels(program: Program, platform: str) -> dict[str, str]:
     module = program.module()
     inline_calls(module)
     block = entry_block(module)
-    regions = [group.region(program, block).module() for group in groups_in(block)]
+    regions = [
+        group.region(program, block).module()
+        for group in groups_in(block)
+        if any(_may_lack(kernel, platform) for kernel in group.family.kernels.values())
+    ]
     found: dict[str, str] = {}
     for op in (*walk_block(block), *(only_operation(entry_block(each)) for each in regions)):
         family = family_of(op)
@@ -198,6 +202,13 @@ def missing_kernels(program: Program, platform: str) -> dict[str, str]:
             reasons = {kernel.name: kernel.lacks(platform) for kernel in _fitting(family, op, platform)}
             found |= {name: reason for name, reason in reasons.items() if reason}
     return found
+
+
+def _may_lack(kernel: Kernel, platform: str) -> bool:
+    """Whether a kernel for a kind of device may lack something; no library is built to know."""
+    if not kernel.is_for(platform):
+        return False
+    return any(name.startswith("library:") for name in kernel.needs) or bool(kernel.lacks(platform))
 
 
 def look_at(op: ir.Operation) -> None:

@@ -273,10 +273,14 @@ def matched(pattern: Pattern, op: ir.Operation) -> Match | None:
     """The match of the first form that ends with an operation; None if there is none."""
     if len(op.results) != 1 or is_beyond_rows(op):
         return None
+    known: dict[Term, list[Found]] = {}  # several forms may end alike
     for form, roots in pattern.forms.items():
-        if not _is_made_by(op, roots[-1].kind):
+        last = roots[-1]
+        if not _is_made_by(op, last.kind):
             continue
-        for ended in matches(roots[-1], View.of(op.results[0])):
+        if last not in known:
+            known[last] = list(matches(last, View.of(op.results[0])))
+        for ended in known[last]:
             found = _with_others(roots, ended)
             if found is None:
                 continue

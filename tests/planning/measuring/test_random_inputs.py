@@ -27,6 +27,15 @@ def test_equal_recipes_make_equal_arrays_and_lists_differ() -> None:
     assert not np.array_equal(first, random_arguments(arguments, Recipe(seed=4), 0))
 
 
+def test_what_several_threads_draw_is_what_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [Argument(f"w{place}", TensorSpec((5, 7), DType.f32), Role.weight) for place in range(40)]
+    alone = random_arguments(entries, Recipe(), 0)
+    monkeypatch.setattr(random_inputs, "ALONE", 1)
+    together = random_arguments(entries, Recipe(), 0)
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(random_arguments(entries, Recipe(), 0, only=(7, 3)), [alone[3], alone[7]])
+
+
 @pytest.mark.parametrize("shape", [(256, 64), (64, 256), (50_000, 16), (3, 3, 32, 16)])
 def test_weights_keep_the_size_of_activations(shape: tuple[int, ...]) -> None:
     fan_in = min(np.prod(shape) / shape[0], np.prod(shape) / shape[-1])

@@ -1,11 +1,17 @@
 """Norms of results and of differences between them: of the whole and of every slice along every axis. On the processor."""
 
+import contextlib
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-_CHUNK = 1 << 15
+from pcp.backends.processors import core_count
+
+_CHUNK, _CHUNKS = 1 << 15, 64
+"""Elements that are in the caches together, and chunks that one thread takes: larger arrays are walked by every processor."""
 _SAFE_SQUARES = (1e-200, 1e300)
 SAFE_NORM = 1e-90
 """The square of what is 1e-10 of it is still a number that float64 holds."""
@@ -129,12 +135,24 @@ def squares(
     width = found.size // rows
     by_row, by_column = np.zeros(rows), np.zeros(width)
     step = max(1, _CHUNK // width)
-    with np.errstate(all="ignore"):
-        for start in range(0, rows, step):
-            parts = [None if each is None else each[start : start + step] for each in arrays]
-            square = _square(_difference(parts[0], parts[1], kept, parts[2]))
-            by_row[start : start + step] = np.sum(square, axis=1)
-            by_column += np.sum(square, axis=0)
+
+    def summed(rows_of_task: range) -> list[Array]:
+        found_there = []
+        with np.errstate(all="ignore"):
+            for start in rows_of_task:
+                parts = [None if each is None else each[start : start + step] for each in arrays]
+                square = _square(_difference(parts[0], parts[1], kept, parts[2]))
+                by_row[start : start + step] = np.sum(square, axis=1)
+                found_there.append(np.sum(square, axis=0))
+        return found_there
+
+    starts = range(0, rows, step)
+    tasks = [starts[first : first + _CHUNKS] for first in range(0, len(starts), _CHUNKS)]
+    with contextlib.ExitStack() as stack:
+        several = len(tasks) > 1
+        run = stack.enter_context(ThreadPoolExecutor(core_count())).map if several else map
+        for part in itertools.chain.from_iterable(run(summed, tasks)):
+            by_column += part
     rest = by_column.reshape([shape[axis] for axis in axes[1:]])
     sums = [by_row]
     for place in range(len(axes) - 1):

@@ -1,11 +1,13 @@
 """Random arguments for a program, from a recipe that is small enough to be sent to another process."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pcp.backends.processors import core_count
 from pcp.ir import Argument, Role
 
 Array = np.ndarray[Any, Any]
@@ -13,6 +15,9 @@ Array = np.ndarray[Any, Any]
 
 DRAWN = (1 << 26) + 43
 """Numbers that are drawn for one argument at most; where it has more, they are repeated, in no step with any axis."""
+
+ALONE = 1 << 20
+"""Numbers in all from which every processor draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +52,21 @@ def random_arguments(
         only: places of those that are made; None makes all.
     """
     ranges = {name: (low, high) for name, low, high in recipe.ranges}
-    made = []
-    for place, entry in enumerate(arguments):
-        if only is not None and place not in only:
-            continue
-        rng = np.random.default_rng([recipe.seed, index, place])
+
+    def made(place: int) -> Array:
+        entry, rng = arguments[place], np.random.default_rng([recipe.seed, index, place])
         is_float = entry.spec.dtype.is_differentiable
         if is_float and entry.name in ranges:
             value = rng.uniform(*ranges[entry.name], entry.spec.shape)
         else:
             value = _floats(entry, rng, recipe) if is_float else _integers(entry, rng, ranges, recipe)
-        made.append(np.asarray(value).astype(entry.spec.dtype.numpy, copy=False))
-    return made
+        return np.asarray(value).astype(entry.spec.dtype.numpy, copy=False)
+
+    places = [place for place in range(len(arguments)) if only is None or place in only]
+    if sum(arguments[place].spec.size for place in places) < ALONE:
+        return list(map(made, places))
+    with ThreadPoolExecutor(core_count()) as threads:
+        return list(threads.map(made, places))
 
 
 def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
@@ -66,7 +74,7 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
     words = entry.name.split(".")
     if entry.role is Role.state and "params" not in words:
         if recipe.warm_calls:
-            return np.zeros(shape)
+            return np.zeros(shape, np.float32)
         return np.abs(rng.standard_normal(shape, np.float32)) * 0.1
     drawn = rng.standard_normal(min(entry.spec.size, DRAWN), np.float32)
     values = np.resize(drawn, shape) if entry.spec.size > DRAWN else drawn.reshape(shape)

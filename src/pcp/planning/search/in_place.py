@@ -9,6 +9,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from pcp.backends import ExecutionFailed, OutOfMemory, Placement, Target
+from pcp.backends.processors import core_count
 from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program
 from pcp.ir.types import dtype_of
@@ -106,11 +108,15 @@ class _Called:
 
 def _digest(whole: Whole, path: Path, results: Sequence[Array]) -> str:
     """Of the bits of results, and of all that decides whether they are right."""
+
+    def bits(array: Array) -> bytes:
+        return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
     facts = (path.digest, whole.subject, str(whole.target), whole.tolerance, whole.ignored)
     made = hashlib.sha256(repr(facts).encode())
-    for array in results:
-        made.update(f" {array.dtype} {array.shape} ".encode())
-        made.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    with ThreadPoolExecutor(core_count()) as threads:
+        for array, digest in zip(results, threads.map(bits, results), strict=True):
+            made.update(f" {array.dtype} {array.shape} ".encode() + digest)
     return made.hexdigest()
 
 
