@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import pcp
-from pcp.backends import Target
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
@@ -156,7 +155,7 @@ class FakeBench:
         return Measurement(
             request.subject.digest,
             request.path,
-            hardware_of(Target.of()).digest,
+            hardware_of(request.target).digest,
             versions(),
             tuple(slower * each for each in self._times(counts, base)) if timed else (),
             self._times(plain, base) if timed else (),

@@ -51,7 +51,7 @@ def test_operations_that_are_faster_elsewhere_run_there(bench: FakeBench, file: 
     assert "with 1 on arena:cpu:0 operations: the whole takes 0.60 of the plain path's time" in text
     x = np.linspace(0.1, 0.9, 8, dtype=np.float32)
     np.testing.assert_allclose(plan.run(x), np.log1p(np.sin(np.log1p(x))), rtol=1e-6)
-    again = pcp.plan(program, path=pcp.Path.from_json(plan.path.to_json()))
+    again = pcp.plan(program, PLACES[0], path=pcp.Path.from_json(plan.path.to_json()))
     np.testing.assert_array_equal(again.run(x), plan.run(x))
     count = len(bench.requests)
     known = pcp.plan(program, PLACES, tolerance=1e-2, database=file, budget=0)
