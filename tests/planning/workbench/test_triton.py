@@ -88,6 +88,17 @@ def test_without_triton_the_message_says_what_to_install(
         region_program(candidate, digest_of(tmp_path))
 
 
+@pytest.mark.parametrize("kept", ["", "5", "{}", '{"grid": 1}', '{"grid": ["x"]}'])
+def test_a_kernel_that_was_kept_and_is_damaged_is_said(tmp_path: Path, kept: str) -> None:
+    candidate = folder(tmp_path, "kernel.py", THIN_IN_TRITON, TRITON_MANIFEST)
+    (tmp_path / "lowered").mkdir()
+    (tmp_path / "lowered" / f"{digest_of(tmp_path)}.json").write_text(kept)
+    with pytest.raises(
+        KernelNotLowered, match=r"cannot be read; `pcp kernels remove product\.thin_in_triton`, and"
+    ):
+        region_program(candidate, digest_of(tmp_path))
+
+
 def test_another_gpu_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = TRITON_MANIFEST.replace("capability = 80", "capability = 90")
     candidate = folder(tmp_path, "kernel.py", THIN_IN_TRITON, manifest)

@@ -168,11 +168,19 @@ def _in_triton(candidate: RegionCandidate, digest: str, start: Start, seconds: f
             )
         return _by_child(candidate, {}, start, seconds, asked)
 
-    found = json.loads(_kept(candidate, f"{digest}.json", made))
-    grid, block, scratch = (tuple(found[each]) for each in ("grid", "block", "scratch"))
-    return _launching(
-        candidate, found["name"], found["ptx"], Launch(grid, block, found["shared_bytes"], scratch)
-    )
+    text = _kept(candidate, f"{digest}.json", made)
+    try:
+        found = json.loads(text)
+        x, y, z = map(int, found["grid"])
+        a, b, c = map(int, found["block"])
+        scratch = tuple(map(int, found["scratch"]))
+        launch = Launch((x, y, z), (a, b, c), int(found["shared_bytes"]), scratch)
+        name, ptx = str(found["name"]), str(found["ptx"])
+    except (ValueError, LookupError, TypeError):
+        raise KernelNotLowered(
+            f"{candidate.name}: what Triton made of it cannot be read; `pcp kernels remove {candidate.name}`, and add it again"
+        ) from None
+    return _launching(candidate, name, ptx, launch)
 
 
 def _launching(candidate: RegionCandidate, name: str, ptx: str, launch: Launch) -> Program:
