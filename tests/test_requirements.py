@@ -77,6 +77,7 @@ def test_every_package_that_pcp_imports_is_declared() -> None:
     ]
     declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + extras} | {
         "torch",
+        "triton",
         "iree",  # the folder that iree-base-compiler and iree-base-runtime share
     }
     distributions = packages_distributions()

@@ -414,6 +414,14 @@ def test_answers_are_not_executed_where_nothing_confines_them(
         (("propose", "two.pcp", "--endpoint", "no"), "the endpoint 'no' is no address; expected one such as"),
         (("propose", "x", "--rounds", "0"), "--rounds 0 was given; expected a number above 0"),
         (
+            ("propose", "x", "--answer-seconds", "nan"),
+            "--answer-seconds nan was given; expected a number above",
+        ),
+        (
+            ("export", "x", "--tolerance", "inf"),
+            "--tolerance inf was given; expected a number between 0 and 1",
+        ),
+        (
             ("export", "no.pcp"),
             "'no.pcp' names no region; expected the file of a program, PROGRAM:DIGITS, or",
         ),

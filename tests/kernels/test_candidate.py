@@ -1,5 +1,6 @@
 """A manifest that says something else than is understood is refused, and the message says what would be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ shapes = [{ rows = 3, columns = 96 }]
         (("about", "problem.sizes = { rows = 1 }\nabout"), r"\[problem\] is for kernels in StableHLO"),
         (("kernel.py:softmax", "kernel.mlir"), r"expected a table \[problem\] with form, dtype and sizes"),
         (("name =", "name"), "is not TOML"),
+        (("about", "x = " + "[" * 100_000 + "\nabout"), "is not TOML: maximum recursion depth"),
+        (("about", "x = " + "9" * 5000 + "\nabout"), "is not TOML: Exceeds the limit"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -99,6 +102,13 @@ def test_what_is_not_understood_is_refused(tmp_path: Path, change: tuple[str, st
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidCandidate, match=r"has no file kernel\.toml; expected a folder with one"):
+        read_candidate(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_a_manifest_that_never_ends_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kernel.toml")
+    with pytest.raises(InvalidCandidate, match=r"kernel\.toml is no plain file; expected one"):
         read_candidate(tmp_path)
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.backends import CompilationFailed, InvalidTarget
+from pcp.backends import CompilationFailed, InvalidTarget, UnknownDevice
 from pcp.cli import main
+from pcp.ir.program_file import NotAProgram
 from pcp.planning.artifact import CompiledArtifact, InvalidArtifact, compile_ahead
 
 RNG = np.random.default_rng()
@@ -103,6 +104,40 @@ def test_what_is_no_chip() -> None:
         InvalidTarget, match=r"'cuda:sm_90' is not .* of cuda there are: cuda:sm_80, cuda:sm_86, cuda:sm_89"
     ):
         compile_ahead(LAYER, "iree:cuda:sm_90")
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("chip", ["vulkan", "metal"])
+def test_numbers_that_a_chip_lacks_are_said(chip: str) -> None:
+    wide = pcp.trace(lambda x: x + x, pcp.spec((4,), "f64"))
+    with pytest.raises(CompilationFailed, match="XLA, or write it in f32: IREE has no f64 there") as refused:
+        compile_ahead(wide, chip)
+    assert len(str(refused.value)) < 500  # no page of the compiler's own form of the program
+    assert "hal.pipeline" not in str(refused.value)
+
+
+def test_a_chip_that_is_not_here_is_said() -> None:
+    pytest.importorskip("iree.runtime")
+    foreign = CompiledArtifact(LAYER, "metal", b"module")
+    with pytest.raises(
+        UnknownDevice, match="compiled for metal, and IREE finds no metal device here; take the"
+    ):
+        foreign.on()
+    with pytest.raises(UnknownDevice, match="'metal:7' is not a device of this machine"):
+        foreign.on("iree:metal:7")
+
+
+def test_what_was_compiled_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, cut, nothing = (tmp_path / name for name in ("a.vmfb", "cut.vmfb", "inputs.npz"))
+    CompiledArtifact(LAYER, "llvm-cpu:generic", b"module").save(file)
+    with pytest.raises(
+        NotAProgram, match=r"is what `pcp compile` made of a program, .* give the program that it"
+    ):
+        pcp.load(file)
+    cut.write_bytes(file.read_bytes()[:-100])
+    np.savez(nothing)
+    assert main(["run", str(cut), "--inputs", str(nothing)]) == 2
+    assert "is no compiled program (File is not a zip file)" in " ".join(capsys.readouterr().err.split())
 
 
 def test_files_that_are_no_artifacts(tmp_path: Path) -> None:

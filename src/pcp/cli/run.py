@@ -4,7 +4,6 @@ import argparse
 import functools
 import json
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ import numpy as np
 
 from pcp.cli.arrays import add_sizes, arguments_from, read_program, sizes_in, write_results
 from pcp.ir import Program
+from pcp.ir.program_file import is_compiled
 from pcp.ir.tree import flatten
 from pcp.planning import plan
 from pcp.planning.artifact import CompiledArtifact, InvalidArtifact
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    artifact = CompiledArtifact.load(arguments.module) if zipfile.is_zipfile(arguments.module) else None
+    artifact = CompiledArtifact.load(arguments.module) if _is_compiled(arguments.module) else None
     program = read_program(arguments.module) if artifact is None else artifact.program
     if arguments.at:
         program = program.at(**sizes_in(arguments.at))
@@ -94,3 +94,11 @@ def run(arguments: argparse.Namespace) -> int:
         + (f"; wrote {arguments.outputs}" if arguments.outputs else "")
     )
     return 0
+
+
+def _is_compiled(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return is_compiled(stream.read(64))
+    except OSError:  # which reading it as a program tells
+        return False

@@ -102,6 +102,11 @@ def _specialized(module: ir.Module, main: str | None, shapes: Sequence[Any] | No
 
 def _foreign_module(raw: bytes, name: str) -> ir.Module:
     """A module in any form but that of `write`."""
+    if is_compiled(raw):
+        raise NotAProgram(
+            f"{name} is what `pcp compile` made of a program, machine code for one chip: `pcp run` and Workers run it; "
+            "give the program that it was made of"
+        )
     inside = raw if raw.startswith(_BYTECODE) else _inside_jax_export(raw)
     if inside is not None:
         return parse_module(reread(inside))
@@ -117,6 +122,11 @@ def _foreign_module(raw: bytes, name: str) -> ir.Module:
             "MLIR text or bytecode of a StableHLO module, a portable StableHLO artifact, or what jax.export serialised"
         )
     return parse_module(text)
+
+
+def is_compiled(raw: bytes) -> bool:
+    """Whether a file begins as those of `pcp compile`, which are ZIP archives with a description of PCP's first."""
+    return raw.startswith(b"PK\x03\x04") and raw[30:38] == b"pcp.json"
 
 
 def _inside_jax_export(raw: bytes) -> bytes | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.ir import TensorSpec
+from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.tensor import Tensor, current_builder
 
@@ -36,11 +36,13 @@ class Launch:
         grid: blocks along each of three axes.
         block: threads of a block along each of three axes.
         shared_bytes: memory that the threads of a block share, beside what the source declares.
+        scratch: bytes of arrays that the kernel takes behind its results, for itself.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int = 0
+    scratch: tuple[int, ...] = ()
 
 
 def compiled(source: Path) -> str:
@@ -77,7 +79,8 @@ def launched(
             for what, each in (("grid", launch.grid), ("block", launch.block))
             for axis, size in zip("xyz", each, strict=True)
         ]
-        places = range(len(operands), len(operands) + len(results))
+        made = [*results, *(TensorSpec((size,), DType.u8) for size in launch.scratch)]
+        places = range(len(operands), len(operands) + len(made))
         config: dict[str, ir.Attribute] = {
             "name": ir.StringAttr.get(name),
             "kernel_type": ir.StringAttr.get("ptx"),
@@ -89,16 +92,16 @@ def launched(
         op = builder.emit(
             "stablehlo.custom_call",
             [operand.value for operand in operands],
-            list(results),
+            made,
             {
                 "call_target_name": TARGET,
                 "backend_config": "",
                 "mhlo.backend_config": ir.DictAttr.get(config),
                 "operand_layouts": _layouts([operand.spec for operand in operands]),
-                "result_layouts": _layouts(results),
+                "result_layouts": _layouts(made),
             },
         )
-    return [Tensor(value, builder) for value in op.results]
+    return [Tensor(value, builder) for value in list(op.results)[: len(results)]]
 
 
 def _layouts(specs: Sequence[TensorSpec]) -> ir.Attribute:

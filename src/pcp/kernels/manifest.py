@@ -30,6 +30,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         InvalidCandidate: there is none, or it cannot be read.
     """
     place = Path(folder) / MANIFEST
+    if place.exists() and not place.is_file():
+        raise InvalidCandidate(
+            f"{place} is no plain file; expected one, as docs/outside/kernels_from_outside.md describes"
+        )
     try:
         return tomllib.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -39,7 +43,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidCandidate(f"{place} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of many digits, lists in lists in lists
         raise InvalidCandidate(f"{place} is not TOML: {error}") from None
 
 

@@ -33,17 +33,21 @@ from pcp.kernels.problems import UnknownProblem
 from pcp.kernels.registry import FAMILIES
 from pcp.rewrite.row import Effect
 
-LANGUAGES = {".mlir": ("stablehlo",), ".py": ("jax", "pallas"), ".cc": ("cpp",), ".cu": ("cuda",)}
+LANGUAGES = {".mlir": ("stablehlo",), ".py": ("jax", "pallas", "triton"), ".cc": ("cpp",), ".cu": ("cuda",)}
 """What a file may be written in, by the end of its name; the first is meant where nothing is said."""
-NATIVE = ("cpp", "cuda")
+NATIVE = ("cpp", "cuda", "triton")
 """Languages whose kernels are machine code in the processes that run them."""
+
+CAPABILITIES = (80, 86, 89, 90)
+"""Of GPUs, that kernels in Triton are compiled for: what is for 80 runs on all later ones, what is for 90 on no other."""
 
 DEVICES = ("cpu", "cuda")
 GPU_CODE = ("mosaic_gpu_v2", "__gpu$xla.gpu.triton")
 """What a Pallas kernel for a GPU calls: compilers of XLA's own, with the kernel as an attribute."""
 
 _KEYS = (
-    "name", "effect", "about", "entry", "region", "language", "device", "version", "tolerance", "nonfinite", "launch"
+    "name", "effect", "about", "entry", "region", "language", "device", "version", "tolerance", "nonfinite", "launch",
+    "capability",
 )  # fmt: skip
 _ENTRY = re.compile(
     r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.cc:[a-z][a-z0-9_]*|[\w./-]+\.cu:[A-Za-z_]\w*|[\w./-]+\.mlir"
@@ -69,6 +73,7 @@ class RegionCandidate:
         version: raised with every change of what it computes.
         nonfinite: what it returns where an operand has infinities or NaN; see `docs/outside/kernels_from_outside.md`.
         launch: of CUDA, how the kernel is launched.
+        capability: of Triton, for GPUs of which compute capability it is compiled, of `CAPABILITIES`.
     """
 
     folder: Path
@@ -84,6 +89,7 @@ class RegionCandidate:
     version: int
     nonfinite: str
     launch: Launch | None = None
+    capability: int = CAPABILITIES[0]
 
     @property
     def family(self) -> str:
@@ -98,6 +104,8 @@ class RegionCandidate:
     @property
     def needs(self) -> tuple[str, ...]:
         """Features of a machine that it needs."""
+        if self.language in ("cuda", "triton"):
+            return (self.device, f"sm_{self.capability}")
         return (self.device,) if self.language in ("pallas", *NATIVE) else ()
 
     @property
@@ -125,11 +133,18 @@ def _region_candidate(folder: Path, manifest: Mapping[str, Any]) -> RegionCandid
     file, function = entry_of(folder, "entry", text_of(manifest, "entry"), _ENTRY, _EXPECTED)
     languages = LANGUAGES[Path(file).suffix]
     language = one_of("language", manifest.get("language", languages[0]), languages)
-    devices = {"cpp": ("cpu",), "cuda": ("cuda",)}.get(language, DEVICES)
+    devices = {"cpp": ("cpu",), "cuda": ("cuda",), "triton": ("cuda",)}.get(language, DEVICES)
     tolerance = manifest.get("tolerance")
     if ("launch" in manifest) != (language == "cuda"):
         raise InvalidCandidate(
             "a kernel in CUDA, and no other, has a table [launch] with grid and block, such as grid = [625, 1, 1]"
+        )
+    capability = manifest.get("capability", CAPABILITIES[0])
+    if "capability" in manifest and (
+        language != "triton" or type(capability) is not int or capability not in CAPABILITIES
+    ):
+        raise InvalidCandidate(
+            f"capability = {capability!r}; expected one of {', '.join(map(str, CAPABILITIES))}, for a kernel in Triton only"
         )
     return RegionCandidate(
         folder.resolve(),
@@ -145,6 +160,7 @@ def _region_candidate(folder: Path, manifest: Mapping[str, Any]) -> RegionCandid
         version_of(manifest),
         one_of("nonfinite", manifest.get("nonfinite", "nan"), NONFINITE),
         _launch(table_of(manifest, "launch")) if language == "cuda" else None,
+        capability,
     )
 
 

@@ -8,7 +8,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcp.backends import Target
+from pcp.backends import Target, UnknownDevice
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
@@ -110,7 +110,15 @@ class CompiledArtifact:
         from pcp.backends.iree.running import IREEExecutable
 
         kind = self.chip.partition(":")[0]
-        target = Target.of(f"iree:{kind}" if device is None else device)
+        try:
+            target = Target.of(f"iree:{kind}" if device is None else device)
+        except UnknownDevice:
+            if device is not None:
+                raise
+            raise UnknownDevice(
+                f"the program was compiled for {self.chip}, and IREE finds no {kind} device here; take the file to a machine "
+                "that has one, or compile the program for another target"
+            ) from None
         if (target.backend, target.device.kind) != ("iree", kind):
             raise InvalidArtifact(
                 f"the program was compiled for {self.chip}, and the device is {target}; give a device iree:{kind}, or compile "

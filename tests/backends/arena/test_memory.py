@@ -16,6 +16,7 @@ import pcp
 from pcp import nn, ops
 from pcp.backends import Target
 from pcp.backends.arena.executable import ArenaExecutable
+from pcp.backends.arena.lowerings.elementwise import BLOCK, blocks_of
 from pcp.backends.arena.placement import aligned, placed
 from pcp.backends.arena.storage import ALIGNMENT, Storage
 from pcp.ir.tree import flatten
@@ -138,9 +139,8 @@ LARGER: dict[str, Callable[[], pcp.Program]] = {
 }
 
 
-@pytest.mark.parametrize("name", LARGER)
-def test_a_call_takes_the_memory_that_its_plan_says(name: str) -> None:
-    program = LARGER[name]()
+def measured_and_planned(program: pcp.Program) -> tuple[int, int]:
+    """Bytes of a call beside its arguments: as they are counted, and as the plan has them."""
     plan = pcp.plan(program, ARENA)
     buffers = plan._border.admit(tuple(program.argument_tree.unflatten(arguments_of(program))))
     use, executable = plan.memory["cpu:0"], plan._executable
@@ -151,8 +151,54 @@ def test_a_call_takes_the_memory_that_its_plan_says(name: str) -> None:
     measured = executable._space.nbytes + executable._constants + tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(held) == len(program.results)
-    estimate = use.peak - use.arguments
-    assert 0.98 * estimate <= measured <= 1.02 * estimate
+    return measured, use.peak - use.arguments
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_a_call_takes_the_memory_that_its_plan_says(name: str) -> None:
+    measured, planned_bytes = measured_and_planned(LARGER[name]())
+    assert 0.98 * planned_bytes <= measured <= 1.02 * planned_bytes
+
+
+OF_SEVERAL_CALLS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "sign": (ops.sign, ("f32",)),
+    "floor_divide": (lambda x, y: x // (y + 1), ("i32", "i32")),
+    "remainder": (ops.remainder, ("i64", "i64")),
+    "power": (ops.power, ("i32", "i32")),
+    "power, narrow": (ops.power, ("bf16", "bf16")),
+    "shift": (ops.shift_left, ("u32", "u32")),
+    "to an integer": (lambda x: x.T.astype("i32"), ("f32",)),
+    "uniform": (lambda x: x[:512] + pcp.random.uniform(x[0, :2].astype("u32"), (512, 2048)), ("f32",)),
+}
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL_CALLS)
+def test_what_numpy_computes_in_several_calls_takes_no_arrays_on_the_way(name: str) -> None:
+    function, dtypes = OF_SEVERAL_CALLS[name]
+    program = pcp.trace(function, *(pcp.spec((2048, 2048), dtype) for dtype in dtypes))
+    measured, planned_bytes = measured_and_planned(program)
+    assert 0.98 * planned_bytes <= measured <= 1.02 * planned_bytes
+
+
+@pytest.mark.parametrize("shape", [(3,), (5000,), (20_000,), (3, 20_000), (5, 7, 999), (1, 20_000, 1)])
+def test_blocks_are_an_array_together(shape: tuple[int, ...]) -> None:
+    seen = np.zeros(shape, np.int8)
+    for place in blocks_of(shape):
+        assert seen[place].size <= BLOCK
+        seen[place] += 1
+    assert (seen == 1).all()
+
+
+def test_computing_in_blocks_gives_the_same_numbers() -> None:
+    rng = np.random.default_rng(2)
+    x, y = rng.integers(-50, 50, (2, 70, 301), np.int32)
+    narrow = rng.integers(-5, 5, (70, 1), np.int32)
+    program = pcp.trace(
+        lambda x, y, z: (x // y, x.T % y.T, (x * z) << (y & 3), pcp.sign(x.astype("f32") / 3)), x, y, narrow
+    )
+    made, expected = (flatten(pcp.plan(program, target).run(x, y, narrow))[0] for target in (ARENA, None))
+    for one, other in zip(made, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
 def _unary(draw: Any, x: Any) -> Any:

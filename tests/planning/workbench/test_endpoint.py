@@ -72,6 +72,9 @@ def test_nobody_there() -> None:
         "http://x:port/v1",
         "http://u:p@x/v1",
         "http://x/v1?a=b",
+        "http://a..b/v1",
+        f"http://{'x' * 300}/v1",
+        "http://x/v1é",
     ],
 )
 def test_what_is_no_address(url: str) -> None:
@@ -79,6 +82,20 @@ def test_what_is_no_address(url: str) -> None:
         InvalidEndpoint, match=r"is no address; expected one such as http://127\.0\.0\.1:8000/v1"
     ):
         Endpoint(url)
+
+
+@pytest.mark.parametrize("key", ["sesame\n", "sésame", "a\x00"])
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(
+        InvalidEndpoint, match="PCP_ENDPOINT_KEY holds something that no header can"
+    ) as refused:
+        Endpoint("https://models.example/v1", key=key)
+    assert key not in str(refused.value)
+
+
+def test_halves_of_characters_are_mended() -> None:
+    with stub(sends(b'{"choices": [{"message": {"content": "a \\ud800 kernel"}}]}')) as server:
+        assert Endpoint(server.url).ask(ASKED, 5.0) == "a ? kernel"
 
 
 def test_a_key_does_not_travel_unencrypted() -> None:

@@ -217,3 +217,8 @@ def test_what_a_kernel_may_err_follows_from_what_it_claims(
 )
 def test_the_code_of_an_answer(said: str, code: str) -> None:
     assert code_in(said) == code
+
+
+def test_what_a_strangers_code_says_reaches_no_terminal_raw() -> None:
+    shown = str(refused("softmax.x", "not lowered", "ValueError: \x1b[2Jadmitted\x07\u202e"))
+    assert shown == "softmax.x: refused: not lowered: ValueError:  [2Jadmitted  "

@@ -16,7 +16,11 @@ from pcp.ir.toolkit.walking import named_operations
 _INSTALL = "pip install 'planetary-compute-protocol[iree]'"
 _TYPES = ["--iree-input-demote-f64-to-f32=false", "--iree-input-demote-i64-to-i32=false"]
 """A program means its element types."""
+_WITHOUT_F64 = ("vulkan", "metal")
 _ERROR = re.compile(r"error: (.*)")
+_SHOWN = re.compile(r": %\w+ = |: \"|: #| to target executable for backend")
+"""Where it goes on with its own form of the program, lines of it."""
+_LONGEST_WORDS = 200
 _OPERATION = re.compile(r"'((?:stablehlo|chlo)\.[\w.]+)'|undefined symbol: (\w+)")
 """What it names: an operation, or a function that code for it calls and nobody has, as `tanh` for float64."""
 
@@ -88,14 +92,16 @@ def _narrow_float(program: Program) -> str | None:
 
 def _explained(said: str, chip: Chip) -> str:
     """What the compiler says, with the operation that it names."""
-    errors = _ERROR.findall(said)
+    errors = [_SHOWN.split(each)[0][:_LONGEST_WORDS] for each in _ERROR.findall(said)]
     named = _OPERATION.search(said)
     what = f"{named[1] or named[2]} " if named else "the program "
     why = "; ".join(dict.fromkeys(errors[:3])) or f"its compiler ended: {said.strip()[-300:]}"
-    return (
-        f"IREE refuses {what}for target iree:{chip}: {why}; run the program by XLA, or write it "
-        "without that operation"
+    without = (
+        "in f32: IREE has no f64 there"
+        if chip.kind in _WITHOUT_F64 and "f64" in said
+        else "without that operation"
     )
+    return f"IREE refuses {what}for target iree:{chip}: {why}; run the program by XLA, or write it {without}"
 
 
 def _text(value: str | int | float | bool) -> str:

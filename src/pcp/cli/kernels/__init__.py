@@ -116,10 +116,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what is None:
         what = _NEEDED[arguments.action]
         raise InvalidRequest(f"`pcp kernels {arguments.action}` needs {what}; none was given")
-    for name in ("seconds", "memory", "rounds", "bytes", "tolerance"):
+    for name in ("seconds", "answer_seconds", "memory", "rounds", "bytes"):
         value = getattr(arguments, name)
         if value is not None and not value > 0:
-            raise InvalidRequest(f"--{name} {value:g} was given; expected a number above 0")
+            raise InvalidRequest(f"--{name.replace('_', '-')} {value:g} was given; expected a number above 0")
+    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
+        raise InvalidRequest(
+            f"--tolerance {arguments.tolerance:g} was given; expected a number between 0 and 1"
+        )
     return _ACTIONS[arguments.action](arguments)
 
 

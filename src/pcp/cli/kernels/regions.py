@@ -14,7 +14,7 @@ from pcp.ir import Program
 from pcp.kernels.region_candidate import RegionCandidate
 from pcp.planning.added import Added, Store
 from pcp.planning.added.lowering_process import KernelNotLowered
-from pcp.planning.added.region_program import check_native, discard_build, region_program
+from pcp.planning.added.region_program import check_device, check_native, discard_build, region_program
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.profile.database import ProfileDatabase
@@ -205,10 +205,7 @@ def _examined(candidate: RegionCandidate, digest: str, arguments: argparse.Names
     target = Target.of(arguments.device)
     label = f"{Added(digest, candidate, {}).name}@{candidate.version}"
     try:
-        if candidate.needs and target.device.kind not in candidate.needs:
-            raise KernelNotLowered(
-                f"it is for {candidate.device}, and this is {target.device}: name another --device"
-            )
+        check_device(candidate, target.device)
         program = region_program(candidate, digest)
     except KernelNotLowered as error:
         return refused(candidate.name, "not lowered", str(error))

@@ -8,8 +8,10 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from pcp.kernels.jax_lowering import lowered_text
+from pcp.planning.added.triton_compiling import compiled_kernel, said_by
 from pcp.planning.measuring.child import limit_memory
 from pcp.planning.measuring.request import specs_from, tuples
 
@@ -27,12 +29,23 @@ def main() -> None:
         sys.modules[file.stem] = module
         sys.path.insert(0, str(file.parent))
         described.loader.exec_module(module)
-        attributes = {name: tuples(value) for name, value in request["attributes"].items()}
-        function = functools.partial(getattr(module, request["function"]), **attributes)
-        answer = {"text": lowered_text(function, specs_from(request["specs"]), request["platform"])}
+        answer = {"text": _text(module, request)}
     except Exception as error:  # whatever somebody else's file raises
-        answer = {"error": f"{type(error).__name__}: {error}"[:600]}
+        answer = {"error": said_by(error)[:600]}
     Path(request["answer"]).write_text(json.dumps(answer))
+
+
+def _text(module: Any, request: dict[str, Any]) -> str:
+    """StableHLO of a function of JAX arrays; of a kernel in Triton PTX, and how it is launched, as JSON."""
+    specs, triton = specs_from(request["specs"]), request["triton"]
+    if triton is not None:
+        results, folder = specs_from(triton["results"]), Path(request["answer"]).parent
+        return json.dumps(
+            compiled_kernel(module, request["function"], specs, results, triton["capability"], folder)
+        )
+    attributes = {name: tuples(value) for name, value in request["attributes"].items()}
+    function = functools.partial(getattr(module, request["function"]), **attributes)
+    return lowered_text(function, specs, request["platform"])
 
 
 if __name__ == "__main__":

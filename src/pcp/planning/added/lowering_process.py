@@ -59,8 +59,9 @@ def lowered_by_child(
     platform: str = "cpu",
     start: Start = as_the_user,
     seconds: float = SECONDS,
+    triton: Mapping[str, Any] | None = None,
 ) -> str:
-    """The StableHLO text that a function of JAX arrays becomes.
+    """The StableHLO text that a function of JAX arrays becomes, or what a kernel in Triton does, as JSON.
 
     Arguments:
         name, what: the kernel, and for what it is lowered; for messages.
@@ -71,6 +72,7 @@ def lowered_by_child(
         platform: the kind of device that it is lowered for.
         start: how the child is started.
         seconds: after which it is killed.
+        triton: for a kernel in Triton, specs of its `results`, and the `capability` of the GPU.
 
     Raises:
         KernelNotLowered: it raised, crashed, took too long, or became too long a text.
@@ -83,6 +85,7 @@ def lowered_by_child(
             "attributes": dict(attributes),
             "specs": specs_to(specs),
             "platform": platform,
+            "triton": None if triton is None else dict(triton),
             "answer": str(answer),
             "memory_bytes": MEMORY_BYTES,
         }

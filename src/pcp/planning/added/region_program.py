@@ -6,15 +6,20 @@ text.
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+import importlib.util
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from pcp.backends import Device
 from pcp.errors import PCPError
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import InvalidProgram, Value, ir
 from pcp.ir.program_file import write_atomically
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
-from pcp.kernels.cuda_source import CUDANotBuilt, compiled, launched
+from pcp.kernels.cuda_source import CUDANotBuilt, Launch, compiled, launched
+from pcp.kernels.features import lacking
 from pcp.kernels.native import Build, NativeUnavailable, built_from, call_build, discard
 from pcp.kernels.native.building import OUTSIDE
 from pcp.kernels.native.permission import refusal
@@ -30,6 +35,7 @@ from pcp.planning.added.lowering_process import (
     lowered_by_child,
 )
 from pcp.planning.measuring.hardware import versions
+from pcp.planning.measuring.request import specs_to
 from pcp.tensor import Tensor
 
 
@@ -49,6 +55,19 @@ def check_native(candidate: RegionCandidate, allowed: bool) -> None:
             "compiled here and run as you, with all that you may do, and nothing confines it; read it, and give "
             "--allow-native if you trust it"
         )
+
+
+def check_device(candidate: RegionCandidate, device: Device) -> None:
+    """Let no kernel pass that is for another device.
+
+    Raises:
+        KernelNotLowered: it is one.
+    """
+    if candidate.needs and device.kind not in candidate.needs:
+        raise KernelNotLowered(f"it is for {candidate.device}, and this is {device}: name another --device")
+    missing = lacking(candidate.needs, device.kind)
+    if missing:
+        raise KernelNotLowered(f"{missing}; write it for this device")
 
 
 def region_program(
@@ -72,7 +91,7 @@ def region_program(
     if digest not in _known:
         try:
             made = (
-                _calling(candidate, digest)
+                _calling(candidate, digest, start, seconds)
                 if candidate.language in NATIVE
                 else _parsed(candidate, _text(candidate, digest, start, seconds))
             )
@@ -101,15 +120,19 @@ def _build(candidate: RegionCandidate, digest: str) -> Build:
     return built_from(candidate.folder / candidate.file, f"{OUTSIDE}{digest[:16]}", digest)
 
 
-def _calling(candidate: RegionCandidate, digest: str) -> Program:
-    """A program that calls the handler of a native kernel."""
+def _calling(candidate: RegionCandidate, digest: str, start: Start, seconds: float) -> Program:
+    """A program that calls the handler of a native kernel, or launches it."""
     assert candidate.function is not None
     handler, name = candidate.function, f"{OUTSIDE}{digest[:16]}"
     reason = refusal(name)
     if reason:
         raise KernelNotLowered(f"{candidate.name} is native code, and {reason}")
     if candidate.language == "cuda":
-        return _launching(candidate, digest)
+        assert candidate.launch is not None
+        ptx = _kept(candidate, f"{digest}.ptx", lambda: _by_nvrtc(candidate))
+        return _launching(candidate, handler, ptx, candidate.launch)
+    if candidate.language == "triton":
+        return _in_triton(candidate, digest, start, seconds)
     try:
         build = _build(candidate, digest)
     except NativeUnavailable as error:
@@ -125,22 +148,43 @@ def _calling(candidate: RegionCandidate, digest: str) -> Program:
     return alone(list(entry_block(module).arguments), emit)
 
 
-def _launching(candidate: RegionCandidate, digest: str) -> Program:
-    """A program that launches a kernel in CUDA."""
-    assert candidate.function is not None
-    assert candidate.launch is not None
-    name, launch = candidate.function, candidate.launch
-    kept = candidate.folder.parent / "lowered" / f"{digest}.ptx"
+def _by_nvrtc(candidate: RegionCandidate) -> str:
     try:
-        ptx = kept.read_text(encoding="utf-8")
-    except OSError:
-        try:
-            ptx = compiled(candidate.folder / candidate.file)
-        except CUDANotBuilt as error:
-            raise KernelNotLowered(f"{candidate.name}: {error}") from None
-        with contextlib.suppress(OSError):  # it is made again
-            kept.parent.mkdir(exist_ok=True)
-            write_atomically(kept, ptx.encode())
+        return compiled(candidate.folder / candidate.file)
+    except CUDANotBuilt as error:
+        raise KernelNotLowered(f"{candidate.name}: {error}") from None
+
+
+def _in_triton(candidate: RegionCandidate, digest: str, start: Start, seconds: float) -> Program:
+    """A program that launches a kernel in Triton's own language, which is compiled once, in the child."""
+    results = [entry.spec for entry in candidate.region.results]
+    asked = {"results": specs_to(results), "capability": candidate.capability}
+
+    def made() -> str:
+        if importlib.util.find_spec("triton") is None:
+            raise KernelNotLowered(
+                f"{candidate.name} is written in Triton, which is not here; install it (pip install triton, for Linux; PyTorch "
+                "for CUDA brings it)"
+            )
+        return _by_child(candidate, {}, start, seconds, asked)
+
+    text = _kept(candidate, f"{digest}.json", made)
+    try:
+        found = json.loads(text)
+        x, y, z = map(int, found["grid"])
+        a, b, c = map(int, found["block"])
+        scratch = tuple(map(int, found["scratch"]))
+        launch = Launch((x, y, z), (a, b, c), int(found["shared_bytes"]), scratch)
+        name, ptx = str(found["name"]), str(found["ptx"])
+    except (ValueError, LookupError, TypeError):
+        raise KernelNotLowered(
+            f"{candidate.name}: what Triton made of it cannot be read; `pcp kernels remove {candidate.name}`, and add it again"
+        ) from None
+    return _launching(candidate, name, ptx, launch)
+
+
+def _launching(candidate: RegionCandidate, name: str, ptx: str, launch: Launch) -> Program:
+    """A program that launches a kernel of machine code for GPUs."""
     results = [entry.spec for entry in candidate.region.results]
 
     def emit(builder: Builder, arguments: Sequence[Value]) -> list[Value]:
@@ -175,21 +219,38 @@ def _text(candidate: RegionCandidate, digest: str, start: Start, seconds: float)
         return place.read_text(encoding="utf-8")
     parts = (digest, candidate.device, versions())
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    kept = candidate.folder.parent / "lowered" / f"{name}.mlir"
-    with contextlib.suppress(OSError):
-        return kept.read_text(encoding="utf-8")
     told = {"interpret": candidate.device == "cpu"} if candidate.language == "pallas" else {}
-    text = lowered_by_child(
+    return _kept(candidate, f"{name}.mlir", lambda: _by_child(candidate, told, start, seconds))
+
+
+def _by_child(
+    candidate: RegionCandidate,
+    told: Mapping[str, Any],
+    start: Start,
+    seconds: float,
+    triton: Mapping[str, Any] | None = None,
+) -> str:
+    assert candidate.function is not None
+    return lowered_by_child(
         candidate.name,
         "its region",
-        place,
+        candidate.folder / candidate.file,
         candidate.function,
         told,
         [entry.spec for entry in candidate.region.arguments],
         candidate.device,
         start,
         seconds,
+        triton,
     )
+
+
+def _kept(candidate: RegionCandidate, name: str, make: Callable[[], str]) -> str:
+    """What a kernel became, from the folder beside it; made where it is not there yet."""
+    kept = candidate.folder.parent / "lowered" / name
+    with contextlib.suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    text = make()
     with contextlib.suppress(OSError):  # it is made again
         kept.parent.mkdir(exist_ok=True)
         write_atomically(kept, text.encode())

@@ -87,7 +87,10 @@ class Admission:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.kernel}: {'accepted' if self.accepted else f'refused: {self.fault}: {self.detail}'}"]
+        detail = "".join(
+            each if each.isprintable() else " " for each in self.detail
+        )  # what a stranger's code says
+        lines = [f"{self.kernel}: {'accepted' if self.accepted else f'refused: {self.fault}: {detail}'}"]
         if self.error is not None:
             lines.append(f"  error {self.error:.2g}; admitted up to {self.limit:g}")
         if self.ratio is not None:

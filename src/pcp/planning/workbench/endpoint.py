@@ -53,6 +53,8 @@ class Endpoint:
         try:
             parts = urlsplit(self.url)
             host, _ = parts.hostname, parts.port
+            (host or "").encode("idna")
+            parts.path.encode("ascii")
         except ValueError:
             parts, host = urlsplit(""), None
         if (
@@ -65,6 +67,11 @@ class Endpoint:
             raise InvalidEndpoint(
                 f"the endpoint {self.url!r} is no address; expected one such as http://127.0.0.1:8000/v1 or "
                 "https://models.example/v1"
+            )
+        if not (self.key.isascii() and self.key.isprintable()):
+            raise InvalidEndpoint(
+                f"{KEY} holds something that no header can, a line's end or a letter with an accent; expected the key alone: "
+                f"export {KEY}=$(cat FILE)"
             )
         if self.key and parts.scheme == "http" and host not in _LOCAL:
             raise InvalidEndpoint(
@@ -140,7 +147,7 @@ class Endpoint:
         if response.status != http.HTTPStatus.OK:
             words = _short(content.decode(errors="replace"))
             raise EndpointFailed(
-                f"{self.url} answered with status {response.status} {response.reason}: {words}"
+                f"{self.url} answered with status {response.status} {_short(response.reason)}: {words}"
             )
         if len(content) > self.most_bytes:
             raise EndpointFailed(f"the answer of {self.url} has more than {self.most_bytes} bytes")
@@ -156,7 +163,7 @@ class Endpoint:
                 f"{self.url} answered {_short(content.decode(errors='replace'))!r}; expected JSON with "
                 "choices[0].message.content"
             )
-        return said
+        return said.encode(errors="replace").decode()  # JSON may hold halves of characters, which no file can
 
 
 def _short(text: str) -> str:

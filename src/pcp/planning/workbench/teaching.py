@@ -79,6 +79,24 @@ grid = [1, 1, 1]             # blocks
 block = [256, 1, 1]          # threads of a block
 shared_bytes = 0             # that they share, beside what the source declares
 """
+_TRITON = '''"""{about}"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel({pointers}, BLOCK: tl.constexpr):
+    """{signature}
+
+    Parameters are pointers to the arrays, dense, row by row, then to the results; and constants, which `config` gives values.
+    """
+    tl.static_assert(False, "write the kernel: README.md shows how")
+
+
+grid = (1,)  # programs; or a function of the constants, as lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)
+config = triton.Config({{"BLOCK": 256}}, num_warps=4, num_stages=3)
+'''
 _README = """# A kernel for {family}
 
 Compute what `region.mlir` computes, faster than now, on {device} ({hardware}).
@@ -174,6 +192,26 @@ static ffi::Error kernel(ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> y, ffi::
 
 Write every element of every result: the memory holds whatever was there before. Do not write to operands, nor keep anything
 between calls.""",
+    "triton": """\
+Write `kernel` in `kernel.py`, in Triton's language, and below it `grid`, how many programs there are, and `config`, the block
+sizes and other constants. It takes pointers to the arrays above, then to the results. For a sum of two arrays of 160000 numbers
+that looks like this:
+
+```python
+@triton.jit
+def kernel(x, y, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < SIZE
+    tl.store(out + i, tl.load(x + i, inside) + tl.load(y + i, inside), inside)
+
+grid = lambda meta: (triton.cdiv(meta["SIZE"], meta["BLOCK"]),)
+config = triton.Config({"SIZE": 160000, "BLOCK": 256}, num_warps=4, num_stages=3)
+```
+
+That is what `kernel[grid](x, y, out, SIZE=160000, BLOCK=256, num_warps=4, num_stages=3)` would launch. Sizes and strides are
+constants; `@triton.autotune` is not taken: choose, and measure with `verify`. Triton compiles it once, and PTX is kept: for
+`capability = 80` in `kernel.toml` it runs on that GPU and all later ones; 86, 89 and 90 may be faster there, and 90 runs on no
+other. Write every element of every result: the memory holds whatever was there before. Do not write to operands.""",
     "cuda": """\
 Write the kernel in `kernel.cu`, and in `kernel.toml`, below `[launch]`, how many blocks of how many threads it is launched
 with. It takes pointers to the arrays above, then to the results. For a sum of two arrays of 160000 numbers, with
@@ -193,11 +231,15 @@ TEMPLATES = tuple(_LESSONS)
 """Languages that there are templates for."""
 FILES = {"cpp": "kernel.cc", "cuda": "kernel.cu"}
 """The file of a kernel that is not python."""
+_ON_A_GPU = (
+    "runs as you, on a GPU that has no protection between programs of one process, so both commands want\n"
+    "`--allow-native`: give it for code that you have read."
+)
 _TRUST = {
     "cpp": "C++ runs as you, with all that you may do, so both commands want `--allow-native`: give it for code that you have\n"
     "read.",
-    "cuda": "CUDA runs as you, on a GPU that has no protection between programs of one process, so both commands want\n"
-    "`--allow-native`: give it for code that you have read.",
+    "cuda": f"CUDA {_ON_A_GPU}",
+    "triton": f"Triton's kernels {_ON_A_GPU.replace('runs', 'run', 1)}",
 }
 
 
@@ -210,12 +252,17 @@ def templates(task: Task, language: str) -> dict[str, str]:
         entry, file, text = "kernel.cu:kernel", FILES["cuda"], _cuda(task)
     else:
         entry, file = "kernel.py:kernel", "kernel.py"
-        text = (_PALLAS if language == "pallas" else _JAX).format(
-            about=_about(task), names=_names(task), signature=_signature(task)
+        text = {"pallas": _PALLAS, "triton": _TRITON}.get(language, _JAX).format(
+            about=_about(task),
+            names=_names(task),
+            signature=_signature(task),
+            pointers=", ".join(_pointers(task)),
         )
     manifest = _MANIFEST.format(name=name, entry=entry, language=language, tolerance=task.tolerance)
     if language == "cuda":
         manifest = manifest.replace("region =", 'device = "cuda"\nregion =', 1) + _LAUNCH
+    if language == "triton":
+        manifest = manifest.replace("region =", 'device = "cuda"\ncapability = 80\nregion =', 1)
     if language == "pallas":
         manifest = manifest.replace("region =", f'device = "{task.target.device.kind}"\nregion =', 1)
     return {"kernel.toml": manifest, file: text}
@@ -270,6 +317,10 @@ def _names(task: Task) -> str:
 
 def _identifiers(task: Task) -> list[str]:
     return [f"x{place}" for place in range(len(task.region.arguments))]
+
+
+def _pointers(task: Task) -> list[str]:
+    return _identifiers(task) + [f"y{place}" for place in range(len(task.region.results))]
 
 
 def _cpp(task: Task) -> str:

@@ -1,6 +1,8 @@
 """Operations of each element: one call of NumPy where it has the operation, else a few into the same memory."""
 
-from collections.abc import Callable, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from pcp.ir.toolkit.attributes import comparison_direction, integer_of
 from pcp.ir.toolkit.tensor_types import spec_of
 
 Array = np.ndarray[Any, Any]
+
+BLOCK = 8192
+"""Elements that a function goes over at once if it takes memory on the way."""
 
 
 def shape_of(operands: Sequence[View]) -> tuple[int, ...]:
@@ -36,10 +41,39 @@ def several(function: Callable[..., object]) -> Lowering:
 
     def lower(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
         out = r.result(op, shape=shape_of(operands))
-        r.emit(function, *operands, out)
+        r.emit(in_blocks(function, out.size), *operands, out)
         return [out]
 
     return lower
+
+
+def in_blocks(function: Callable[..., object], size: int) -> Callable[..., object]:
+    """A function that computes a large result block by block: what NumPy takes on the way then has the size of a block.
+
+    Arguments:
+        function: of arrays, each element from those at its place, and last the array that it writes.
+        size: elements of the result.
+    """
+    if size <= BLOCK:
+        return function
+
+    @functools.wraps(function)
+    def blocked(*arguments: Any) -> None:
+        *operands, out = arguments
+        spread = [np.broadcast_to(x, out.shape) if isinstance(x, np.ndarray) else x for x in operands]
+        for place in blocks_of(out.shape):
+            function(*(x[place] if isinstance(x, np.ndarray) else x for x in spread), out[place])
+
+    return blocked
+
+
+def blocks_of(shape: Sequence[int]) -> Iterator[tuple[int | slice, ...]]:
+    """The places of blocks of at most `BLOCK` elements, which together are an array of a shape."""
+    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= BLOCK)
+    step = max(1, BLOCK // math.prod(shape[axis + 1 :]))
+    for outer in np.ndindex(*shape[:axis]):
+        for first in range(0, shape[axis], step):
+            yield (*outer, slice(first, first + step))
 
 
 def by_type(**functions: Callable[..., object]) -> Lowering:
@@ -229,11 +263,12 @@ def _convert(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
     if target == "b":
         r.emit(np.not_equal, x, r.constant(np.zeros((), x.dtype)), out)
     elif source == "c" and target != "c":
-        r.emit(_saturated if target in "iu" else narrowed, x.part(np.empty(0, x.dtype).real.dtype, 0), out)
+        function = _saturated if target in "iu" else narrowed
+        r.emit(in_blocks(function, out.size), x.part(np.empty(0, x.dtype).real.dtype, 0), out)
     elif source == "f" and target in "iu":
-        r.emit(_saturated, x, out)
+        r.emit(in_blocks(_saturated, out.size), x, out)
     else:
-        r.emit(narrowed, x, out)
+        r.emit(in_blocks(narrowed, out.size), x, out)
     return [out]
 
 
@@ -285,7 +320,7 @@ def _popcnt(x: Array, out: Array) -> None:
 def _reduce_precision(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
     widths = [integer_of(op.attributes[name]) for name in ("exponent_bits", "mantissa_bits")]
     out = r.result(op, shape=operands[0].shape)
-    r.emit(reduce_precision, operands[0], *widths, out)
+    r.emit(in_blocks(reduce_precision, out.size), operands[0], *widths, out)
     return [out]
 
 

@@ -1,5 +1,6 @@
 """Which instructions of a recording torch runs: those of its table, on types and views that it takes."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ def provide(instructions: Sequence[Instruction]) -> int:
     count = 0
     for each in instructions:
         count += sum(provide(body) for body in each.arguments if isinstance(body, list))
-        kernel = KERNELS.get(each.function)
+        kernel = KERNELS.get(inspect.unwrap(each.function))  # torch takes no memory on the way
         if kernel is not None and _takes(kernel, each):
             each.function, each.over = kernel.function, tensor_over
             count += 1
