@@ -14,8 +14,12 @@ def assign(turn: Turn, lease: Lease) -> None:
     state = turn.state
     if lease.lease_id in state.pushes:
         return
-    if state.task is not None and state.task.lease.lease_id == lease.lease_id:
-        _resolve_all(turn, state.task, lease)
+    for task in (state.task, state.following):
+        if task is not None and task.lease.lease_id == lease.lease_id:
+            _resolve_all(turn, task, lease)
+            return
+    if lease.after and lease.after not in state.pushes:
+        _follow(turn, lease)
         return
     if state.task is not None:
         turn.drop(state.task.lease.lease_id, "another lease was assigned")
@@ -25,6 +29,21 @@ def assign(turn: Turn, lease: Lease) -> None:
         turn.send(Failure(state.generation, lease.lease_id, LOST))
     else:
         _begin(turn, lease)
+
+
+def _follow(turn: Turn, lease: Lease) -> None:
+    """Take a lease ahead. Where the one before it was given up here, the Shepherd hears so, and takes back both."""
+    state = turn.state
+    if state.task is not None and state.task.lease.lease_id == lease.after:
+        state.following = Task(lease, tuple(Incoming(each) for each in lease.adopt))
+        _resolve_all(turn, state.following, lease)
+
+
+def begin_following(turn: Turn) -> None:
+    """Go on with the lease that was granted ahead, if one was."""
+    state = turn.state
+    state.task, state.following = state.following, None
+    start_if_ready(turn)
 
 
 def _begin(turn: Turn, lease: Lease) -> None:
@@ -41,8 +60,9 @@ def _begin(turn: Turn, lease: Lease) -> None:
 
 def merged(turn: Turn, message: Merged) -> None:
     """Fetch a fragment that was merged after the lease was granted."""
-    if turn.state.task is not None:
-        _resolve(turn, turn.state.task, message)
+    for task in (turn.state.task, turn.state.following):
+        if task is not None:
+            _resolve(turn, task, message)
 
 
 def _resolve_all(turn: Turn, task: Task, lease: Lease) -> None:
@@ -57,7 +77,7 @@ def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
     incoming = own.get(version)
     if incoming is None or incoming.blob is not None:
         return
-    held = max((each for each in own if each < version), default=turn.state.versions.get(fragment))
+    held = max((each for each in own if each < version), default=_held_before(turn, task, fragment))
     blob: Blob | None
     if found.change is not None and held == version - 1:
         blob, incoming.is_change = found.change, True
@@ -70,21 +90,35 @@ def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
         fail(turn, task, f"only a change to version {version} of fragment {fragment} is offered")
 
 
+def _held_before(turn: Turn, task: Task, fragment: int) -> int | None:
+    """The version of a fragment that the trainer has adopted when a lease begins."""
+    state, before = turn.state, turn.state.task
+    if task is not state.following or before is None:
+        return state.versions.get(fragment)
+    own = [each.adoption.version for each in before.incoming if each.adoption.fragment == fragment]
+    return max(own, default=state.versions.get(fragment))
+
+
 def fetched(turn: Turn, event: BlobFetched | BlobUnavailable) -> None:
     """Hand on a blob that is here; without one that is not, the lease cannot be fulfilled."""
-    task = turn.state.task
-    if task is None:
-        return
+    for task in (turn.state.task, turn.state.following):
+        if task is not None and not _fetched(turn, task, event):
+            return
+    start_if_ready(turn)
+
+
+def _fetched(turn: Turn, task: Task, event: BlobFetched | BlobUnavailable) -> bool:
+    """Whether a lease can still be fulfilled."""
     for incoming in task.incoming:
         if incoming.blob != event.blob or incoming.here:
             continue
         if isinstance(event, BlobUnavailable):
             fail(turn, task, f"fragment {incoming.adoption.fragment} cannot be fetched: {event.reason}")
-            return
+            return False
         incoming.here = True
         if task.stage is Stage.TRAINING:
             turn.effects.append(_adopt(task.lease.lease_id, incoming))
-    start_if_ready(turn)
+    return True
 
 
 def start_if_ready(turn: Turn) -> None:

@@ -45,7 +45,8 @@ class WorkerLogic:
     """The state machine that decides everything in a worker.
 
     The host feeds events, the first of them `Started`, and performs the effects in their order. One lease at most is
-    trained at a time; any number were trained before and wait for their upload or their answer.
+    trained at a time, and one at most waits for its end; any number were trained before and wait for their upload or
+    their answer.
 
     Arguments:
         config: who the worker is.
@@ -147,6 +148,7 @@ class WorkerLogic:
                 task.steps_done, task.seconds_per_step = event.steps_done, event.seconds_per_step
                 if event.batches:
                     task.lease = task.lease.cut(event.batches)
+                connection.progressed(turn, task)
             case LeaseTrained():
                 pushes.trained(turn, task, event)
             case LeaseFailed():

@@ -25,6 +25,7 @@ def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
     if state.overlap:
         _tell(turn, push)
     turn.effects.append(UploadUpdate(event.lease_id, event.payload))
+    adoptions.begin_following(turn)
 
 
 def _tell(turn: Turn, push: Push) -> None:
