@@ -4,17 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from pcp.distributed.messages import Adoption, Assign, Blob, Failure, Heartbeat, Merged, Revoke
+from pcp.distributed.messages import (
+    Adoption,
+    Assign,
+    Blob,
+    Failure,
+    Heartbeat,
+    Merged,
+    Outcome,
+    Revoke,
+    UpdateReply,
+)
 from pcp.distributed.worker.effects import (
     AbortLease,
     Adopt,
     FetchBlob,
+    Follow,
     ForgetBlob,
     SendMessage,
+    SettlePush,
     StartLease,
     UploadUpdate,
 )
-from pcp.distributed.worker.events import BlobUnavailable, LeaseFailed, LeaseProgress
+from pcp.distributed.worker.events import BlobUnavailable, LeaseFailed, LeaseProgress, LeaseStepped
 from tests.distributed.worker.bench import CHANGE, PAYLOAD, UPDATE, Bench
 from tests.distributed.worker.test_overlap import ANOTHER, FRESH, NEXT
 
@@ -59,7 +71,7 @@ def test_a_worker_that_waits_for_each_merge_says_nothing() -> None:
 
 def test_the_next_lease_begins_when_the_one_before_is_trained(bench: Bench) -> None:
     bench.hear(Assign(AHEAD))
-    assert bench.effects == []
+    assert bench.effects == [Follow(21)]
     bench.trained()
     assert bench.effects[-3:] == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD), StartLease(AHEAD)]
 
@@ -68,7 +80,7 @@ def test_what_the_next_lease_adopts_is_fetched_meanwhile(bench: Bench) -> None:
     bench.hear(
         Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, CHANGE), Adoption(1, 1, 2, None, None))))
     )
-    assert bench.effects == [FetchBlob(CHANGE)], (
+    assert bench.effects == [FetchBlob(CHANGE), Follow(21)], (
         "the change from the version that the lease before began with"
     )
     bench.fetched(CHANGE)
@@ -131,3 +143,51 @@ def test_an_earlier_membership_ends_both(bench: Bench) -> None:
     bench.lose()
     bench.wait(61.0)
     assert bench.logic.state.task is bench.logic.state.following is None
+
+
+def test_the_next_lease_begins_while_the_push_of_the_one_before_is_made(bench: Bench) -> None:
+    bench.hear(Assign(AHEAD))
+    bench.do(LeaseStepped(bench.now, 21))
+    assert bench.effects[-1] == StartLease(AHEAD)
+    assert not bench.said()
+    bench.trained()
+    assert bench.effects == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD)]
+    bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
+    assert SettlePush(21, Outcome.ADMITTED) in bench.effects
+
+
+def test_a_lease_whose_push_is_being_made_is_told_again_in_vain_and_can_be_taken_back(bench: Bench) -> None:
+    bench.hear(Assign(AHEAD))
+    bench.do(LeaseStepped(bench.now, 21))
+    bench.hear(Assign(FRESH))
+    assert bench.effects == []
+    bench.hear(Revoke(21, "the round is closed"))
+    assert bench.effects == [AbortLease(21, "the round is closed")]
+    bench.trained()
+    assert bench.effects == []
+
+
+def test_a_push_that_cannot_be_made_is_a_failure_of_its_lease(bench: Bench) -> None:
+    bench.hear(Assign(AHEAD))
+    bench.do(LeaseStepped(bench.now, 21))
+    bench.do(LeaseFailed(bench.now, 21, "the disk is full"))
+    assert bench.made(AbortLease) == [AbortLease(21, "the disk is full")]
+    assert bench.said() == [Failure(11, 21, "the disk is full")]
+
+
+def test_a_lease_that_comes_while_the_push_before_is_made_begins_at_once(bench: Bench) -> None:
+    bench.hear(Assign(AHEAD))
+    bench.do(LeaseStepped(bench.now, 21))
+    bench.hear(Revoke(22, "the round is closed"))
+    bench.hear(Assign(replace(AHEAD, lease_id=23, fresh=True)))
+    assert bench.made(StartLease)
+
+
+def test_a_lease_of_the_same_fragment_waits_for_the_answer(bench: Bench) -> None:
+    bench.hear(Assign(replace(AHEAD, fragment=0)))
+    assert bench.effects == [], "the trainer is not told that another follows"
+    bench.do(LeaseStepped(bench.now, 21))
+    assert not bench.made(StartLease)
+    bench.trained()
+    bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
+    assert bench.made(StartLease)

@@ -2,7 +2,7 @@
 
 from pcp.distributed.messages import Adoption, Blob, Failure, FailureKind, Lease, Merged
 from pcp.distributed.worker.connection import Turn
-from pcp.distributed.worker.effects import Adopt, FetchBlob, Notice, StartLease
+from pcp.distributed.worker.effects import Adopt, FetchBlob, Follow, Notice, StartLease
 from pcp.distributed.worker.events import BlobFetched, BlobUnavailable
 from pcp.distributed.worker.state import Incoming, Stage, Task
 
@@ -12,13 +12,13 @@ LOST = "training that this lease goes on from is lost here; a fresh lease is nee
 def assign(turn: Turn, lease: Lease) -> None:
     """Take a lease; the current one told again may know more of what to adopt."""
     state = turn.state
-    if lease.lease_id in state.pushes:
+    if lease.lease_id in state.pushes or lease.lease_id in state.encoding:
         return
     for task in (state.task, state.following):
         if task is not None and task.lease.lease_id == lease.lease_id:
             _resolve_all(turn, task, lease)
             return
-    if lease.after and lease.after not in state.pushes:
+    if lease.after and lease.after not in state.pushes and lease.after not in state.encoding:
         _follow(turn, lease)
         return
     if state.task is not None:
@@ -37,6 +37,16 @@ def _follow(turn: Turn, lease: Lease) -> None:
     if state.task is not None and state.task.lease.lease_id == lease.after:
         state.following = Task(lease, tuple(Incoming(each) for each in lease.adopt))
         _resolve_all(turn, state.following, lease)
+        _tell_what_follows(turn)
+
+
+def _tell_what_follows(turn: Turn) -> None:
+    """Let the trainer know that it need not hold up the next lease; one of the same fragment waits for the answer anyway."""
+    task, following = turn.state.task, turn.state.following
+    if task is None or following is None or task.stage is not Stage.TRAINING:
+        return
+    if following.lease.fragment != task.lease.fragment:
+        turn.effects.append(Follow(task.lease.lease_id))
 
 
 def begin_following(turn: Turn) -> None:
@@ -128,9 +138,9 @@ def start_if_ready(turn: Turn) -> None:
         return
     if any(each.adoption.step == 0 and not each.here for each in task.incoming):
         return
-    if any(
-        push.settles and push.lease.fragment == task.lease.fragment for push in turn.state.pushes.values()
-    ):
+    unanswered = [push.lease for push in turn.state.pushes.values() if push.settles]
+    unanswered += [each.lease for each in turn.state.encoding.values()]
+    if any(lease.fragment == task.lease.fragment for lease in unanswered):
         return
     if turn.state.fresh_needed and not task.lease.fresh:
         fail(turn, task, LOST)
@@ -139,6 +149,7 @@ def start_if_ready(turn: Turn) -> None:
     lease_id = task.lease.lease_id
     turn.effects += [_adopt(lease_id, each) for each in task.incoming if each.here]
     turn.effects.append(StartLease(task.lease))
+    _tell_what_follows(turn)
 
 
 def _adopt(lease_id: int, incoming: Incoming) -> Adopt:

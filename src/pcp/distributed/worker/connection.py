@@ -50,6 +50,8 @@ class Turn:
             self.forget_following()
             state.fresh_needed = True
             return  # it has not begun
+        elif state.encoding.pop(lease_id, None) is not None:
+            state.fresh_needed = True
         elif (push := state.pushes.pop(lease_id, None)) is not None:
             state.fresh_needed |= push.settles
         else:
@@ -76,7 +78,7 @@ class Turn:
     def drop_all(self, reason: str) -> None:
         """Give every lease up."""
         tasks = [task.lease.lease_id for task in (self.state.task, self.state.following) if task is not None]
-        for lease_id in [*tasks, *self.state.pushes]:
+        for lease_id in [*tasks, *self.state.encoding, *self.state.pushes]:
             self.drop(lease_id, reason)
 
 
@@ -209,7 +211,7 @@ def _beat(turn: Turn) -> None:
 
 def _heartbeat(state: WorkerState) -> Heartbeat:
     """A heartbeat with the progress of the lease that is worked on, or else of the oldest that waits for its answer."""
-    if (task := state.task) is not None:
+    if (task := state.task or next(iter(state.encoding.values()), None)) is not None:
         progress = (task.lease.lease_id, task.steps_done, task.seconds_per_step, task.lease.batches)
     elif (push := next(iter(state.pushes.values()), None)) is not None:
         steps = push.update.steps

@@ -25,6 +25,7 @@ from pcp.distributed.worker.events import (
     Event,
     LeaseFailed,
     LeaseProgress,
+    LeaseStepped,
     LeaseTrained,
     MessageReceived,
     PieceFailed,
@@ -75,7 +76,7 @@ class WorkerLogic:
             case BlobFetched() | BlobUnavailable():
                 adoptions.fetched(turn, event)
                 audits.fetched(turn, event)
-            case LeaseProgress() | LeaseTrained() | LeaseFailed():
+            case LeaseProgress() | LeaseStepped() | LeaseTrained() | LeaseFailed():
                 self._work(turn, event)
             case UpdateUploaded() | UploadFailed():
                 pushes.upload_ended(turn, event)
@@ -137,8 +138,12 @@ class WorkerLogic:
             turn.send(Failure(state.generation, 0, event.reason, event.kind))
             connection.leave(turn, event.reason, "the run cannot be prepared here")
 
-    def _work(self, turn: Turn, event: LeaseProgress | LeaseTrained | LeaseFailed) -> None:
-        task = self.state.task
+    def _work(self, turn: Turn, event: LeaseProgress | LeaseStepped | LeaseTrained | LeaseFailed) -> None:
+        task = self.state.encoding.get(event.lease_id)
+        if task is not None and isinstance(event, LeaseTrained):
+            pushes.encoded(turn, event)
+            return
+        task = task or self.state.task
         if task is None or task.lease.lease_id != event.lease_id or task.stage is not Stage.TRAINING:
             if isinstance(event, LeaseFailed) and event.kind:  # a program that had to be ended for it
                 turn.tell(Failure(self.state.generation, event.lease_id, event.reason, event.kind))
@@ -149,6 +154,8 @@ class WorkerLogic:
                 if event.batches:
                     task.lease = task.lease.cut(event.batches)
                 connection.progressed(turn, task)
+            case LeaseStepped():
+                pushes.stepped(turn, task)
             case LeaseTrained():
                 pushes.trained(turn, task, event)
             case LeaseFailed():

@@ -175,6 +175,7 @@ class WorkerState:
         overlap: whether updates are told before they are uploaded.
         resumes: whether leases outlive the membership in which they were granted.
         task: the lease being worked on.
+        encoding: leases whose steps are done and whose push is being made, by number.
         following: the lease that was granted ahead, for when that one is trained.
         pushes: trained leases that are not answered, by number.
         versions: of the fragments that the trainer adopted.
@@ -203,6 +204,7 @@ class WorkerState:
     overlap: bool = False
     resumes: bool = False
     task: Task | None = None
+    encoding: dict[int, Task] = field(default_factory=dict)
     following: Task | None = None
     pushes: dict[int, Push] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
