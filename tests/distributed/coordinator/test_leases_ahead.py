@@ -59,15 +59,17 @@ def test_it_gets_what_it_would_have_got_with_its_report() -> None:
     assert later == replace(ahead, after=0, deadline_seconds=later.deadline_seconds)
 
 
-@pytest.mark.parametrize(("done", "seconds"), [(0, 0.4), (1, 0.6), (1, 0.0)])
-def test_whose_lease_lasts_longer_than_a_heartbeat_gets_nothing(
-    desk: Desk, done: int, seconds: float
-) -> None:
-    assert progress(desk, 1, done, seconds) is None
+@pytest.mark.parametrize("seconds", [0.7, 0.0])
+def test_whose_lease_lasts_longer_than_two_heartbeats_gets_nothing(desk: Desk, seconds: float) -> None:
+    assert progress(desk, 1, 0, seconds) is None
 
 
-def test_the_last_step_is_near_the_end_however_long_it_takes(desk: Desk) -> None:
-    assert progress(desk, 1, 2, 3600.0) is not None
+def test_a_lease_of_short_steps_is_near_its_end_sooner(desk: Desk) -> None:
+    assert progress(desk, 1, 0, 0.6) is not None
+
+
+def test_the_last_two_steps_are_near_the_end_however_long_they_take(desk: Desk) -> None:
+    assert progress(desk, 1, 1, 3600.0) is not None
 
 
 def test_nothing_is_granted_ahead_while_the_round_lacks_somebody(desk: Desk) -> None:

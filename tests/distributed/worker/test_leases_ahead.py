@@ -46,10 +46,10 @@ def bench() -> Bench:
 
 
 def test_a_worker_says_once_that_its_lease_is_near_its_end(bench: Bench) -> None:
-    bench.do(LeaseProgress(bench.now, 21, 1, 0.4))
+    bench.do(LeaseProgress(bench.now, 21, 1, 0.7))
     assert bench.said() == []
-    bench.do(LeaseProgress(bench.now, 21, 2, 0.4))
-    assert bench.said() == [Heartbeat(1, 11, 21, 2, 0.4, 4)]
+    bench.do(LeaseProgress(bench.now, 21, 2, 0.7))
+    assert bench.said() == [Heartbeat(1, 11, 21, 2, 0.7, 4)]
     bench.do(LeaseProgress(bench.now, 21, 3, 0.4))
     assert bench.said() == []
 
