@@ -1,5 +1,6 @@
 """Pushes that are made while the next lease is trained."""
 
+import queue
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,13 @@ from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.runtime import finished
 from pcp.distributed.wire import BlobStore
 from pcp.distributed.wire.blob_files import StoreFull
+from pcp.distributed.worker.offer import ProgramStopped
 from pcp.distributed.worker.training.repetition import StoredArrays
 from pcp.distributed.worker.training.trainer import Trained
 from pcp.training.recipes.recipe import Recipe
-from tests.distributed.tiny_run import store_job
+from tests.distributed.tiny_run import lease_of, store_job
 from tests.distributed.worker.test_trainer import hand_over, ignore, never, trusting
+from tests.distributed.worker.test_training_process import DONE, started
 
 
 def test_a_push_is_made_while_the_next_lease_is_trained_and_says_the_same(
@@ -84,3 +87,41 @@ def test_a_push_that_cannot_be_stored_is_told_and_ends_the_next_lease(
     hand_over(trainer, replace(first, lease_id=3))
     monkeypatch.undo()
     assert finished(trainer.train(replace(first, lease_id=3), ignore, never)) is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"error": "StoreFull", "reason": "no room"', "no room"),
+        ('"bug": "Traceback"', "Traceback"),
+        ('"payload": ["' + "cd" * 32 + '", 7], ' + DONE[: DONE.index(', "number"')], "made no file"),
+    ],
+)
+def test_a_process_tells_later_what_kept_a_push_from_being_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, message: str
+) -> None:
+    script = f"""say('{{"prepared": true, "number": 1}}'); read(); say('{{"later": true, "number": 2}}'); read()
+say('{{"lease": 7, "payload": 3}}'); say('{{"lease": 1, ' + {line!r} + '}}'); time.sleep(60)"""
+    process = started(monkeypatch, tmp_path, script)
+    told, lease = queue.SimpleQueue[Trained | Exception](), lease_of(1, DataRange(0, 1), Blob(b"p" * 32, 1))
+    try:
+        assert finished(process.train(lease, ignore, never, told.put)) is None
+        process.follow(1)
+        assert message in str(told.get(timeout=30.0)), (
+            "what it says of a lease that it was not asked for is ignored"
+        )
+    finally:
+        process.close()
+
+
+def test_a_process_that_tells_later_what_makes_no_sense_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = """say('{"prepared": true, "number": 1}'); read(); say('{"later": true, "number": 2}')
+say('{"lease": 1, "payload": 3}'); time.sleep(60)"""
+    process = started(monkeypatch, tmp_path, script)
+    lease = lease_of(1, DataRange(0, 1), Blob(b"p" * 32, 1))
+    assert finished(process.train(lease, ignore, never, lambda _: None)) is None
+    with pytest.raises(ProgramStopped, match="the process that runs programs said b"):
+        finished(process.train(lease, ignore, never, lambda _: None))
+    process.close()
