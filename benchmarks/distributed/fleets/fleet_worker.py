@@ -17,6 +17,7 @@ from pcp.distributed.worker.effects import (
     Disconnect,
     Effect,
     FetchBlob,
+    ForgetBlob,
     Notice,
     Prepare,
     SendMessage,
@@ -141,6 +142,8 @@ class FleetWorker:
                 )
             case FetchBlob(blob):
                 fleet.download(blob, self._down, lambda content: self._arrived(blob, content))
+            case ForgetBlob(blob):
+                self._fetched.pop(blob, None)
             case UploadUpdate(lease_id, blob):
                 self._upload(lease_id, blob)
             case Stop():
@@ -175,6 +178,7 @@ class FleetWorker:
                     self._pushed.clear()
                 self.lease, self._steps_done, self._stepping = lease, 0, False
                 self._due = list(lease.adopt)
+                self._here = {key: each for key, each in self._here.items() if key[0] == lease.lease_id}
                 self.begin(lease)
             case Adopt(lease_id, fragment, version):
                 self._here[lease_id, fragment, version] = effect
@@ -219,9 +223,6 @@ class FleetWorker:
                 return False
             self.adopted[due.fragment] = self._fetched[here.blob]
             del self._due[0]
-        if not self._due:
-            self._here.clear()
-            self._fetched.clear()
         return True
 
     def _stepped(self, lease: Lease, steps: int) -> None:

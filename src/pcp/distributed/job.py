@@ -16,7 +16,9 @@ VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4, DataKind.shards: 5}
 """The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""
 
 _SIGNATURE = "signature"
-_PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive|gossip)\.(0|[1-9][0-9]{0,3})")
+_PROGRAM = re.compile(
+    r"start|restart|step|clear|(flat|put|mix|gradient|push|receive|gossip)\.(0|[1-9][0-9]{0,3})"
+)
 
 
 _LONGEST_SYMBOL = 100

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pcp.distributed.data_range import DataRange as DataRange
 from pcp.distributed.data_range import split
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised when the meaning of messages changes in a way that an older peer must not meet."""
 
 
@@ -64,6 +64,7 @@ class Lease:
         further: batches to consume after those of `data`.
         last_step: inner step number after the last batch, for the same schedules: where it is not `first_step` plus the number
             of batches, the numbers of the steps between lie as far apart. 0 for no such.
+        after: where it is granted ahead, the lease that its worker trains now: it begins when that one is trained. 0: at once.
     """
 
     lease_id: int
@@ -78,6 +79,7 @@ class Lease:
     deadline_seconds: float
     further: tuple[DataRange, ...] = ()
     last_step: int = 0
+    after: int = 0
 
     @property
     def ranges(self) -> tuple[DataRange, ...]:
@@ -195,10 +197,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Worker to Shepherd, before Ready: a lease of an earlier membership that it still trains, or has trained.
+    """Worker to Shepherd, before Ready: a lease of an earlier membership, with the new generation.
 
-    It bears the new generation. The answer is Assign after Ready, or Revoke.
-    """
+    The worker trains it, or has trained it. The answer is Assign after Ready, or Revoke."""
 
     lease: Lease
 

@@ -67,6 +67,7 @@ struct Lease {
   deadlineSeconds @9 :Float64;
   further @10 :List(DataRange);
   lastStep @11 :UInt64;
+  after @12 :UInt64;
 }
 
 struct Adoption {

@@ -59,8 +59,8 @@ def _only_state(state: Any, batch: Any) -> Any:  # noqa: ARG001 - the signature 
     return state
 
 
-def _bare_payload(state: Any, reference: Any, residual: Any) -> Any:  # noqa: ARG001 - as above
-    return reference, reference, residual, residual
+def _bare_payload(own: Any, reference: Any, residual: Any) -> Any:
+    return own, reference, residual
 
 
 Programs = dict[str, Program]
@@ -98,10 +98,10 @@ GONE: Change = lambda _: None  # noqa: E731 - a row of the table
         ("push.0", lambda p: p["push.1"], "'push.0' does not take what the others hand on"),
         (
             "push.0",
-            _on_state(_bare_payload, VECTOR, VECTOR),
-            "'push.0' does not return a payload and three vectors",
+            lambda _: pcp.trace(_bare_payload, VECTOR, VECTOR, VECTOR),
+            "'push.0' does not return a payload and two vectors",
         ),
-        ("push.0", lambda p: p["flat.0"], "'push.0' does not return a payload and three vectors"),
+        ("push.0", lambda p: p["flat.0"], "'push.0' does not return a payload and two vectors"),
         ("receive.1", lambda p: p["receive.0"], "'receive.1' does not take what the others hand on"),
         ("receive.1", SCALAR, "'receive.1' does not take a vector and a change"),
         ("step", SCALAR, "'step' does not return a state and metrics with a loss"),

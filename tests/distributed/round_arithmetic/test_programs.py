@@ -29,7 +29,11 @@ def programs(recipe: Recipe, algorithm: Algorithm) -> Any:
     ("algorithm", "worker", "shepherd"),
     [
         (DiLoCo(4), "start restart step flat.0 put.0 push.0", "parameters decode.0 outer.0"),
-        (DataParallel(), "start restart step clear flat.0 put.0 push.0", "parameters decode.0 outer.0"),
+        (
+            DataParallel(),
+            "start restart step clear flat.0 put.0 push.0 gradient.0",
+            "parameters decode.0 outer.0",
+        ),
         (
             StreamingDiLoCo(4),
             "start restart step flat.0 put.0 push.0 mix.0 flat.1 put.1 push.1 mix.1",

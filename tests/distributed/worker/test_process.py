@@ -70,7 +70,7 @@ class Trainer:
         """There is no process."""
 
     async def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool], _: object
     ) -> Trained:
         progress(1, 0.5)
         type(self).trains(lease, aborted)

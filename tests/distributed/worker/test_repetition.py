@@ -76,7 +76,9 @@ class Audited:
             self.leases, (Outcome.CARRIED, Outcome.ADMITTED, Outcome.ADMITTED), strict=True
         ):
             hand_over(self.worker, lease)
-            self.done.append(finished(self.worker.train(lease, ignore, never)))
+            done = finished(self.worker.train(lease, ignore, never))
+            assert done is not None
+            self.done.append(done)
             self.worker.inbox.settle(lease.lease_id, outcome)
 
     def opening(self, number: int) -> Repeat:
@@ -201,4 +203,6 @@ def test_without_audits_no_state_is_stored(recipe: Recipe, tmp_path: Path) -> No
     began = tuple(Adoption(number, 0, 0, store_vector(store, parts[number]), None) for number in range(2))
     lease = Lease(1, 1, 0, DataRange(0, 1), 0, 0, (), True, began, 60.0)
     hand_over(trainer, lease)
-    assert finished(trainer.train(lease, ignore, never)).states == ()
+    done = finished(trainer.train(lease, ignore, never))
+    assert done is not None
+    assert done.states == ()

@@ -112,6 +112,7 @@ def train(
 ) -> Trained:
     hand_over(trainer, lease)
     done = finished(trainer.train(lease, progress, aborted))
+    assert done is not None
     trainer.inbox.settle(lease.lease_id, Outcome.ADMITTED)
     return done
 
@@ -197,6 +198,7 @@ def test_a_push_without_steps_says_what_is_left(
     lease = lease_of(1, DataRange(3, 2), parameters)
     hand_over(trainer, lease)
     late = finished(trainer.train(lease, ignore, never))
+    assert late is not None
     trainer.inbox.settle(1, Outcome.CARRIED)
     empty = replace(lease_of(2, DataRange(0, 0), parameters), fresh=False, adopt=())
     again = train(trainer, empty)
@@ -246,11 +248,13 @@ def test_a_change_that_comes_late_is_waited_for_at_its_step(
     )
     stepped = threading.Event()
     losses: list[float] = []
-    running = threading.Thread(
-        target=lambda: losses.extend(
-            finished(streaming.train(lease, lambda *_: None, waiting(stepped))).losses
-        )
-    )
+
+    def run() -> None:
+        done = finished(streaming.train(lease, lambda *_: None, waiting(stepped)))
+        assert done is not None
+        losses.extend(done.losses)
+
+    running = threading.Thread(target=run)
     running.start()
     assert stepped.wait(30.0)
     streaming.inbox.adopt(Adopt(2, 0, 1, 1, change, True))
@@ -436,6 +440,7 @@ def test_a_worker_exchanges_every_few_steps_and_pushes_its_weights(recipe: Recip
         trainer.inbox.met(Exchanged(number, "b", offer))  # as another that trained the same
 
     done = finished(trainer.train(lease_of(1, DataRange(0, 4), parameters), ignore, never, offered))
+    assert done is not None
     assert [number for number, _ in offers] == [1, 2]
     size = partition(recipe.parameters, 1).size(0)
     (theta, slow), (last, second) = (load_offer(store, offer, size) for _, offer in offers)
@@ -469,5 +474,6 @@ def test_a_worker_stops_at_the_exchange_after_it_heard_that_it_should(
 
     lease = replace(lease_of(1, DataRange(0, 4), parameters), further=(DataRange(7, 4),), last_step=8)
     done = finished(trainer.train(lease, progress, never, offered))
+    assert done is not None
     assert (told, numbers, done.batches, len(done.losses)) == ([4], [1, 2], 4, 4)
     assert done.tokens == 4 * recipe.tokens_per_step

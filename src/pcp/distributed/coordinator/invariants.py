@@ -92,10 +92,14 @@ def _check_members(state: State) -> None:
             raise BooksDoNotBalance(
                 f"lease {lease_id} is held by a fenced generation of worker {held.worker_id}"
             )
-        if (member.training == lease_id) != (held.update is None):
+        if (lease_id in (member.training, member.following)) != (held.update is None):
             raise BooksDoNotBalance(
-                f"worker {held.worker_id} trains lease {member.training}, but {lease_id} is "
+                f"worker {held.worker_id} trains lease {member.training}, then {member.following}, but {lease_id} is "
                 f"{'reported' if held.update else 'not reported'}"
+            )
+        if held.lease.after != (member.training if lease_id == member.following else 0):
+            raise BooksDoNotBalance(
+                f"lease {lease_id} follows {held.lease.after}, but worker {held.worker_id} trains {member.training}"
             )
     connected = {
         member.connection: worker_id for worker_id, member in state.members.items() if member.connection
@@ -117,6 +121,16 @@ def _check_roster(state: State) -> None:
     for fragment, carriers in enumerate(roster.carriers):
         carrying = ((first[fragment], each) for each, first in roster.carried.items() if fragment in first)
         _compare(f"carrying fragment {fragment}", carriers, sorted(carrying))
+    ending = {
+        number
+        for number in ready
+        if (held := leases.get(members[number].training)) is not None
+        and held.ending
+        and not members[number].following
+        and not members[number].auditing
+    }
+    if not roster.ending <= ending:  # less those that were told to rest
+        _compare("ending", roster.ending, ending)
     waiting = [lease_id for lease_ids in state.waiting.values() for lease_id in lease_ids]
     _compare("waiting", sorted(waiting), sorted(each for each, held in leases.items() if held.update))
     named: dict[Blob, int] = {}

@@ -23,7 +23,7 @@ from pcp.distributed.coordinator.events import (
 )
 from pcp.distributed.coordinator.log import checkpoints
 from pcp.distributed.coordinator.log.records import EpochStarted, RunStarted
-from pcp.distributed.coordinator.rounds import admission, closing, leases, resumption, sharing
+from pcp.distributed.coordinator.rounds import admission, ahead, closing, leases, resumption, sharing
 from pcp.distributed.coordinator.rounds import lifecycle as rounds
 from pcp.distributed.coordinator.run import Run, replay, start_run
 from pcp.distributed.coordinator.state import Member, Turn, state_of
@@ -186,7 +186,7 @@ class Coordinator:
                         member.worker_id, message.lease_id, message.steps_done, message.seconds_per_step
                     )
                 )
-                return shortened
+                return ahead.heard(turn, member, message) or shortened
             case Ready():
                 membership.ready(turn, member, message)
                 audits.reconnected(turn, member)

@@ -114,8 +114,9 @@ def ready(turn: Turn, member: Member, message: Ready) -> None:
     member.ready = True
     if turn.state.first_ready is None:
         turn.state.first_ready = turn.now
-    if member.training:
-        turn.send(member, Assign(turn.state.leases[member.training].lease))
+    for lease_id in (member.training, member.following):
+        if lease_id:
+            turn.send(member, Assign(turn.state.leases[lease_id].lease))
     turn.reconsider(member)
 
 

@@ -16,6 +16,7 @@ class Roster:
         idle: ready ones that train nothing and do not rest, ascending.
         carried: by idle worker, those fragments and batches.
         resting: when a worker's rest ends, for those that would be idle otherwise.
+        ending: workers whose lease is near its end, and that hold none for afterwards.
     """
 
     carriers: list[list[tuple[int, int]]]
@@ -23,6 +24,7 @@ class Roster:
     idle: list[int] = field(default_factory=list)
     carried: dict[int, Mapping[int, int]] = field(default_factory=dict)
     resting: dict[int, float] = field(default_factory=dict)
+    ending: set[int] = field(default_factory=set)
 
     def enter(self, worker_id: int, carried: Mapping[int, int]) -> None:
         """Note that a worker is idle.
@@ -38,6 +40,7 @@ class Roster:
 
     def leave(self, worker_id: int) -> None:
         """Note that a worker is not idle."""
+        self.ending.discard(worker_id)
         self.resting.pop(worker_id, None)
         if worker_id in self.carried:
             del self.idle[bisect_left(self.idle, worker_id)]

@@ -31,8 +31,9 @@ class Member:
         versions: of each fragment, what it holds once its leases are fulfilled.
         ready: whether it takes leases.
         training: the lease whose data it trains; 0 for none.
+        following: the lease that was granted ahead, for when that one is reported; 0 for none.
         auditing: the audit for which it repeats another's work; 0 for none.
-        leases: all it holds: that one, and those whose updates wait for their blobs.
+        leases: all it holds: these, and those whose updates wait for their blobs.
         fresh: whether its next lease begins from the adopted fragments.
         carried: what it trained and the run does not have yet.
         pushed: fragments that it pushed since it adopted them.
@@ -49,6 +50,7 @@ class Member:
     versions: list[int]
     ready: bool = False
     training: int = 0
+    following: int = 0
     auditing: int = 0
     leases: set[int] = field(default_factory=set)
     fresh: bool = True
@@ -79,6 +81,7 @@ class HeldLease:
         pushing: what the update's push holds.
         steps_done: as its worker told last.
         wanted: batches after which its worker was asked to stop; 0 where it was not.
+        ending: whether it is so near its end that the next one may be granted.
     """
 
     lease: Lease
@@ -91,6 +94,7 @@ class HeldLease:
     pushing: list[Trained] = field(default_factory=list)
     steps_done: int = 0
     wanted: int = 0
+    ending: bool = False
 
     @property
     def left(self) -> int:
@@ -240,7 +244,11 @@ class Turn:
         roster, until = self.state.roster, self.pace(member.worker_id).rest_until
         (roster.ready.add if member.ready else roster.ready.discard)(member.worker_id)
         roster.leave(member.worker_id)
-        if not member.ready or member.training or member.auditing:
+        if not member.ready or member.auditing:
+            return
+        if member.training:
+            if self.state.leases[member.training].ending and not member.following and self.now >= until:
+                roster.ending.add(member.worker_id)
             return
         if self.now < until:
             roster.resting[member.worker_id] = until

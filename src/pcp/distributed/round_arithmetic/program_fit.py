@@ -96,7 +96,8 @@ def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[
             f"flat.{number}": (pair(state), vector),
             f"put.{number}": (pair(state, vector), state),
             f"mix.{number}": (pair(state, vector), state),
-            f"push.{number}": (pair(state, vector, vector), pair(payload, vector, vector, vector)),
+            f"gradient.{number}": (pair(state), vector),
+            f"push.{number}": (pair(vector, vector, vector), pair(payload, vector, vector)),
         }
         if f"gossip.{number}" in programs:
             expected[f"gossip.{number}"] = (pair(*[vector] * 5), pair(vector, vector))
@@ -139,8 +140,8 @@ def _vectors(start: Program) -> list[Arrays]:
 def _payload_of(programs: Mapping[str, Program], number: int) -> Arrays:
     """What `push` encodes: a dictionary of arrays, of any shapes."""
     returned = Arrays.returned_by(programs[f"push.{number}"]).children()
-    if len(returned) != 4 or not _is_flat_dictionary(returned[0]):
-        raise ProgramRefused(f"the program 'push.{number}' does not return a payload and three vectors")
+    if len(returned) != 3 or not _is_flat_dictionary(returned[0]):
+        raise ProgramRefused(f"the program 'push.{number}' does not return a payload and two vectors")
     return returned[0]
 
 

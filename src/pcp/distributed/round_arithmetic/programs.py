@@ -8,7 +8,8 @@ step(state, batch)                    -> (state, metrics)
 flat.f(state)                         -> vector           the worker's own parameters
 put.f(state, vector)                  -> state            the inverse
 mix.f(state, vector)                  -> state            theta <- alpha theta + (1 - alpha) Theta; none if alpha is 0
-push.f(state, reference, residual)    -> (payload, e, residual, vector)
+gradient.f(state)                     -> vector           the mean of the gradients so far; only if they are pushed
+push.f(vector, reference, residual)   -> (payload, e, residual)      of the worker's own parameters, or its gradient
 clear(state)                          -> state            forget the gradients that were pushed; only if they are pushed
 receive.f(vector, change)             -> vector           the next version; only with a download codec
 gossip.f(theta, slow, momentum, their_theta, their_slow) -> (slow, momentum)      only where workers exchange in pairs
@@ -133,21 +134,22 @@ def _fragment_programs(
     def mix(state: Any, vector: Tensor) -> Any:
         return put(state, alpha * flat(state) + (1 - alpha) * vector)
 
-    def push(state: Any, reference: Tensor, residual: Tensor) -> Any:
-        theta = flat(state)
-        if algorithm.pushes_gradients:
-            moved = parts.flat(fragment, state["optimizer"]["sum"]) / maximum(state["optimizer"]["count"], 1)
-        else:
-            moved = algorithm.pushed(reference, theta)
+    def gradient(state: Any) -> Tensor:
+        return parts.flat(fragment, state["optimizer"]["sum"]) / maximum(state["optimizer"]["count"], 1)
+
+    def push(own: Tensor, reference: Tensor, residual: Tensor) -> Any:
+        moved = own if algorithm.pushes_gradients else algorithm.pushed(reference, own)
         error = algorithm.residual_decay * residual + moved
         payload = upload.encode(error)
-        return payload, error, error - upload.decode(payload, size), theta
+        return payload, error, error - upload.decode(payload, size)
 
     programs = {
         f"flat.{fragment}": trace(flat, read),
         f"put.{fragment}": trace(put, state, own),
-        f"push.{fragment}": trace(push, read, own, own),
+        f"push.{fragment}": trace(push, own, own, own),
     }
+    if algorithm.pushes_gradients:
+        programs[f"gradient.{fragment}"] = trace(gradient, read)
     if alpha:
         programs[f"mix.{fragment}"] = trace(mix, state, own)
     if compresses_download(algorithm):

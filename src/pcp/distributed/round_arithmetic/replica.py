@@ -1,6 +1,7 @@
 """The inner state of one worker: arrays in, arrays out, with no wire and no blobs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,39 @@ class Runs(Protocol):
         """Its results."""
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A push.
+
+    Arguments:
+        payload: what is sent.
+        error: what it encodes.
+        left: what of that the payload does not say.
+    """
+
+    payload: dict[str, Any]
+    error: Vector
+    left: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A push that is to be made from what was there when it began; training may go on meanwhile.
+
+    Arguments:
+        plan: the program.
+        arguments: what it takes.
+    """
+
+    plan: Runs
+    arguments: tuple[Vector, ...]
+
+    def run(self) -> Encoded:
+        """The push; to be called in any thread."""
+        payload, error, left = self.plan.run(*self.arguments)
+        return Encoded(dict(payload), error, left)
+
+
 class Replica:
     """Parameters, moments, anchors and residuals of one worker.
 
@@ -43,6 +77,7 @@ class Replica:
         self._residuals: list[Vector] = []
         self._unpushed: set[int] = set()  # since they were adopted
         self._unsettled: dict[int, tuple[Vector, Vector]] = {}
+        self._begun_pushes: set[int] = set()
         self._held: dict[int, Vector] = {}
 
     @property
@@ -67,6 +102,7 @@ class Replica:
         self._residuals = [np.zeros(vector.shape, np.float32) for vector in given]
         self._unpushed = set(range(self._fragments))
         self._unsettled.clear()
+        self._begun_pushes.clear()
         self._held.clear()
 
     def begin(self, step: int, fragments: Sequence[int] = ()) -> None:
@@ -151,9 +187,21 @@ class Replica:
         """What the worker has to say about a fragment since it last pushed or adopted it, encoded.
 
         Raises:
+            ReplicaMisused: see `begin_push`.
+        """
+        return self.end_push(fragment, self.begin_push(fragment).run())
+
+    def begin_push(self, fragment: int) -> Encoding:
+        """Begin a push, which may be made while the next batches are trained; `end_push` must be called before the next one.
+
+        Raises:
             ReplicaMisused: the last push of it is not settled, or the batches of a lease were not finished.
         """
         state = self._begun()
+        if self._begun_pushes:
+            raise ReplicaMisused(
+                f"fragment {fragment} is to be pushed, but a push is being made; call end_push first"
+            )
         if fragment in self._unsettled or self._held:
             what = (
                 "the last one is not settled" if fragment in self._unsettled else "the lease is not finished"
@@ -161,16 +209,26 @@ class Replica:
             raise ReplicaMisused(
                 f"fragment {fragment} is to be pushed, but {what}; call settle or finish first"
             )
-        payload, error, left, theta = self._plans[f"push.{fragment}"].run(
-            state, self._references[fragment], self._residuals[fragment]
+        gradient = self._plans.get(f"gradient.{fragment}")
+        pushed = None if gradient is None else gradient.run(state)
+        theta = self._flat(fragment)
+        encoding = Encoding(
+            self._plans[f"push.{fragment}"],
+            (theta if pushed is None else pushed, self._references[fragment], self._residuals[fragment]),
         )
         # Counted from here on, whatever comes of the push: what it held is now in the payload or in the residual.
         self._references[fragment] = theta
         self._unpushed.discard(fragment)
-        self._unsettled[fragment] = (error, left)
+        self._begun_pushes.add(fragment)
         if "clear" in self._plans:
             self._state = self._consume("clear")
-        return dict(payload)
+        return encoding
+
+    def end_push(self, fragment: int, encoded: Encoded) -> dict[str, Any]:
+        """Take what was begun with `begin_push`; returns its payload."""
+        self._begun_pushes.discard(fragment)
+        self._unsettled[fragment] = (encoded.error, encoded.left)
+        return encoded.payload
 
     def settle(self, fragment: int, outcome: Outcome) -> None:
         """Learn what became of a push.

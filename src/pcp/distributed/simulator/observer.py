@@ -77,8 +77,9 @@ class Observer:
             silence = now - self._heard_at[member.worker]
             limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds
             require(silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member")
+        following = {member.following for member in state.members.values()}
         for lease_id, held in state.leases.items():
-            if any(adoption.parameters is None for adoption in held.lease.adopt):
+            if lease_id in following or any(adoption.parameters is None for adoption in held.lease.adopt):
                 self._assigned_at[lease_id] = now
             else:
                 self._waiting.discard(lease_id)
@@ -223,9 +224,11 @@ class Observer:
         self._generations[worker] = generation, incarnation
 
     def _assigned(self, lease: Lease, incarnation: bytes) -> None:
-        # What was not merged when the lease was granted may be when it is told again.
+        # What was not merged when the lease was granted may be when it is told again, and the lease before it reported.
         plain = replace(
-            lease, adopt=tuple(replace(each, parameters=None, change=None) for each in lease.adopt)
+            lease,
+            adopt=tuple(replace(each, parameters=None, change=None) for each in lease.adopt),
+            after=0,
         )
         known = self._leases.get(lease.lease_id)
         if known is None:

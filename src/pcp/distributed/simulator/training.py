@@ -136,13 +136,15 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
         state["moments"] += batch + 1
         return state, {"loss": 1.5}
 
-    def push(
-        fragment: int, state: State, _: Number, residual: Any
-    ) -> tuple[dict[str, int], int, int, Number]:
-        error = int(residual) + state["moved"][fragment]
-        sent = rounded(error, algorithm.upload)
+    def gradient(fragment: int, state: State) -> Number:
+        moved = Number(state["moved"][fragment])
         state["moved"][fragment] = 0
-        return {"value": sent}, error, error - sent, flat(fragment, state)
+        return moved
+
+    def push(moved: Number, _: Number, residual: Any) -> tuple[dict[str, int], int, int]:
+        error = int(residual) + int(moved)
+        sent = rounded(error, algorithm.upload)
+        return {"value": sent}, error, error - sent
 
     def flat(fragment: int, state: State) -> Number:
         return Number(state["anchors"][fragment] - state["moved"][fragment])
@@ -161,7 +163,8 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
         "step": Plan(step),
     }
     for each in range(algorithm.fragments):
-        found[f"push.{each}"] = Plan(partial(push, each))
+        found[f"gradient.{each}"] = Plan(partial(gradient, each))
+        found[f"push.{each}"] = Plan(push)
         found[f"put.{each}"] = Plan(partial(put, each))
         found[f"mix.{each}"] = Plan(partial(mix, each))
         found[f"flat.{each}"] = Plan(partial(flat, each))

@@ -1,19 +1,20 @@
 """The training of a simulated worker: the Worker's own trainer, whose steps take virtual time, and a witness that looks on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
-from pcp.distributed.round_arithmetic.replica import Replica, Runs
-from pcp.distributed.simulator import training
-from pcp.distributed.simulator.runtime import Later
+from pcp.distributed.round_arithmetic.replica import Encoded, Encoding, Replica, Runs
+from pcp.distributed.simulator import runtime, training
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.offer import ProgramStopped
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.repetition import Repeater, Shelf
-from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseRefused, Progress, Trained
+from pcp.distributed.worker.training.trainer import InnerTrainer, Later, LeaseRefused, Progress, Trained
 from pcp.errors import PCPError
 
 if TYPE_CHECKING:
@@ -40,24 +41,27 @@ class WorkerTraining:
         self.profile: Profile | None = PROFILE
         self.adopting: dict[int, int] = {}  # versions of the fragments that are adopted next
         self.lease: Lease | None = None
+        self.pushing: Lease | None = None  # whose push was made last
         self._is_stuck = False
-        self._step: Later | None = None
+        self._step: runtime.Later | None = None
         self._ended: ProgramStopped | None = None
-        self._trainer: InnerTrainer | None = None
+        self.trainer: InnerTrainer | None = None
 
-    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
+    async def train(
+        self, lease: Lease, progress: Progress, aborted: Callable[[], bool], later: Later | None = None
+    ) -> Trained | None:
         """See `TrainingProcess.train`."""
         self.lease, self._is_stuck = lease, self.process.is_stuck
-        if self._trainer is None:
+        if self.trainer is None:
             if not lease.fresh:
                 raise LeaseRefused("training that this lease goes on from is lost here")
-            self._trainer = self._make()
-        return await self._trainer.train(lease, progress, aborted)
+            self.trainer = self._make()
+        return await self.trainer.train(lease, progress, aborted, later=later)
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """See `TrainingProcess.repeat`."""
         self._is_stuck = False
-        trainer = self._trainer or self._make()
+        trainer = self.trainer or self._make()
         return await trainer.repeat(wanted, aborted)
 
     def end(self, why: FailureKind, words: str) -> None:
@@ -76,17 +80,25 @@ class WorkerTraining:
             ProgramStopped: the process was ended meanwhile.
             TrainingFailed: training is unreliable now.
         """
-        self._step = Later()
+        self._step = runtime.Later()
         if not self._is_stuck:
             self.process.runtime.after(self.process.next_step_seconds(), self._step.come)
         await self._step
         self._step = None
-        if self._ended is not None:
-            ended, self._ended, self._trainer = self._ended, None, None
-            raise ended
+        self.live()
         faults, random = self.process.world.faults, self.process.world.random
         if faults.training_fails and random.random() < 0.3:
             raise TrainingFailed("out of memory")
+
+    def live(self) -> None:
+        """Go on, unless the process was ended.
+
+        Raises:
+            ProgramStopped: it was.
+        """
+        if self._ended is not None:
+            ended, self._ended, self.trainer = self._ended, None, None
+            raise ended
 
     def _make(self) -> InnerTrainer:
         world, blobs = self.process.world, self.process.blobs
@@ -100,8 +112,35 @@ class WorkerTraining:
             self._job.pieces,
             self.inbox,
             now=self.process.runtime.now,
+            aside=VirtualAside(self),
             ready=self.step,
         )
+
+
+class VirtualAside:
+    """Work beside training, in virtual time: it is done at once, some time after it began."""
+
+    def __init__(self, owner: WorkerTraining) -> None:
+        self._owner = owner
+
+    def begin(self, work: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """See `Aside`."""
+        owner, done = self._owner, runtime.Later()
+        trainer = owner.trainer
+
+        def act() -> None:
+            if owner.trainer is trainer:  # else the process was ended, and this with it
+                work()
+            done.come()
+
+        seconds = owner.process.world.random.uniform(0.0, 2.0) * owner.process.next_step_seconds()
+        owner.process.runtime.after(seconds, act)
+
+        async def ended() -> None:
+            await done
+            owner.live()
+
+        return ended
 
 
 class VirtualInbox(Inbox):
@@ -110,7 +149,7 @@ class VirtualInbox(Inbox):
     def __init__(self, owner: WorkerTraining) -> None:
         super().__init__()
         self._owner = owner
-        self._later: Later | None = None
+        self._later: runtime.Later | None = None
 
     def wake(self) -> None:
         """See `Inbox`."""
@@ -128,7 +167,7 @@ class VirtualInbox(Inbox):
         return found
 
     async def _wait(self) -> None:
-        self._later = Later()
+        self._later = runtime.Later()
         await self._later
 
 
@@ -153,19 +192,41 @@ class WitnessedReplica(Replica):
         self._adopts(fragment, vector)
         super().adopt(fragment, vector)
 
-    def push(self, fragment: int) -> dict[str, Any]:
+    def begin_push(self, fragment: int) -> Encoding:
         """See `Replica`."""
-        payload, lease = super().push(fragment), self._owner.lease
+        lease, chain = self._owner.lease, self._chain
         assert lease is not None, "a push belongs to a lease"
-        error, _ = self._unsettled[fragment]
-        value = self._witness.value_of_push(fragment, payload, error)
-        self._witness.trained(self._chain, lease, value, dict(self._versions), self._anchors)
-        return payload
+        encoding = super().begin_push(fragment)
+
+        def witnessed(encoded: Encoded, versions: dict[int, int], anchors: list[Any]) -> None:
+            value = self._witness.value_of_push(fragment, encoded.payload, encoded.error)
+            self._witness.trained(chain, lease, value, versions, anchors)
+            self._owner.pushing = lease
+
+        seen = partial(witnessed, versions=dict(self._versions), anchors=list(self._anchors))
+        return WitnessedEncoding(encoding.plan, encoding.arguments, seen)
 
     def _adopts(self, fragment: int, vector: Any) -> None:
         version = self._owner.adopting[fragment]
         self._witness.adopted(self._owner.process.name, fragment, version, vector)
         self._versions[fragment] = version
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessedEncoding(Encoding):
+    """A push of which somebody is told when it is made.
+
+    Arguments:
+        seen: told.
+    """
+
+    seen: Callable[[Encoded], None]
+
+    def run(self) -> Encoded:
+        """See `Encoding`."""
+        encoded = Encoding.run(self)
+        self.seen(encoded)
+        return encoded
 
 
 class HostileShelf:
@@ -182,7 +243,7 @@ class HostileShelf:
 
     def put_push(self, payload: dict[str, Any]) -> Blob:
         """Store an encoded push, or bytes that are none."""
-        lease, blob = self._owner.lease, self._shelf.put_push(payload)
+        lease, blob = self._owner.pushing, self._shelf.put_push(payload)
         if lease is not None and self._owner.process.spoils_push(lease.lease_id):
             blob = self._blobs.put(training.spoilt(self._blobs.get(blob)))
         return blob

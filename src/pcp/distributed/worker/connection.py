@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from pcp.distributed.messages import Goodbye, Heartbeat, HeartbeatReply, Message, Ready, Resume, Welcome
+from pcp.distributed.near_end import is_near_end
 from pcp.distributed.worker.effects import (
     AbortLease,
     Connect,
@@ -16,7 +17,7 @@ from pcp.distributed.worker.effects import (
     Stop,
     UploadUpdate,
 )
-from pcp.distributed.worker.state import Stage, WorkerConfig, WorkerState
+from pcp.distributed.worker.state import Stage, Task, WorkerConfig, WorkerState
 
 
 @dataclass(slots=True)
@@ -43,6 +44,13 @@ class Turn:
         state = self.state
         if state.task is not None and state.task.lease.lease_id == lease_id:
             self.end_task()
+            self.forget_following()
+            state.fresh_needed = True
+        elif state.following is not None and state.following.lease.lease_id == lease_id:
+            self.forget_following()
+            state.fresh_needed = True
+            return  # it has not begun
+        elif state.encoding.pop(lease_id, None) is not None:
             state.fresh_needed = True
         elif (push := state.pushes.pop(lease_id, None)) is not None:
             state.fresh_needed |= push.settles
@@ -53,14 +61,24 @@ class Turn:
     def end_task(self) -> None:
         """Let go of the current lease and of what was fetched for it."""
         task, self.state.task = self.state.task, None
+        self._forget(task, self.state.following)
+
+    def forget_following(self) -> None:
+        """Let go of the lease that was granted ahead."""
+        following, self.state.following = self.state.following, None
+        self._forget(following, self.state.task)
+
+    def _forget(self, task: Task | None, other: Task | None) -> None:
+        """Let go of what was fetched for a lease, less what another needs."""
+        needed = {incoming.blob for incoming in other.incoming} if other is not None else set()
         for incoming in task.incoming if task is not None else ():
-            if incoming.blob is not None:
+            if incoming.blob is not None and incoming.blob not in needed:
                 self.effects.append(ForgetBlob(incoming.blob))
 
     def drop_all(self, reason: str) -> None:
         """Give every lease up."""
-        current = [self.state.task.lease.lease_id] if self.state.task is not None else []
-        for lease_id in [*current, *self.state.pushes]:
+        tasks = [task.lease.lease_id for task in (self.state.task, self.state.following) if task is not None]
+        for lease_id in [*tasks, *self.state.encoding, *self.state.pushes]:
             self.drop(lease_id, reason)
 
 
@@ -172,14 +190,28 @@ def tick(turn: Turn) -> None:
     if turn.now - state.last_heard > config.missed_heartbeats * state.heartbeat_seconds:
         leave(turn, f"the Shepherd is silent for {turn.now - state.last_heard:.1f} s")
     elif turn.now - state.last_beat >= state.heartbeat_seconds:
-        state.last_beat = turn.now
-        state.beats += 1
-        turn.send(_heartbeat(state))
+        _beat(turn)
+
+
+def progressed(turn: Turn, task: Task) -> None:
+    """Say at once, and once, that a lease is near its end: the next one may be granted before it is there."""
+    state, left = turn.state, task.lease.batches - task.steps_done
+    if not state.overlap or task.near_end or state.following is not None or not state.welcomed:
+        return
+    if is_near_end(left, task.seconds_per_step, state.heartbeat_seconds):
+        task.near_end = True
+        _beat(turn)
+
+
+def _beat(turn: Turn) -> None:
+    turn.state.last_beat = turn.now
+    turn.state.beats += 1
+    turn.send(_heartbeat(turn.state))
 
 
 def _heartbeat(state: WorkerState) -> Heartbeat:
     """A heartbeat with the progress of the lease that is worked on, or else of the oldest that waits for its answer."""
-    if (task := state.task) is not None:
+    if (task := state.task or next(iter(state.encoding.values()), None)) is not None:
         progress = (task.lease.lease_id, task.steps_done, task.seconds_per_step, task.lease.batches)
     elif (push := next(iter(state.pushes.values()), None)) is not None:
         steps = push.update.steps

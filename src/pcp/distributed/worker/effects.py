@@ -110,6 +110,16 @@ class Shorten:
 
 
 @dataclass(frozen=True, slots=True)
+class Follow:
+    """Another lease follows the current one at once: its push may be made while that one is trained.
+
+    Then LeaseStepped says when its steps are done, and LeaseTrained or LeaseFailed comes later. No other answer is expected.
+    """
+
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SettlePush:
     """The Shepherd answered a push: the trainer settles the error feedback of the lease's fragment by the outcome.
 
@@ -206,6 +216,7 @@ Effect = (
     | StartLease
     | Adopt
     | Shorten
+    | Follow
     | SettlePush
     | AbortLease
     | UploadUpdate

@@ -109,6 +109,14 @@ class WorkersMet:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseStepped:
+    """All inner steps of a lease are done, and everything to adopt is adopted; its push is made while the next is trained."""
+
+    now: float
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseTrained:
     """All inner steps of a lease are done, everything to adopt is adopted, and its push is ready to upload.
 
@@ -213,6 +221,7 @@ Event = (
     | BlobFetched
     | BlobUnavailable
     | LeaseProgress
+    | LeaseStepped
     | LeaseTrained
     | LeaseFailed
     | UpdateUploaded

@@ -25,6 +25,7 @@ from pcp.distributed.worker.events import (
     Event,
     LeaseFailed,
     LeaseProgress,
+    LeaseStepped,
     LeaseTrained,
     MessageReceived,
     PieceFailed,
@@ -45,7 +46,8 @@ class WorkerLogic:
     """The state machine that decides everything in a worker.
 
     The host feeds events, the first of them `Started`, and performs the effects in their order. One lease at most is
-    trained at a time; any number were trained before and wait for their upload or their answer.
+    trained at a time, and one at most waits for its end; any number were trained before and wait for their upload or
+    their answer.
 
     Arguments:
         config: who the worker is.
@@ -74,7 +76,7 @@ class WorkerLogic:
             case BlobFetched() | BlobUnavailable():
                 adoptions.fetched(turn, event)
                 audits.fetched(turn, event)
-            case LeaseProgress() | LeaseTrained() | LeaseFailed():
+            case LeaseProgress() | LeaseStepped() | LeaseTrained() | LeaseFailed():
                 self._work(turn, event)
             case UpdateUploaded() | UploadFailed():
                 pushes.upload_ended(turn, event)
@@ -136,8 +138,12 @@ class WorkerLogic:
             turn.send(Failure(state.generation, 0, event.reason, event.kind))
             connection.leave(turn, event.reason, "the run cannot be prepared here")
 
-    def _work(self, turn: Turn, event: LeaseProgress | LeaseTrained | LeaseFailed) -> None:
-        task = self.state.task
+    def _work(self, turn: Turn, event: LeaseProgress | LeaseStepped | LeaseTrained | LeaseFailed) -> None:
+        task = self.state.encoding.get(event.lease_id)
+        if task is not None and isinstance(event, LeaseTrained):
+            pushes.encoded(turn, event)
+            return
+        task = task or self.state.task
         if task is None or task.lease.lease_id != event.lease_id or task.stage is not Stage.TRAINING:
             if isinstance(event, LeaseFailed) and event.kind:  # a program that had to be ended for it
                 turn.tell(Failure(self.state.generation, event.lease_id, event.reason, event.kind))
@@ -147,6 +153,9 @@ class WorkerLogic:
                 task.steps_done, task.seconds_per_step = event.steps_done, event.seconds_per_step
                 if event.batches:
                     task.lease = task.lease.cut(event.batches)
+                connection.progressed(turn, task)
+            case LeaseStepped():
+                pushes.stepped(turn, task)
             case LeaseTrained():
                 pushes.trained(turn, task, event)
             case LeaseFailed():

@@ -11,14 +11,36 @@ PUSH_UPLOADS = 14
 """How often the upload of a push is tried, with pauses that double: minutes, after which its lease may as well be given up."""
 
 
+def stepped(turn: Turn, task: Task) -> None:
+    """Go on with the next lease, while the push of this one is made."""
+    _end(turn, task)
+    turn.state.encoding[task.lease.lease_id] = task
+    adoptions.begin_following(turn)
+
+
+def encoded(turn: Turn, event: LeaseTrained) -> None:
+    """Upload a push that was made while the next lease was trained."""
+    _push(turn, turn.state.encoding.pop(event.lease_id), event)
+
+
 def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
-    """Upload what was trained. With overlap the update is told first, so that the next lease need not wait for it."""
-    state = turn.state
+    """Upload what was trained, and go on with the next lease, if there is one."""
+    _end(turn, task)
+    _push(turn, task, event)
+    adoptions.begin_following(turn)
+
+
+def _end(turn: Turn, task: Task) -> None:
     turn.end_task()
+    for incoming in task.incoming:
+        turn.state.versions[incoming.adoption.fragment] = incoming.adoption.version
+
+
+def _push(turn: Turn, task: Task, event: LeaseTrained) -> None:
+    """Upload a push. With overlap the update is told first, so that the next lease need not wait for it."""
+    state = turn.state
     if event.batches:
         task.lease = task.lease.cut(event.batches)
-    for incoming in task.incoming:
-        state.versions[incoming.adoption.fragment] = incoming.adoption.version
     audits.remember(turn, event.states)
     push = Push(task.lease, _update(task.lease, event))
     state.pushes[event.lease_id] = push

@@ -92,6 +92,7 @@ class Task:
         stage: how far it is.
         steps_done, seconds_per_step: for heartbeats.
         wanted: after how many batches the Shepherd wants it to end, and at which step of schedules.
+        near_end: whether the Shepherd was told that it is.
     """
 
     lease: Lease
@@ -100,6 +101,7 @@ class Task:
     steps_done: int = 0
     seconds_per_step: float = 0.0
     wanted: tuple[int, int] = (0, 0)
+    near_end: bool = False
 
 
 @dataclass(slots=True)
@@ -173,6 +175,8 @@ class WorkerState:
         overlap: whether updates are told before they are uploaded.
         resumes: whether leases outlive the membership in which they were granted.
         task: the lease being worked on.
+        encoding: leases whose steps are done and whose push is being made, by number.
+        following: the lease that was granted ahead, for when that one is trained.
         pushes: trained leases that are not answered, by number.
         versions: of the fragments that the trainer adopted.
         repetition: for an audit.
@@ -200,6 +204,8 @@ class WorkerState:
     overlap: bool = False
     resumes: bool = False
     task: Task | None = None
+    encoding: dict[int, Task] = field(default_factory=dict)
+    following: Task | None = None
     pushes: dict[int, Push] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
     repetition: Repetition | None = None

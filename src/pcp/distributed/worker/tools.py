@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pcp.distributed.messages import Blob, FailureKind, Lease, Outcome, Profile, Repeat
 from pcp.distributed.worker.effects import Adopt, Shorten
-from pcp.distributed.worker.training.trainer import Progress, Trained
+from pcp.distributed.worker.training.trainer import Later, Progress, Trained
 
 
 class Files(Protocol):
@@ -54,6 +54,9 @@ class Inbox(Protocol):
     def shorten(self, wanted: Shorten) -> None:
         """Hand on that the lease should end sooner."""
 
+    def follow(self, lease_id: int) -> None:
+        """Hand on that another lease follows this one."""
+
     def wake(self) -> None:
         """Have who trains ask whether it still should."""
 
@@ -69,7 +72,9 @@ class Trainer(Protocol):
     def profile(self) -> Profile | None:
         """What was planned and measured."""
 
-    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
+    async def train(
+        self, lease: Lease, progress: Progress, aborted: Callable[[], bool], later: Later | None = None
+    ) -> Trained | None:
         """See `InnerTrainer.train`."""
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:

@@ -17,6 +17,7 @@ from pcp.distributed.worker.effects import (
     CancelUpload,
     FetchBlob,
     FetchState,
+    Follow,
     ForgetBlob,
     ForgetState,
     Prepare,
@@ -33,6 +34,7 @@ from pcp.distributed.worker.events import (
     Event,
     LeaseFailed,
     LeaseProgress,
+    LeaseStepped,
     LeaseTrained,
     PieceFailed,
     PieceRepeated,
@@ -46,7 +48,7 @@ from pcp.distributed.worker.failures import PASSING, NotOffered, kind_of
 from pcp.distributed.worker.profiles import remember_received
 from pcp.distributed.worker.tools import Fetches, Files, Inbox, Pushes, Trainer, Transfers
 from pcp.distributed.worker.training.repetition import RepetitionAborted
-from pcp.distributed.worker.training.trainer import LeaseAborted
+from pcp.distributed.worker.training.trainer import LeaseAborted, Trained
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.worker")
@@ -64,6 +66,7 @@ Work = (
     | StartLease
     | Adopt
     | Shorten
+    | Follow
     | SettlePush
     | AbortLease
     | UploadUpdate
@@ -135,6 +138,7 @@ class Workshop:
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
+        self._encoding: set[int] = set()  # leases whose pushes are made, and not given up
         self._under_way: _UnderWay | None = None
         self._exchanges = False  # whether the run's workers exchange with each other
         self.unusable: Exception | None = None
@@ -154,7 +158,7 @@ class Workshop:
             case StartLease(lease):
                 self._lease_id, self._repeating = lease.lease_id, 0
                 self._training.submit(lambda: self._train(lease))
-            case Adopt() | SettlePush() | Shorten():
+            case Adopt() | SettlePush() | Shorten() | Follow():
                 if self._trainer is not None:
                     self._hand_on(effect, self._trainer.inbox)
             case UploadUpdate(lease_id, blob):
@@ -163,7 +167,7 @@ class Workshop:
             case CancelUpload() | AbortLease():
                 self._cancel(effect)
 
-    def _hand_on(self, effect: Adopt | SettlePush | Shorten, inbox: Inbox) -> None:
+    def _hand_on(self, effect: Adopt | SettlePush | Shorten | Follow, inbox: Inbox) -> None:
         match effect:
             case Adopt():
                 inbox.adopt(effect)
@@ -171,6 +175,8 @@ class Workshop:
                 inbox.settle(lease_id, outcome)
             case Shorten():
                 inbox.shorten(effect)
+            case Follow(lease_id):
+                inbox.follow(lease_id)
 
     def _audit(self, effect: FetchState | ForgetState | UploadState | RepeatPiece) -> None:
         match effect:
@@ -195,6 +201,7 @@ class Workshop:
 
     def _give_up(self, lease_id: int) -> None:
         self._wanted.pop(lease_id, None)
+        self._encoding.discard(lease_id)
         if lease_id == self._lease_id:
             self._lease_id = 0
             if self._trainer is not None:
@@ -281,6 +288,7 @@ class Workshop:
             return self._lease_id != lease.lease_id
 
         self._under_way = _UnderWay(f"lease {lease.lease_id}", aborted, self._now())
+        self._encoding.add(lease.lease_id)
         try:
             done = await trainer.train(
                 lease,
@@ -288,13 +296,39 @@ class Workshop:
                     self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds, batches)
                 ),
                 aborted,
+                lambda made: self._soon(self._pushed, lease, made),
             )
         except LeaseAborted:
             return None
         except (PCPError, OSError) as error:
+            self._encoding.discard(lease.lease_id)
             return LeaseFailed(self._now(), lease.lease_id, str(error), kind_of(error))
         finally:
             self._under_way = None
+        if done is None:
+            return LeaseStepped(self._now(), lease.lease_id)
+        self._encoding.discard(lease.lease_id)
+        if not aborted():  # the push must stay, even if one before it was equal and is uploaded now
+            self._wanted[lease.lease_id] = done.payload
+        return self._trained(lease, done)
+
+    def _pushed(self, lease: Lease, made: Trained | Exception) -> None:
+        """A push was made while the next lease is trained, or cannot be."""
+        wanted = lease.lease_id in self._encoding
+        self._encoding.discard(lease.lease_id)
+        if isinstance(made, Trained):
+            if wanted:
+                self._wanted[lease.lease_id] = made.payload
+                self._post(self._trained(lease, made))
+            else:
+                self._uploads.submit(lambda: self._drop(made.payload))
+        elif isinstance(made, PCPError | OSError):
+            if wanted:
+                self._post(LeaseFailed(self._now(), lease.lease_id, str(made), kind_of(made)))
+        else:
+            raise made
+
+    def _trained(self, lease: Lease, done: Trained) -> LeaseTrained:
         log.info(
             "lease %d: %d steps in %.3f s (%.1f ms of it outside of the steps; waited %.3f s for fragments)%s",
             lease.lease_id,
@@ -304,8 +338,6 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
-        if not aborted():  # the push must stay, even if one before it was equal and is uploaded now
-            self._wanted[lease.lease_id] = done.payload
         return LeaseTrained(
             self._now(),
             lease.lease_id,

@@ -9,7 +9,7 @@ from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.effects import UpdateAccepted, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored
 from pcp.distributed.coordinator.log.records import UpdateAdmitted
-from pcp.distributed.coordinator.rounds import adoptions, leases, sharing
+from pcp.distributed.coordinator.rounds import adoptions, ahead, leases, sharing
 from pcp.distributed.coordinator.rounds.cells import Trained
 from pcp.distributed.coordinator.state import HeldLease, Member, State, Turn
 from pcp.distributed.coordinator.timing import smoothed
@@ -24,6 +24,7 @@ class Refusal(StrEnum):
     LEASE_ENDED = "the lease had ended"
     UNKNOWN_LEASE = "unknown lease"
     FOREIGN_LEASE = "the lease belongs to another worker"
+    OUT_OF_TURN = "the lease before it is not reported"
     WRONG_ROUND = "for another round than the lease says"
     WRONG_STEPS = "not the steps that the lease says"
     WRONG_TOKENS = "not the tokens that the steps hold"
@@ -75,6 +76,8 @@ def judge(state: State, member: Member, update: Update) -> Refusal | None:
         return _why_not_held(member, update)
     if held.worker_id != member.worker_id:
         return Refusal.FOREIGN_LEASE
+    if update.lease_id == member.following:
+        return Refusal.OUT_OF_TURN
     return _judge_content(state, held.lease, update)
 
 
@@ -145,10 +148,10 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
         each.pushing.add(lease.fragment)
     held.expires = turn.now + lease.deadline_seconds  # the upload may take as long again
     member.pushed.add(lease.fragment)
-    member.training = 0
     elapsed = turn.now - held.granted
     whole = adoptions.fetches_whole(lease.adopt)
     turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.batches, whole)
+    ahead.begin_following(turn, member)
     turn.reconsider(member)
     audits.trained(turn, member, held)
 

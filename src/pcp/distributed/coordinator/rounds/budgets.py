@@ -80,7 +80,7 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     if turn.now >= clock.end or clock.planned_for < state.pending.returned:
         plan_end(turn, round)
     step_seconds = _step_seconds(turn, member)
-    seconds = clock.end - turn.now - _overhead(turn, member, _will_fetch(turn, member, round.fragment))
+    seconds = clock.end - _free(turn, member, round)
     own = max(0.0, seconds / step_seconds)
     steps = own + clock.owed
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
@@ -189,11 +189,15 @@ def _free(turn: Turn, member: Member, round: Round) -> float:
     overhead = _overhead(turn, member, _will_fetch(turn, member, round.fragment))
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
-    held = state.leases[member.training]
-    if held.lease.round > round.number and member.training in state.adopting:
+    last = member.following or member.training
+    if state.leases[last].lease.round > round.number and last in state.adopting:
         return math.inf  # it waits for this round, or will
+    held = state.leases[member.training]
     begun = held.granted + _overhead(turn, member, fetches_whole(held.lease.adopt))
-    return max(turn.now, begun + held.lease.data.count * _step_seconds(turn, member)) + overhead
+    free = max(turn.now, begun + held.lease.data.count * _step_seconds(turn, member))
+    if member.following:
+        free += state.leases[last].lease.data.count * _step_seconds(turn, member)
+    return free + overhead
 
 
 def _will_fetch(turn: Turn, member: Member, fragment: int) -> bool:

@@ -7,7 +7,7 @@ from pcp.distributed.coordinator.effects import LeaseChanged
 from pcp.distributed.coordinator.rounds import adoptions, budgets, data_ranges
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
-from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
+from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, State, Turn
 from pcp.distributed.coordinator.timing import SHORT_REST, PeersPace, lease_seconds
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
@@ -50,6 +50,7 @@ def grant(
     cells: Cells,
     further: tuple[DataRange, ...] = (),
     steps_between: tuple[int, int] | None = None,
+    after: int = 0,
 ) -> None:
     """Grant a lease.
 
@@ -60,6 +61,7 @@ def grant(
         cells: what it trains.
         further: batches of the same fragments that it trains then.
         steps_between: the lease's `first_step` and `last_step`, where they are not the round's.
+        after: the lease that it trains still, where this one is for afterwards.
     """
     state, run, data = turn.state, turn.state.run, cells.data
     state.lease_numbers += 1
@@ -86,6 +88,7 @@ def grant(
         deadline_seconds=seconds,
         further=further,
         last_step=last_step,
+        after=after,
     )
     held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)
     state.leases[lease.lease_id] = held
@@ -95,7 +98,11 @@ def grant(
     if run.config.audits.rate:
         state.audits.granted(member.worker_id, member.incarnation, lease.lease_id, run.epoch)
     member.leases.add(lease.lease_id)
-    member.training, member.fresh = lease.lease_id, False
+    if after:
+        member.following = lease.lease_id
+    else:
+        member.training = lease.lease_id
+    member.fresh = False
     turn.reconsider(member)
     turn.send(member, Assign(lease))
     turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", data_ranges.words(lease.ranges)))
@@ -122,6 +129,8 @@ def forget(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
     member.leases.discard(lease_id)
     if member.training == lease_id:
         member.training = 0
+    if member.following == lease_id:
+        member.following = 0
     member.outcomes[lease_id] = outcome, reason
     if len(member.outcomes) > OUTCOMES_KEPT:
         del member.outcomes[min(member.outcomes)]
@@ -172,7 +181,7 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
 
 
 def expire(turn: Turn) -> None:
-    """End the leases whose time is up, less those that wait for a merge.
+    """End the leases whose time is up, less those that wait for a merge, or for the one before them.
 
     A lease is also up when its worker has taken many times as long as those that deliver, whatever its limit was when
     it was granted: in the first round nobody knows yet what a lease takes.
@@ -183,7 +192,7 @@ def expire(turn: Turn) -> None:
         turn.state.run.config.heartbeat_seconds,
     )
     peers: PeersPace | None = None
-    left = sorted(state.leases.keys() - state.adopting)
+    left = _ageing(state)
     while left:
         held = state.leases.get(left.pop(0))
         if held is None:  # it ended with another of its worker
@@ -202,7 +211,12 @@ def expire(turn: Turn) -> None:
                 reason += f"; {policy.peers:g} times what the others take is {limit:.1f} s"
             withdraw(turn, state.members[held.worker_id], reason)
             # Its worker delivers no more, so the others may take another time now.
-            peers, left = None, sorted(state.leases.keys() - state.adopting)
+            peers, left = None, _ageing(state)
+
+
+def _ageing(state: State) -> list[int]:
+    following = {member.following for member in state.members.values()}
+    return sorted(state.leases.keys() - state.adopting - following)
 
 
 def unblock(turn: Turn) -> None:

@@ -9,7 +9,7 @@ from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Troub
 from pcp.distributed.coordinator.events import OuterStepDone, OuterStepFailed
 from pcp.distributed.coordinator.log import checkpoints
 from pcp.distributed.coordinator.log.records import OuterStepTaken, RoundClosed, RoundOpened
-from pcp.distributed.coordinator.rounds import admission, adoptions, budgets, closing, leases, sharing
+from pcp.distributed.coordinator.rounds import admission, adoptions, ahead, budgets, closing, leases, sharing
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import State, Turn
@@ -37,18 +37,27 @@ def _work(turn: Turn) -> None:
     if turn.state.paused:
         return
     audits.assign(turn)
-    grant_all = sharing.grant_all if sharing.in_pairs(turn.state) else leases.grant_all
-    grant_all(turn)
+    _grant_all(turn)
     while _wants_round(turn) and (fragment := _next_fragment(turn)) is not None:
         _open(turn, fragment)
-        grant_all(turn)
+        _grant_all(turn)
+
+
+def _grant_all(turn: Turn) -> None:
+    if sharing.in_pairs(turn.state):
+        sharing.grant_all(turn)
+    else:
+        leases.grant_all(turn)
+        ahead.grant_all(turn)
 
 
 def _wants_round(turn: Turn) -> bool:
     state = turn.state
     if not state.run.in_flight:
         return _enough_workers(turn)
-    return overlaps(state.run.config.algorithm) and len(state.run.in_flight) == 1 and bool(state.roster.idle)
+    if not overlaps(state.run.config.algorithm) or len(state.run.in_flight) > 1:
+        return False
+    return bool(state.roster.idle) or ahead.wants_round(state)
 
 
 def _enough_workers(turn: Turn) -> bool:
@@ -67,6 +76,8 @@ def _next_fragment(turn: Turn) -> int | None:
     turns = [(run.opened + ahead) % len(run.fragments) for ahead in range(len(run.fragments))]
     if _fresh(turn, turns[0]):
         return turns[0]
+    if run.in_flight and not turn.state.roster.idle:
+        return None  # nothing is granted ahead but fresh data
     # What an open round of the same fragment lacks it is going to have.
     taken = {round.fragment for round in run.in_flight if not round.closed}
     return next((each for each in turns if each not in taken and run.lacks(each)), None)

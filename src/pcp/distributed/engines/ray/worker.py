@@ -23,7 +23,7 @@ from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.distributed.worker.training.means import no_shards
 from pcp.distributed.worker.training.shards import shards_of
-from pcp.distributed.worker.training.trainer import InnerTrainer, Progress, Trained, make_trainer
+from pcp.distributed.worker.training.trainer import InnerTrainer, Later, Progress, Trained, make_trainer
 from pcp.distributed.worker.ways.base import Told
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
@@ -168,8 +168,14 @@ class TrainerHere:
         self._trainer = trainer
         self.inbox, self.profile = trainer.inbox, trainer.profile
 
-    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
-        """See `InnerTrainer.train`."""
+    async def train(
+        self,
+        lease: Lease,
+        progress: Progress,
+        aborted: Callable[[], bool],
+        _: Later | None = None,
+    ) -> Trained | None:
+        """See `InnerTrainer.train`; one thread alone gives objects to Ray, so pushes are made before this returns."""
         return await self._trainer.train(lease, progress, aborted)
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:

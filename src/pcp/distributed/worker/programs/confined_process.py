@@ -36,6 +36,7 @@ _POLL_SECONDS = 0.1
 _DISK_SECONDS = 0.5
 _LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
 LONGEST_LINE = 400
+_OF_A_LEASE = b'{"lease"'
 _ERRORS: dict[str, type[PCPError]] = {
     each.__name__: each
     for each in (
@@ -66,9 +67,18 @@ class ConfinedProcess:
         module: what it runs.
         policy: how it is confined.
         offer: what it may take.
+        aside: told what it says of a lease while something else is asked of it: which, and what gives the answer or raises
+            what it would have raised; in a thread of its own.
     """
 
-    def __init__(self, module: str, policy: Policy, offer: Offer) -> None:
+    def __init__(
+        self,
+        module: str,
+        policy: Policy,
+        offer: Offer,
+        aside: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda _lease, _answer: None,
+    ) -> None:
+        self._aside = aside
         self._policy, self._offer = policy, offer
         environment = policy.environment()
         environment["PCP_CACHE_LIMIT"] = str(min(DEFAULT_LIMIT, offer.disk_bytes // 4))
@@ -206,10 +216,21 @@ class ConfinedProcess:
         assert self._child.stdout is not None
         with self._child.stdout as file:
             while line := file.readline(_LONGEST_ANSWER):
-                if self._why is None:
+                if self._why is not None:
+                    continue
+                if line.startswith(_OF_A_LEASE):
+                    self._hear_aside(line)
+                else:
                     self._said.put(line)
         if self._why is None:
             self._said.put(None)
+
+    def _hear_aside(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+            self._aside(int(said.pop("lease")), lambda: self._checked(said, ComputationFailed))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.end(ProgramStopped(FailureKind.CRASH, f"the process that runs programs said {line[:80]!r}"))
 
     def _log(self) -> None:
         assert self._child.stderr is not None

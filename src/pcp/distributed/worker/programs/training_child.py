@@ -26,7 +26,7 @@ from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox.limits import limit_data
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.training.repetition import RepetitionAborted
-from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, make_trainer
+from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, Trained, make_trainer
 from pcp.errors import PCPError
 from pcp.training.data.shards.index import Shard, ShardIndex
 from pcp.training.data.shards.lent import LentShards
@@ -41,6 +41,7 @@ class Child:
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._trainer: InnerTrainer | None = None
         self._shards: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # whether the one asked for is here
+        self._speaking = threading.Lock()
         self._aborted = 0  # work up to this number is not wanted any more
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -52,10 +53,8 @@ class Child:
                 said = getattr(self, f"_{kind}")(lambda number=number: number <= self._aborted, *arguments)
             except (LeaseAborted, RepetitionAborted):
                 said = {"aborted": True}
-            except (PCPError, OSError, MemoryError) as error:
-                said = {"error": type(error).__name__, "reason": str(error)}
-            except BaseException:
-                said = {"bug": traceback.format_exc()}
+            except BaseException as error:
+                said = _trouble(error)
             self._say(said | {"number": number})
 
     def _prepare(
@@ -93,19 +92,12 @@ class Child:
                 lambda number, offer, loss: self._say(
                     {"exchange": number, "offer": offer and _named(offer), "loss": loss}
                 ),
+                lambda made: self._say(
+                    {"lease": lease.lease_id} | (_done(made) if isinstance(made, Trained) else _trouble(made))
+                ),
             )
         )
-        return {
-            "payload": _named(done.payload),
-            "tokens": done.tokens,
-            "losses": done.losses,
-            "seconds": done.seconds,
-            "overhead": done.overhead_seconds,
-            "waited": done.waited_seconds,
-            "states": [_named(blob) for blob in done.states],
-            "batches": done.batches,
-            "settled": [[each.fragment, str(each.outcome)] for each in done.settled],
-        }
+        return {"later": True} if done is None else _done(done)
 
     def _repeat(self, aborted: Callable[[], bool], wanted: Repeat) -> dict[str, Any]:
         assert self._trainer is not None
@@ -134,6 +126,8 @@ class Child:
                     self._trainer.inbox.settle(*arguments)
                 case "shorten" if self._trainer is not None:
                     self._trainer.inbox.shorten(*arguments)
+                case "follow" if self._trainer is not None:
+                    self._trainer.inbox.follow(*arguments)
                 case "partner" if self._trainer is not None:
                     self._trainer.inbox.met(*arguments)
                 case "shard":
@@ -147,8 +141,29 @@ class Child:
         os._exit(0)
 
     def _say(self, words: dict[str, Any]) -> None:
-        self._answers.write(json.dumps(words).encode() + b"\n")
-        self._answers.flush()
+        with self._speaking:
+            self._answers.write(json.dumps(words).encode() + b"\n")
+            self._answers.flush()
+
+
+def _done(done: Trained) -> dict[str, Any]:
+    return {
+        "payload": _named(done.payload),
+        "tokens": done.tokens,
+        "losses": done.losses,
+        "seconds": done.seconds,
+        "overhead": done.overhead_seconds,
+        "waited": done.waited_seconds,
+        "states": [_named(blob) for blob in done.states],
+        "batches": done.batches,
+        "settled": [[each.fragment, str(each.outcome)] for each in done.settled],
+    }
+
+
+def _trouble(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, PCPError | OSError | MemoryError):
+        return {"error": type(error).__name__, "reason": str(error)}
+    return {"bug": "".join(traceback.format_exception(error))}
 
 
 def _named(blob: Blob) -> list[Any]:

@@ -36,11 +36,13 @@ from pcp.distributed.worker.programs.confined_process import (
     LONGEST_LINE,
     ComputationFailed,
     ConfinedProcess,
+    ProcessBug,
     printable,
 )
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.shards import ShardLender, ShardRefused
-from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Progress, Trained
+from pcp.distributed.worker.training.trainer import Later, LeaseAborted, LeaseRefused, Progress, Trained
+from pcp.errors import PCPError
 from pcp.folders import cache_folder
 from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -87,6 +89,9 @@ class TrainingProcess:
         self._temporary = TemporaryFolder(CONFINED)
         self._process: ConfinedProcess | None = None
         self._adoptions: dict[int, list[Adopt]] = {}
+        self._later: dict[
+            int, Later
+        ] = {}  # told of pushes that are made while the next lease is trained, by lease
         self._began = False  # whether this process has trained a lease
         self._guard = threading.Lock()
         self.inbox = self
@@ -127,12 +132,19 @@ class TrainingProcess:
         if self._process is not None:
             self._process.send("shorten", wanted)
 
+    def follow(self, lease_id: int) -> None:
+        """Hand on that another lease follows this one."""
+        if self._process is not None:
+            self._process.send("follow", lease_id)
+
     def wake(self) -> None:
         """Have `train` and `repeat` ask whether they are still wanted."""
         if self._process is not None:
             self._process.wake()
 
-    async def train(self, lease: Lease, progress: Progress, aborted: Callable[[], bool]) -> Trained:
+    async def train(
+        self, lease: Lease, progress: Progress, aborted: Callable[[], bool], later: Later | None = None
+    ) -> Trained | None:
         """Run the inner steps of a lease, and encode its push; see `InnerTrainer.train`.
 
         Raises:
@@ -152,7 +164,26 @@ class TrainingProcess:
             elif not self._lent(process, said, aborted):
                 progress(int(said["steps"]), float(said["seconds"]), int(said["batches"]))
 
+        if later is not None:
+            self._later[lease.lease_id] = later
         said = process.ask("train", lease, aborted=aborted, meanwhile=meanwhile, raises=LeaseAborted)
+        if said.get("later"):
+            return None
+        self._later.pop(lease.lease_id, None)
+        return self._trained(said)
+
+    def _pushed(self, lease_id: int, answer: Callable[[], dict[str, Any]]) -> None:
+        """The process says what a lease came to whose push it made while the next is trained."""
+        later = self._later.pop(lease_id, None)
+        if later is None:
+            return
+        try:
+            made: Trained | Exception = self._trained(answer())
+        except (PCPError, ProcessBug) as error:
+            made = error
+        later(made)
+
+    def _trained(self, said: dict[str, Any]) -> Trained:
         return Trained(
             self._made(said["payload"]),
             int(said["tokens"]),
@@ -215,7 +246,8 @@ class TrainingProcess:
         if self._job.tolerance and not only_artifacts:
             _lend(policy.compiled)
         with self._guard:
-            self._process, self._began = ConfinedProcess(_CHILD, policy, limits), False
+            self._process, self._began = ConfinedProcess(_CHILD, policy, limits, self._pushed), False
+            self._later.clear()
         arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
         said = self._process.ask(
             "prepare",

@@ -20,6 +20,7 @@ class Inbox:
         self._outcomes: dict[int, Outcome] = {}
         self._met: Exchanged | None = None
         self._shorten: Shorten | None = None
+        self._followed = 0
 
     def adopt(self, adoption: Adopt) -> None:
         """Put in a fragment that a lease adopts."""
@@ -58,6 +59,16 @@ class Inbox:
         with self._changed:
             wanted, self._shorten = self._shorten, None
         return wanted if wanted is not None and wanted.lease_id == lease_id else None
+
+    def follow(self, lease_id: int) -> None:
+        """Put in that another lease follows one."""
+        with self._changed:
+            self._followed = lease_id
+
+    def is_followed(self, lease_id: int) -> bool:
+        """Whether another lease follows one, so that training goes on when it ends."""
+        with self._changed:
+            return self._followed == lease_id
 
     def wake(self) -> None:
         """Have who waits ask whether it still should."""

@@ -105,4 +105,4 @@ class _Ahead:
 def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
     """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
     kind, _, fragment = name.partition(".")
-    return kind in ("restart", "flat") or (kind == "put" and f"mix.{fragment}" in programs)
+    return kind == "restart" or (kind == "put" and f"mix.{fragment}" in programs)

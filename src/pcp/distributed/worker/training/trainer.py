@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pcp.distributed.gossip.exchanger import Exchanged
@@ -11,17 +11,19 @@ from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
-from pcp.distributed.round_arithmetic.replica import Replica, Runs
+from pcp.distributed.round_arithmetic.replica import Encoded, Encoding, Replica, Runs
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
+from pcp.distributed.worker.training.aside import Aside, PushAside, Threads
 from pcp.distributed.worker.training.course import Course
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.means import means_of, no_shards
 from pcp.distributed.worker.training.plans import admitted, planned_within, ready_on
 from pcp.distributed.worker.training.repetition import Repeater
+from pcp.distributed.worker.training.work import Work
 from pcp.errors import PCPError
 from pcp.training.data.shards.batches import Shards
 from pcp.training.data.shards.index import ShardIndex
@@ -29,6 +31,7 @@ from pcp.training.data.shards.index import ShardIndex
 log = logging.getLogger("pcp.distributed.worker.training.trainer")
 
 LAST_STEP = 2**31 - 1
+NOT_MADE = Blob(b"", 0)
 
 
 class LeaseRefused(PCPError):
@@ -73,6 +76,10 @@ class Progress(Protocol):
         """Tell."""
 
 
+Later = Callable[["Trained | Exception"], None]
+"""Told what a lease came to, in any thread, where its push is made while the next one is trained."""
+
+
 class Batches(Protocol):
     """Where batches come from."""
 
@@ -100,6 +107,7 @@ class InnerTrainer:
         slow: what is exchanged with other workers; None where they do not.
         exchange_every: so many steps.
         now: the time, in seconds.
+        aside: where pushes are made while the next lease is trained.
         ready: waits until the step that leads to a loss is done.
     """
 
@@ -115,6 +123,7 @@ class InnerTrainer:
         slow: SlowWeights | None = None,
         exchange_every: int = 0,
         now: Callable[[], float] = time.monotonic,
+        aside: Aside | None = None,
         *,
         ready: Callable[[Any], Awaitable[None]],
     ) -> None:
@@ -123,6 +132,8 @@ class InnerTrainer:
         self._slow, self._exchange_every = slow, exchange_every
         self._now, self._ready = now, ready
         self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
+        self._aside = aside or Threads()
+        self._push_aside: PushAside | None = None
         self.inbox = inbox
         self.profile = profile
 
@@ -132,8 +143,12 @@ class InnerTrainer:
         progress: Progress,
         aborted: Callable[[], bool],
         offered: Callable[[int, Blob | None, float], None] = lambda _number, _offer, _loss: None,
-    ) -> Trained:
+        later: Later | None = None,
+    ) -> Trained | None:
         """Run the inner steps of a lease, and encode its push.
+
+        Where the inbox says that another lease follows, the push is encoded while that one is trained: then this returns
+        None, and `later` is told.
 
         Arguments:
             lease: the batches, and what is adopted before which step; the inbox tells when it is in the store.
@@ -141,6 +156,7 @@ class InnerTrainer:
             aborted: asked before every step, and while waiting, whether to stop.
             offered: told the number of an exchange, and then also the offer, with the mean loss since the last; the inbox
                 has the answers.
+            later: see above; None: the push is made before this returns.
 
         Raises:
             LeaseAborted: `aborted` said so.
@@ -148,7 +164,7 @@ class InnerTrainer:
             ArraysRefused: what is to be adopted is not what the programs take.
         """
         self._check(lease)
-        work, course = _Work(lease, aborted, self._now), Course(lease, self._exchange_every)
+        work, course = Work(lease, aborted, self._now), Course(lease, self._exchange_every)
         self.inbox.forget_others(lease.lease_id)
         if lease.fresh:
             await self._begin_afresh(work)
@@ -184,18 +200,46 @@ class InnerTrainer:
         stepped = work.seconds
         await self._adopt(work, LAST_STEP)
         self._replica.finish()
-        settled = self._settle()
-        blob = self._shelf.put_push(self._replica.push(lease.fragment))
-        self._pushed[lease.lease_id] = lease.fragment
-        if cuts:
-            states.append(self._shelf.put_inner(self._replica))
-            self._kept.keep(tuple(states))
-        seconds = work.seconds
-        tokens = course.batches * self._batches.tokens_per_batch
-        overhead = seconds - stepped + before
-        return Trained(
-            blob, tokens, values, seconds, overhead, work.waited, tuple(states), settled, course.batches
+        await self._end_push()
+        trained = Trained(
+            NOT_MADE,
+            course.batches * self._batches.tokens_per_batch,
+            values,
+            0.0,
+            before - stepped,
+            states=tuple(states),
+            settled=self._settle(),
+            batches=course.batches,
         )
+        return self._push(work, trained, later)
+
+    def _push(self, work: Work, trained: Trained, later: Later | None) -> Trained | None:
+        """Push what was trained, now or while the next lease is trained."""
+        lease = work.lease
+        encoding = self._replica.begin_push(lease.fragment)
+        self._pushed[lease.lease_id] = lease.fragment
+        if later is not None and not trained.states and self.inbox.is_followed(lease.lease_id):
+            self._begin_aside(lease.fragment, encoding, _timed(trained, work), later)
+            return None
+        blob = self._shelf.put_push(self._replica.end_push(lease.fragment, encoding.run()))
+        if trained.states:
+            trained = replace(trained, states=(*trained.states, self._shelf.put_inner(self._replica)))
+            self._kept.keep(trained.states)
+        return _timed(replace(trained, payload=blob), work)
+
+    def _begin_aside(self, fragment: int, encoding: Encoding, trained: Trained, later: Later) -> None:
+        def make() -> Encoded:
+            encoded = encoding.run()
+            later(replace(trained, payload=self._shelf.put_push(encoded.payload)))
+            return encoded
+
+        self._push_aside = PushAside(fragment, self._aside, make, later)
+
+    async def _end_push(self) -> None:
+        """Wait for the push of the lease before, if it is still made."""
+        under_way, self._push_aside = self._push_aside, None
+        if under_way is not None:
+            await under_way.end(self._replica)
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`. The worker's own state stays as it is."""
@@ -220,7 +264,10 @@ class InnerTrainer:
                 f"lease {lease.lease_id} begins afresh from fragments {begun}; expected each of {len(there)} once"
             )
 
-    async def _begin_afresh(self, work: "_Work") -> None:
+    async def _begin_afresh(self, work: Work) -> None:
+        if self._push_aside is not None:
+            under_way, self._push_aside = self._push_aside, None
+            await under_way.forget()
         self.inbox.outcomes()
         self._pushed.clear()
         first: dict[int, Any] = {}
@@ -231,13 +278,13 @@ class InnerTrainer:
             first[adoption.fragment] = self._vector(found)
         self._replica.fresh([first[number] for number in range(len(first))], work.lease.first_step)
 
-    async def _adopt(self, work: "_Work", step: int) -> None:
+    async def _adopt(self, work: Work, step: int) -> None:
         """Adopt what is due before a step."""
         for adoption in work.due(step):
             found = await self._received(work, adoption)
             self._replica.adopt(found.fragment, self._vector(found))
 
-    async def _received(self, work: "_Work", adoption: Adoption) -> Adopt:
+    async def _received(self, work: Work, adoption: Adoption) -> Adopt:
         began = self._now()
         found = await self.inbox.wait_for(
             work.lease.lease_id, adoption.fragment, adoption.version, work.aborted
@@ -250,7 +297,7 @@ class InnerTrainer:
     def _exchange(
         self,
         slow: SlowWeights,
-        work: "_Work",
+        work: Work,
         losses: Sequence[Any],
         offered: Callable[[int, Blob | None, float], None],
     ) -> None:
@@ -333,23 +380,7 @@ def make_trainer(
     )
 
 
-class _Work:
-    """A lease that is trained: what is left to adopt, and the time that it takes."""
-
-    def __init__(self, lease: Lease, aborted: Callable[[], bool], now: Callable[[], float]) -> None:
-        self.lease = lease
-        self.aborted = aborted
-        self.waited = 0.0
-        self._now, self._began = now, now()
-        self._left = list(lease.adopt)
-
-    @property
-    def seconds(self) -> float:
-        """Time since the beginning, less that of waiting."""
-        return self._now() - self._began - self.waited
-
-    def due(self, step: int) -> list[Adoption]:
-        """Take out what is adopted before a step."""
-        taken = [each for each in self._left if each.step <= step]
-        self._left = [each for each in self._left if each.step > step]
-        return taken
+def _timed(trained: Trained, work: Work) -> Trained:
+    """What a lease came to, with the seconds that it took until now."""
+    overhead = work.seconds + trained.overhead_seconds
+    return replace(trained, seconds=work.seconds, overhead_seconds=overhead, waited_seconds=work.waited)

@@ -1,0 +1,178 @@
+"""Leases ahead: who is nearly done holds its next lease already, and loses it with the one before."""
+
+from dataclasses import replace
+
+import pytest
+
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.coordinator.effects import UpdateRefused
+from pcp.distributed.coordinator.events import BlobStored, ConnectionLost
+from pcp.distributed.messages import (
+    Adoption,
+    Assign,
+    DataRange,
+    Failure,
+    Heartbeat,
+    Lease,
+    Outcome,
+    Ready,
+    Revoke,
+    UpdateReply,
+)
+from tests.distributed.coordinator.desk import Desk, Fragmented
+from tests.distributed.coordinator.test_overlap import report, two_workers, upload
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return two_workers()
+
+
+def progress(desk: Desk, connection: int, done: int, seconds: float = 0.4) -> Lease | None:
+    """Let a worker tell how far it is; returns what it is given."""
+    lease = desk.lease(connection)
+    desk.say(connection, Heartbeat(1, lease.generation, lease.lease_id, done, seconds))
+    return desk.assigned(connection)
+
+
+def test_who_is_nearly_done_gets_its_next_lease_and_begins_it_when_it_has_reported(desk: Desk) -> None:
+    first, ahead = desk.lease(1), progress(desk, 1, 2)
+    assert ahead is not None
+    assert (ahead.after, ahead.round, ahead.data) == (first.lease_id, 1, DataRange(6, 3))
+    assert ahead.adopt == (Adoption(0, 1, 1, None, None),)
+    assert progress(desk, 1, 2) is None, "it has one"
+    update = report(desk, 1)
+    assert desk.assigned(1) is None
+    assert desk.lease(1) == replace(ahead, after=0)
+    upload(desk, update)
+    assert desk.sent(1, UpdateReply) == [UpdateReply(first.lease_id, Outcome.ADMITTED, "")]
+
+
+def test_it_gets_what_it_would_have_got_with_its_report() -> None:
+    one, other = two_workers(), two_workers()
+    ahead = progress(one, 1, 2)
+    report(other, 1)
+    assert ahead is not None
+    later = other.assigned(1)
+    assert later is not None
+    assert later.deadline_seconds < ahead.deadline_seconds, "what the first one took is known then"
+    assert later == replace(ahead, after=0, deadline_seconds=later.deadline_seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.7, 0.0])
+def test_whose_lease_lasts_longer_than_two_heartbeats_gets_nothing(desk: Desk, seconds: float) -> None:
+    assert progress(desk, 1, 0, seconds) is None
+
+
+def test_a_lease_of_short_steps_is_near_its_end_sooner(desk: Desk) -> None:
+    assert progress(desk, 1, 0, 0.6) is not None
+
+
+def test_the_last_two_steps_are_near_the_end_however_long_they_take(desk: Desk) -> None:
+    assert progress(desk, 1, 1, 3600.0) is not None
+
+
+def test_nothing_is_granted_ahead_while_the_round_lacks_somebody(desk: Desk) -> None:
+    lost = desk.lease(2)
+    desk.say(2, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 2) is None
+    assert [each.number for each in desk.state.run.in_flight] == [0]
+    report(desk, 1)
+    assert desk.lease(1).data == lost.data, "it goes to the next who is free"
+
+
+def test_nothing_is_granted_ahead_of_who_waits_for_a_merge() -> None:
+    desk = two_workers(algorithm=Fragmented(inner_steps=6, fragments=2))
+    assert progress(desk, 1, 2) is None
+    assert not desk.state.roster.ending
+
+
+def test_nothing_is_granted_ahead_where_leases_are_audited() -> None:
+    desk = two_workers(audits=AuditPolicy(rate=0.5))
+    assert progress(desk, 1, 2) is None
+
+
+def test_nothing_is_granted_ahead_of_a_round_before_the_last_one_is_merged(desk: Desk) -> None:
+    for connection in (1, 2):
+        upload(desk, report(desk, connection))
+    assert [each.number for each in desk.state.run.in_flight] == [0, 1]
+    assert progress(desk, 1, 2) is None
+    desk.step()
+    ahead = desk.assigned(1)
+    assert ahead is not None, "it is granted when that is merged"
+    assert (ahead.round, ahead.after) == (2, desk.lease(1).lease_id)
+
+
+def test_a_lease_ahead_does_not_age_until_the_one_before_is_reported() -> None:
+    desk = two_workers(quorum=0.5)
+    first, ahead = desk.lease(1), progress(desk, 1, 2)
+    assert ahead is not None
+    desk.state.leases[first.lease_id].expires = 1000.0
+    upload(desk, report(desk, 2))
+    desk.wait(70.0)
+    desk.step()
+    assert ahead.lease_id not in desk.state.adopting, "all that it adopts is merged"
+    for _ in range(200):
+        desk.wait(1.0)
+    assert desk.state.members[1].following == ahead.lease_id
+    desk.say(1, desk.update(first))
+    held = desk.state.leases[ahead.lease_id]
+    assert held.granted == desk.now
+    assert held.expires == desk.now + held.lease.deadline_seconds
+
+
+def test_who_reports_the_second_lease_first_loses_both(desk: Desk) -> None:
+    first, ahead = desk.lease(1), progress(desk, 1, 2)
+    assert ahead is not None
+    desk.say(1, desk.update(ahead))
+    assert desk.reported(UpdateRefused)[0].reason == "the lease before it is not reported"
+    assert [each.lease_id for each in desk.sent(1, Revoke)] == [first.lease_id]
+    assert desk.sent(1, UpdateReply)[0].outcome is Outcome.REFUSED
+
+
+def test_who_fails_loses_both_and_begins_afresh(desk: Desk) -> None:
+    first, ahead = desk.lease(1), progress(desk, 1, 2)
+    assert ahead is not None
+    desk.say(1, Failure(first.generation, first.lease_id, "no memory"))
+    assert [each.lease_id for each in desk.sent(1, Revoke)] == [ahead.lease_id]
+    desk.wait(2.0)
+    again = desk.assigned(1)
+    assert again is not None
+    assert (again.fresh, again.after, again.data) == (True, 0, first.data)
+
+
+def test_who_comes_back_is_told_of_both(desk: Desk) -> None:
+    first, ahead = desk.lease(1), progress(desk, 1, 2)
+    desk.do(ConnectionLost(desk.now, 1))
+    desk.hello(5, "a")
+    desk.say(5, Ready(first.generation))
+    assert [each.lease for each in desk.sent(5, Assign)] == [first, ahead]
+    report(desk, 5)
+    desk.do(ConnectionLost(desk.now, 5))
+    desk.hello(6, "a")
+    desk.say(6, Ready(first.generation))
+    assert ahead is not None
+    assert [each.lease for each in desk.sent(6, Assign)] == [replace(ahead, after=0)]
+
+
+def test_a_run_whose_leases_are_all_granted_ahead_trains_every_batch_once(desk: Desk) -> None:
+    for _ in range(30):
+        if desk.state.finished:
+            break
+        for connection in (1, 2):
+            member = desk.state.members[connection]
+            if not member.training:
+                continue
+            if desk.lease(connection).batches:
+                progress(desk, connection, desk.lease(connection).batches - 1)
+            update = desk.update(
+                desk.lease(connection), losses=(2.0,) * max(0, desk.lease(connection).batches)
+            )
+            desk.say(connection, update)
+            desk.do(BlobStored(desk.now, update.payload))
+        while desk.state.outer_step_running:
+            desk.step()
+            if desk.state.checkpointing >= 0:
+                desk.checkpoint()
+    assert desk.state.run.complete
+    assert all(fragment.merged == (DataRange(0, 36),) for fragment in desk.state.run.fragments)
