@@ -1,7 +1,8 @@
 """One run by Workers of unlike backends, beside the same run by as many like ones: throughput and loss.
 
 Both fleets train the same model on the same batches. Every Worker is a process (`pcp worker`) under one real Shepherd, and may
-use one processor. A Worker gets as many batches as it is fast (`shares = "measured"`), so nobody waits long for a slow one. The
+use one processor; one on a GPU may use all, since it compiles with them. A Worker gets as many batches as it is fast
+(`shares = "measured"`), so nobody waits long for a slow one. The
 losses of the two differ by who trained which batches, not by the backends: with equal shares they are equal to 1e-6
 (`tests/distributed/processes/test_unlike_backends.py`).
 
@@ -108,7 +109,8 @@ def trained(devices: Sequence[str], folder: Path, arguments: argparse.Namespace)
             with contextlib.redirect_stdout(io.StringIO()):
                 pcp(["keys", "worker", f"w{number}", "--run", str(run_folder), "--output", key, "--json"])
             words = ["pcp", "worker", "--connect", address, "--key", key, "--device", device, "--json"]
-            words += ["--cpus", str(processors[number % len(processors)])] if processors else []
+            if processors and not device.startswith("cuda"):
+                words += ["--cpus", str(processors[number % len(processors)])]
             processes.append(Process([], words, folder, f"w{number}"))
         while shepherd.code is None:
             shepherd.read()
