@@ -131,16 +131,17 @@ ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weight
   return ffi::Error::Success();
 }
 
-// Weights of int4 times rows that are rounded to bytes.
-template <bool kFast>
+// Weights of int4 times rows that are rounded to digits: those of which rows cannot be as exact so become float32.
+template <bool kFast, int kDigits>
 ffi::Error multiply_blocks(ffi::ThreadPool& pool, const Array& x, const ffi::Buffer<ffi::U8>& weights, const Array& scales, Result& y) {
   if (auto words = complaint<Int4>(x, weights, &scales, *y); !words.empty()) return refused(words);
   const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0];
   const int64_t groups = divided_up(inner, kBlocks * kBlock);
-  Scratch scratch(std::max<int64_t>(1, rows * groups) * sizeof(RoundedBlocks));
-  auto* rounded = scratch.as<RoundedBlocks>();
+  Scratch scratch(std::max<int64_t>(1, rows * groups) * sizeof(RoundedBlocks<kDigits>));
+  auto* rounded = scratch.as<RoundedBlocks<kDigits>>();
   if (!rounded) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the rows");
-  for (int64_t row = 0; row < rows; ++row) round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups);
+  for (int64_t row = 0; row < rows; ++row)
+    if (!round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups)) return multiply<Int4>(pool, x, weights, &scales, y);
   const uint8_t* from = weights.typed_data();
   const float* of_scales = scales.typed_data();
   for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output) {
@@ -205,11 +206,12 @@ ffi::Error by_int8(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::S8> weights, 
 }
 
 ffi::Error by_int4(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, Array scales, Result y) {
+  if (has_byte_products()) return multiply_blocks<true, kExact>(pool, x, weights, scales, y);
   return multiply<Int4>(pool, x, weights, &scales, y);
 }
 
 ffi::Error by_int4_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, Array scales, Result y) {
-  return (has_byte_products() ? multiply_blocks<true> : multiply_blocks<false>)(pool, x, weights, scales, y);
+  return (has_byte_products() ? multiply_blocks<true, 1> : multiply_blocks<false, 1>)(pool, x, weights, scales, y);
 }
 
 }  // namespace
