@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace pcp {
@@ -96,6 +97,27 @@ class Scratch {
   }
 
   Piece piece_;
+};
+
+// Pieces of one piece of memory, each at a multiple of 64 bytes.
+class Pieces {
+ public:
+  template <typename T>
+  size_t add(int64_t count) {
+    const size_t start = bytes_;
+    bytes_ += (count * sizeof(T) + 63) / 64 * 64;
+    return start;
+  }
+  bool take() {
+    scratch_.emplace(static_cast<int64_t>(bytes_));
+    return scratch_->as<char>();
+  }
+  template <typename T>
+  T* at(size_t start) const { return reinterpret_cast<T*>(scratch_->as<char>() + start); }
+
+ private:
+  size_t bytes_ = 0;
+  std::optional<Scratch> scratch_;
 };
 
 }  // namespace pcp

@@ -1,6 +1,7 @@
-// Products of a few rows with weights of int4 by integers: a row is rounded to multiples of a scale for each block of 32 numbers, as weights
+// Products of a few rows with weights of int8 or int4 by integers. With int4 a row is rounded to multiples of a scale for each block of 32 numbers, as weights
 // have one, so a block of both is a sum of integers times two scales. The multiples are written in digits of 256, which are signed bytes:
-// one digit is a lower precision; three are 24 bits, as float32 has, of the largest number of the block.
+// one digit is a lower precision; three are 24 bits, as float32 has, of the largest number of the block. With int8, whose scale is that of a
+// row, it is one digit and a scale for 128 numbers.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,7 @@ struct RoundedBlocks {
 inline float to_digits(const float* from, int8_t (*to)[kBlock]) {
   typedef int8_t Bytes __attribute__((vector_size(kLanes)));
   constexpr float kLargest = 8355000, kSmallest = 1e-30f;  // 127 * 65536 + 127 * 256 + 127 can be written, and some less
-  const Lanes numbers[2] = {load(from), load(from + kLanes)}, zero = {};
-  float largest = 0;
-  for (const Lanes x : numbers)
-    for (int64_t i = 0; i < kLanes; ++i) largest = std::fabs(x[i]) <= largest ? largest : std::fabs(x[i]);
+  const float largest = largest_of(from, kBlock);
   if (largest == 0) {
     std::memset(to, 0, kExact * sizeof *to);
     return 0;
@@ -39,7 +37,7 @@ inline float to_digits(const float* from, int8_t (*to)[kBlock]) {
   if (!(largest >= kSmallest && largest <= FLT_MAX)) return NAN;
   const float times = kLargest / largest;
   for (int64_t half = 0; half < 2; ++half) {
-    const Lanes x = numbers[half] * times;
+    const Lanes x = load(from + half * kLanes) * times, zero = {};
     Wide rest = __builtin_convertvector(x + (x < zero ? zero - 0.5f : zero + 0.5f), Wide);
     for (int digit = kExact - 1; digit >= 0; --digit) {
       const Wide lowest = (rest << 24) >> 24;
@@ -149,6 +147,61 @@ inline float sum_by_blocks(const RoundedBlocks<kDigits>* x, const uint8_t* weigh
     add(chains[1], block + kBlocks, kBlocks);
   }
   for (; block < blocks; block += kBlocks) add(chains[0], block, std::min(kBlocks, blocks - block));
+  return sum(chains[0] + chains[1]);
+}
+
+// Numbers of a row as bytes, with their scale. What is missing in the last of them is 0.
+constexpr int64_t kBytes = 128, kOfLane = 4;
+struct RoundedBytes {
+  alignas(64) int8_t numbers[kBytes];
+  int32_t offsets[kLanes];  // weights are made 128 larger, so that they are unsigned: what that adds, below zero
+  float scale;
+};
+
+inline void round_bytes(const float* x, int64_t inner, RoundedBytes* to) {
+  for (int64_t begin = 0; begin < inner; begin += kBytes, ++to) {
+    std::memset(to, 0, sizeof *to);
+    to->scale = to_bytes(x + begin, std::min(kBytes, inner - begin), to->numbers);
+    for (int64_t i = 0; i < kBytes; ++i) to->offsets[i / kOfLane % kLanes] -= 128 * to->numbers[i];
+  }
+}
+
+// What `count` numbers of a row give with as many weights, in lanes.
+template <bool kFast>
+[[gnu::always_inline]] inline Lanes product_of_bytes(const RoundedBytes& x, const int8_t* weights, int64_t count) {
+  constexpr int64_t kLine = 64;
+  Wide sums;
+  std::memcpy(&sums, x.offsets, sizeof sums);
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  if constexpr (kFast) {
+    const __m512i flipped = _mm512_set1_epi8(static_cast<char>(0x80));
+    for (int64_t i = 0; i < kBytes && i < count; i += kLine) {
+      const __mmask64 there = count - i < kLine ? (__mmask64{1} << (count - i)) - 1 : ~__mmask64{0};
+      const __m512i here = count - i < kLine ? _mm512_maskz_loadu_epi8(there, weights + i) : _mm512_loadu_si512(weights + i);
+      sums = (Wide)add_products((__m512i)sums, _mm512_xor_si512(here, flipped), x.numbers + i);
+    }
+    return __builtin_convertvector(sums, Lanes) * x.scale;
+  }
+#endif
+  for (int64_t i = 0; i < kBytes; ++i)
+    sums[i / kOfLane % kLanes] += ((i < count ? weights[i] : 0) + 128) * x.numbers[i];
+  return __builtin_convertvector(sums, Lanes) * x.scale;
+}
+
+template <bool kFast>
+inline float sum_by_bytes(const RoundedBytes* x, const int8_t* weights, int64_t inner) {
+  constexpr int64_t kAhead = 4096, kLine = 64;
+  Lanes chains[2] = {};
+  const auto add = [&](Lanes& chain, int64_t begin, int64_t count) {
+    for (int64_t byte = 0; byte < kBytes; byte += kLine) __builtin_prefetch(weights + begin + byte + kAhead);
+    chain += product_of_bytes<kFast>(x[begin / kBytes], weights + begin, count);
+  };
+  int64_t begin = 0;
+  for (; begin + 2 * kBytes <= inner; begin += 2 * kBytes) {
+    add(chains[0], begin, kBytes);
+    add(chains[1], begin + kBytes, kBytes);
+  }
+  for (; begin < inner; begin += kBytes) add(chains[0], begin, std::min(kBytes, inner - begin));
   return sum(chains[0] + chains[1]);
 }
 

@@ -23,6 +23,10 @@ constexpr int64_t kGrain = 128 << 10;  // bytes of weights in a part of the work
 
 ffi::Error refused(const std::string& words) { return refused_by("quantised product", words); }
 
+ffi::Error no_memory() {
+  return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the operands");
+}
+
 // Weights are read row by row, each once and in order, which is what processors look ahead for: four rows at once came from memory at
 // half the rate. Further ahead than they look, lines are asked for.
 constexpr int64_t kAhead = 4096;  // bytes
@@ -139,13 +143,30 @@ ffi::Error multiply_blocks(ffi::ThreadPool& pool, const Array& x, const ffi::Buf
   const int64_t groups = divided_up(inner, kBlocks * kBlock);
   Scratch scratch(std::max<int64_t>(1, rows * groups) * sizeof(RoundedBlocks<kDigits>));
   auto* rounded = scratch.as<RoundedBlocks<kDigits>>();
-  if (!rounded) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the rows");
+  if (!rounded) return no_memory();
   for (int64_t row = 0; row < rows; ++row)
     if (!round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups)) return multiply<Int4>(pool, x, weights, &scales, y);
   const uint8_t* from = weights.typed_data();
   const float* of_scales = scales.typed_data();
   for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output) {
     return sum_by_blocks<kFast>(rounded + row * groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner);
+  });
+  return ffi::Error::Success();
+}
+
+// Weights of int8 times rows that are rounded to bytes.
+template <bool kFast>
+ffi::Error multiply_bytes(ffi::ThreadPool& pool, const Array& x, const ffi::Buffer<ffi::S8>& weights, const Array& scales, Result& y) {
+  if (auto words = complaint<Int8>(x, weights, &scales, *y); !words.empty()) return refused(words);
+  const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0], parts = divided_up(inner, kBytes);
+  Scratch scratch(std::max<int64_t>(1, rows * parts) * sizeof(RoundedBytes));
+  auto* rounded = scratch.as<RoundedBytes>();
+  if (!rounded) return no_memory();
+  for (int64_t row = 0; row < rows; ++row) round_bytes(x.typed_data() + row * inner, inner, rounded + row * parts);
+  const int8_t* from = weights.typed_data();
+  const float* of_scales = scales.typed_data();
+  for_outputs(pool, rows, outputs, inner, y->typed_data(), [&](int64_t row, int64_t output) {
+    return sum_by_bytes<kFast>(rounded + row * parts, from + output * inner, inner) * of_scales[output];
   });
   return ffi::Error::Success();
 }
@@ -174,9 +195,7 @@ ffi::Error multiply_many(ffi::ThreadPool& pool, const Array& x, const ffi::AnyBu
   const ProductWith<Stored<typename Panels::Word>> product{
       {x.typed_data(), inner, 1}, {copy_stored<Panels, Form>, weights.untyped_data(), of_scales, inner}, y->typed_data(), rows, outputs,
       inner, epilogue};
-  if (!multiply_panels<Panels>(product, Workers{&pool}))
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the operands");
-  return ffi::Error::Success();
+  return multiply_panels<Panels>(product, Workers{&pool}) ? ffi::Error::Success() : no_memory();
 }
 
 template <typename Panels>
@@ -214,6 +233,10 @@ ffi::Error by_int4_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8>
   return (has_byte_products() ? multiply_blocks<true, 1> : multiply_blocks<false, 1>)(pool, x, weights, scales, y);
 }
 
+ffi::Error by_int8_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::S8> weights, Array scales, Result y) {
+  return (has_byte_products() ? multiply_bytes<true> : multiply_bytes<false>)(pool, x, weights, scales, y);
+}
+
 }  // namespace
 }  // namespace pcp
 
@@ -221,6 +244,7 @@ ffi::Error by_int4_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8>
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_bf16, pcp::by_bf16, PCP_BIND(BF16).Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8, pcp::by_int8, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8_int8, pcp::by_int8_and_bytes, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4, pcp::by_int4, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4_int8, pcp::by_int4_and_bytes, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
 
