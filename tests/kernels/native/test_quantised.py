@@ -1,6 +1,8 @@
 """Products with weights in bfloat16, int8 and int4: as exact as they say beside the weights as they are stored, and refused where arrays
 do not fit."""
 
+import sys
+from pathlib import Path as File
 from typing import Any
 
 import ml_dtypes
@@ -108,7 +110,9 @@ def test_integers_of_int4_are_as_exact_as_float32() -> None:
         weights["scales"][:] = 0
         weights["scales"][:, block] = 0.25
         made = native(pcp.trace(nn.quantised_product, x, weights)).run(x, weights)
-        np.testing.assert_allclose(np.asarray(made), x.astype(np.float64) @ wide(weights).T, rtol=3e-7, atol=1)
+        np.testing.assert_allclose(
+            np.asarray(made), x.astype(np.float64) @ wide(weights).T, rtol=3e-7, atol=1
+        )
 
 
 @pytest.mark.parametrize("case", ["infinity", "NaN", "tiny", "huge"])
@@ -116,7 +120,9 @@ def test_rows_that_are_no_integers_of_24_bits_are_computed_as_float32(case: str)
     """One such row, beside another one."""
     x = np.random.default_rng(0).normal(size=(2, 160)).astype(np.float32)
     weights = stored("int4", 9, 160)
-    weights["values"][0] = weights["values"][0] & 0xF0 | 0x08  # zeros: their products are NaN with an infinity, else 0
+    weights["values"][0] = (
+        weights["values"][0] & 0xF0 | 0x08
+    )  # zeros: their products are NaN with an infinity, else 0
     if case in ("infinity", "NaN"):
         x[1, 7] = np.inf if case == "infinity" else np.nan
     else:
@@ -140,6 +146,21 @@ def test_blocks_of_integers_are_exact(hides: str, form: str) -> None:
     with masked(*filter(None, [hides])):
         made = native(pcp.trace(nn.quantised_product, x, weights), ROUNDED).run(x, weights)
     np.testing.assert_array_equal(np.asarray(made), x.astype(np.float64) @ wide(weights).T)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of the process")
+def test_memory_of_small_rows_is_kept_once() -> None:
+    """Of copies that are smaller than a page, one page would be kept with every call."""
+    x, weights = np.ones((1, 64), np.float32), stored("int4", 3, 64)
+    plan = native(pcp.trace(nn.quantised_product, x, weights), ROUNDED).bind(x)
+
+    def pages_after(calls: int) -> int:
+        for _ in range(calls):
+            plan.run(weights)
+        return int(File("/proc/self/statm").read_text().split()[1])
+
+    before = pages_after(200)
+    assert pages_after(4000) < before + 2000
 
 
 @pytest.mark.parametrize("form", ["int8", "int4"])

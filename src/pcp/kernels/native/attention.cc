@@ -96,6 +96,7 @@ bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, float* n
   const Layout& layout = call.layout;
   const int64_t sets = layout.sets(), of_set = sizes.groups * sizes.queries;
   std::vector<One> ones;
+  ones.reserve(sets * of_set);
   for (int64_t set = 0; set < sets; ++set) {
     const Heads heads = call.heads(set);
     const auto to = layout.grouped(result, layout.result, set);

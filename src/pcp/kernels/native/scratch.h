@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -34,7 +35,8 @@ void ask_for_huge_pages_of(Results&... results) {
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) {
-    if (!take(bytes)) allocate(bytes);
+    const int64_t unit = bytes >= kHuge ? kHuge : 4096, size = std::max<int64_t>(1, (bytes + unit - 1) / unit) * unit;
+    if (!take(size)) allocate(size, unit);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -71,7 +73,8 @@ class Scratch {
     return made;
   }
 
-  // The smallest piece that is large enough and not four times as large.
+  // The smallest piece that is large enough and not four times as large. Sizes are whole pages: of what is smaller, every piece that is
+  // kept would be too large for the next call, and one more would be kept with each.
   bool take(int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex());
     size_t best = kept().size();
@@ -87,9 +90,7 @@ class Scratch {
     return true;
   }
 
-  void allocate(int64_t bytes) {
-    const int64_t unit = bytes >= kHuge ? kHuge : 4096;
-    const int64_t size = (bytes + unit - 1) / unit * unit;
+  void allocate(int64_t size, int64_t unit) {
     void* at = std::aligned_alloc(unit, size);
     if (!at) return;
     ask_for_huge_pages(at, size);
