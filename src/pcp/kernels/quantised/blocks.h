@@ -86,12 +86,10 @@ bool round_blocks(const float* x, int64_t inner, RoundedBlocks<kDigits>* to) {
   return sums;
 }
 
-// What four blocks of a row give with four blocks of weights, in lanes. A lane adds up eight products, which are below 2^30 even in three
-// digits, so sums of higher digits are only shifted.
+// What four blocks of a row give with four blocks of weights, given as the first and the second half of each, in lanes. A lane adds up
+// eight products, which are below 2^30 even in three digits, so sums of higher digits are only shifted.
 template <int kDigits>
-[[gnu::always_inline]] inline __m512 integer_product(const RoundedBlocks<kDigits>& x, __m512i weights, __m128 scales) {
-  const __m512i low = _mm512_set1_epi32(0x0f0f0f0f), first = _mm512_and_si512(weights, low);
-  const __m512i second = _mm512_and_si512(_mm512_srli_epi32(weights, 4), low);
+[[gnu::always_inline]] inline __m512 integer_product(const RoundedBlocks<kDigits>& x, __m512i first, __m512i second, __m512 scales) {
   __m512i sums = _mm512_setzero_si512();
 #pragma GCC unroll 3
   for (int digit = 0; digit < kDigits; ++digit) {
@@ -99,55 +97,63 @@ template <int kDigits>
     sums = add_products(add_products(sums, first, x.halves[digit][0]), second, x.halves[digit][1]);
   }
   sums = _mm512_add_epi32(sums, _mm512_loadu_si512(x.offsets));
-  const __m512i lanes = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-  const __m512 of_weights = _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(scales));
-  return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(x.scales)), of_weights);
+  return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(x.scales)), scales);
 }
 #endif
 
-// The same, of `count` blocks that are there.
-template <bool kFast, int kDigits>
-[[gnu::always_inline]] inline Lanes product_of_blocks(const RoundedBlocks<kDigits>& x, const uint8_t* weights, const float* scales,
-                                                      int64_t count) {
+// The same of kCount rows, whose blocks lie `apart`, and of `count` blocks of weights that are there.
+template <bool kFast, int kCount, int kDigits>
+[[gnu::always_inline]] inline void add_blocks(const RoundedBlocks<kDigits>* x, int64_t apart, const uint8_t* weights, const float* scales,
+                                              int64_t count, Lanes (*to)[2], int chain) {
 #if defined(__AVX512F__)
   if constexpr (kFast) {
-    if (count == kBlocks) return (Lanes)integer_product(x, _mm512_loadu_si512(weights), _mm_loadu_ps(scales));
-    const auto there = static_cast<__mmask16>((1u << 4 * count) - 1);
-    const __m512 found = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), scales);
-    return (Lanes)integer_product(x, _mm512_maskz_loadu_epi32(there, weights), _mm512_castps512_ps128(found));
+    const bool whole = count == kBlocks;
+    const auto there = static_cast<__mmask16>((1u << 4 * count) - 1), of_scales = static_cast<__mmask16>((1u << count) - 1);
+    const __m512i both = whole ? _mm512_loadu_si512(weights) : _mm512_maskz_loadu_epi32(there, weights);
+    const __m512 found = whole ? _mm512_castps128_ps512(_mm_loadu_ps(scales)) : _mm512_maskz_loadu_ps(of_scales, scales);
+    const __m512i lanes = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), low = _mm512_set1_epi32(0x0f0f0f0f);
+    const __m512i first = _mm512_and_si512(both, low), second = _mm512_and_si512(_mm512_srli_epi32(both, 4), low);
+    const __m512 spread = _mm512_permutexvar_ps(lanes, found);
+#pragma GCC unroll 4
+    for (int row = 0; row < kCount; ++row) to[row][chain] += (Lanes)integer_product(x[row * apart], first, second, spread);
+    return;
   }
 #endif
-  Lanes found = {};
-  for (int64_t lane = 0; lane < 4 * count; ++lane) {
-    int32_t sum = 0;
-    for (int digit = 0; digit < kDigits; ++digit) {
-      sum *= 256;
-      for (int64_t i = 4 * lane; i < 4 * lane + 4; ++i)
-        sum += (weights[i] & 15) * x.halves[digit][0][i] + (weights[i] >> 4) * x.halves[digit][1][i];
+  for (int row = 0; row < kCount; ++row) {
+    const RoundedBlocks<kDigits>& of = x[row * apart];
+    Lanes found = {};
+    for (int64_t lane = 0; lane < 4 * count; ++lane) {
+      int32_t sum = 0;
+      for (int digit = 0; digit < kDigits; ++digit) {
+        sum *= 256;
+        for (int64_t i = 4 * lane; i < 4 * lane + 4; ++i)
+          sum += (weights[i] & 15) * of.halves[digit][0][i] + (weights[i] >> 4) * of.halves[digit][1][i];
+      }
+      found[lane] = static_cast<float>(sum + of.offsets[lane]) * (of.scales[lane] * scales[lane / 4]);
     }
-    found[lane] = static_cast<float>(sum + x.offsets[lane]) * (x.scales[lane] * scales[lane / 4]);
+    to[row][chain] += found;
   }
-  return found;
 }
 
-// The product of a row with an output.
-template <bool kFast, int kDigits>
-inline float sum_by_blocks(const RoundedBlocks<kDigits>* x, const uint8_t* weights, const float* scales, int64_t inner) {
+// The products of kCount rows with an output.
+template <bool kFast, int kCount, int kDigits>
+inline void sums_by_blocks(const RoundedBlocks<kDigits>* x, int64_t apart, const uint8_t* weights, const float* scales, int64_t inner,
+                           float* to) {
   constexpr int64_t kAhead = 4096, kLine = 64;  // bytes; see `quantised.cc`
-  Lanes chains[2] = {};
-  const auto add = [&](Lanes& chain, int64_t block, int64_t count) {
+  Lanes chains[kCount][2] = {};
+  const auto add = [&](int chain, int64_t block, int64_t count) {
     __builtin_prefetch(weights + block * kHalf + kAhead);
     __builtin_prefetch(scales + block + kAhead / kLine * kBlocks);
-    chain += product_of_blocks<kFast>(x[block / kBlocks], weights + block * kHalf, scales + block, count);
+    add_blocks<kFast, kCount>(x + block / kBlocks, apart, weights + block * kHalf, scales + block, count, chains, chain);
   };
   const int64_t blocks = inner / kBlock;
   int64_t block = 0;
   for (; block + 2 * kBlocks <= blocks; block += 2 * kBlocks) {
-    add(chains[0], block, kBlocks);
-    add(chains[1], block + kBlocks, kBlocks);
+    add(0, block, kBlocks);
+    add(1, block + kBlocks, kBlocks);
   }
-  for (; block < blocks; block += kBlocks) add(chains[0], block, std::min(kBlocks, blocks - block));
-  return sum(chains[0] + chains[1]);
+  for (; block < blocks; block += kBlocks) add(0, block, std::min(kBlocks, blocks - block));
+  for (int row = 0; row < kCount; ++row) to[row] = sum(chains[row][0] + chains[row][1]);
 }
 
 // Numbers of a row as bytes, with their scale. What is missing in the last of them is 0.
@@ -169,11 +175,11 @@ inline void round_bytes(const float* x, int64_t inner, RoundedBytes* to) {
 // What `count` numbers of a row give with as many weights, in lanes.
 template <bool kFast>
 [[gnu::always_inline]] inline Lanes product_of_bytes(const RoundedBytes& x, const int8_t* weights, int64_t count) {
-  constexpr int64_t kLine = 64;
   Wide sums;
   std::memcpy(&sums, x.offsets, sizeof sums);
 #if defined(__AVX512F__) && defined(__AVX512BW__)
   if constexpr (kFast) {
+    constexpr int64_t kLine = 64;
     const __m512i flipped = _mm512_set1_epi8(static_cast<char>(0x80));
     for (int64_t i = 0; i < kBytes && i < count; i += kLine) {
       const __mmask64 there = count - i < kLine ? (__mmask64{1} << (count - i)) - 1 : ~__mmask64{0};

@@ -41,24 +41,35 @@ inline void ask_ahead(const Word* at, int64_t words) {
 
 inline float sum_of(const Lanes (&chains)[kChains]) { return sum((chains[0] + chains[1]) + (chains[2] + chains[3])); }
 
-// The sum of x times a row of weights.
-template <typename Form>
-inline float sum_of_words(const float* x, const typename Form::Word* weights, int64_t inner) {
-  Lanes chains[kChains] = {};
+// Rows of x that meet a row of weights together, so that it becomes float32 once. Each is added up in the same order as alone.
+#if defined(__AVX512F__)
+constexpr int kTogether = 4;
+#else
+constexpr int kTogether = 1;  // there are not registers enough
+#endif
+
+// The sums of kCount rows of x times a row of weights.
+template <typename Form, int kCount>
+inline void sums_of_words(const float* x, const typename Form::Word* weights, int64_t inner, float* to) {
+  Lanes chains[kCount][kChains] = {};
+  const auto add = [&](int64_t chain, int64_t i, Lanes of_weights) {
+#pragma GCC unroll 4
+    for (int row = 0; row < kCount; ++row) chains[row][chain] += load(x + row * inner + i) * of_weights;
+  };
   int64_t i = 0;
   for (; i + kChains * kLanes <= inner; i += kChains * kLanes) {
     ask_ahead(weights + i, kChains * kLanes);
 #pragma GCC unroll 4
     for (int64_t chain = 0; chain < kChains; ++chain)
-      chains[chain] += load(x + i + chain * kLanes) * Form::lanes(wide(weights + i + chain * kLanes));
+      add(chain, i + chain * kLanes, Form::lanes(wide(weights + i + chain * kLanes)));
   }
-  for (; i + kLanes <= inner; i += kLanes) chains[0] += load(x + i) * Form::lanes(wide(weights + i));
+  for (; i + kLanes <= inner; i += kLanes) add(0, i, Form::lanes(wide(weights + i)));
   if (const int64_t rest = inner - i) {
     typename Form::Word words[kLanes] = {};
     std::memcpy(words, weights + i, rest * sizeof(typename Form::Word));
-    chains[1] += load_part(x + i, rest) * Form::lanes(wide(words));
+    for (int row = 0; row < kCount; ++row) chains[row][1] += load_part(x + row * inner + i, rest) * Form::lanes(wide(words));
   }
-  return sum_of(chains);
+  for (int row = 0; row < kCount; ++row) to[row] = sum_of(chains[row]);
 }
 
 // The same of blocks of weights in int4.
@@ -82,12 +93,13 @@ inline float sum_of_blocks(const float* x, const Int4::Word* weights, const floa
 }
 
 // The same of weights in any form, with their scales.
-template <typename Form>
-inline float sum_of_weights(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner) {
+template <typename Form, int kCount>
+inline void sums_of_weights(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner, float* to) {
   if constexpr (std::is_same_v<Form, Int4>)
-    return sum_of_blocks(x, weights, scales, inner);
+    for (int row = 0; row < kCount; ++row) to[row] = sum_of_blocks(x + row * inner, weights, scales, inner);
   else
-    return sum_of_words<Form>(x, weights, inner) * (Form::kScaled ? *scales : 1.0f);
+    sums_of_words<Form, kCount>(x, weights, inner, to);
+  for (int row = 0; row < kCount && Form::kScaled; ++row) to[row] *= *scales;
 }
 
 // What is wrong with shapes; empty if nothing is. x is [rows,inner], the weights have a row of words for each output, and scales, if there
@@ -110,13 +122,22 @@ std::string complaint(const Array& x, const Weights& weights, const Array* scale
   return "";
 }
 
-// Calls `sum_of(row, output)` for all rows and outputs, so that weights are read once, in order.
-template <typename Sum>
-void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sum& sum_of) {
+// Calls `sums(row, output, count, found)`, which finds the sums of `count` rows from one on, for all rows and outputs, so that weights are
+// read once, in order. The count is a constant of its type.
+template <typename Sums>
+void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sums& sums) {
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, bytes));
   parallel_for(pool, rows ? outputs : 0, grain, [&](int64_t first, int64_t last) {
-    for (int64_t output = first; output < last; ++output)
-      for (int64_t row = 0; row < rows; ++row) to[row * outputs + output] = sum_of(row, output);
+    for (int64_t output = first; output < last; ++output) {
+      const auto by = [&](int64_t row, auto count) {
+        float found[count];
+        sums(row, output, count, found);
+        for (int i = 0; i < count; ++i) to[(row + i) * outputs + output] = found[i];
+      };
+      int64_t row = 0;
+      for (; row + kTogether <= rows; row += kTogether) by(row, std::integral_constant<int, kTogether>{});
+      for (; row < rows; ++row) by(row, std::integral_constant<int, 1>{});
+    }
   });
 }
 
@@ -129,8 +150,8 @@ ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weight
   const auto* from = static_cast<const Word*>(weights.untyped_data());
   const float *of_scales = scales ? scales->typed_data() : nullptr, *left = x.typed_data();
   for_outputs(pool, rows, outputs, words * static_cast<int64_t>(sizeof(Word)), y->typed_data(),
-              [&](int64_t row, int64_t output) {
-                return sum_of_weights<Form>(left + row * inner, from + output * words, of_scales + output * numbers, inner);
+              [&](int64_t row, int64_t output, auto count, float* found) {
+                sums_of_weights<Form, count>(left + row * inner, from + output * words, of_scales + output * numbers, inner, found);
               });
   return ffi::Error::Success();
 }
@@ -148,8 +169,9 @@ ffi::Error multiply_blocks(ffi::ThreadPool& pool, const Array& x, const ffi::Buf
     if (!round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups)) return multiply<Int4>(pool, x, weights, &scales, y);
   const uint8_t* from = weights.typed_data();
   const float* of_scales = scales.typed_data();
-  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output) {
-    return sum_by_blocks<kFast>(rounded + row * groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner);
+  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output, auto count, float* found) {
+    sums_by_blocks<kFast, count>(rounded + row * groups, groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner,
+                                 found);
   });
   return ffi::Error::Success();
 }
@@ -165,8 +187,9 @@ ffi::Error multiply_bytes(ffi::ThreadPool& pool, const Array& x, const ffi::Buff
   for (int64_t row = 0; row < rows; ++row) round_bytes(x.typed_data() + row * inner, inner, rounded + row * parts);
   const int8_t* from = weights.typed_data();
   const float* of_scales = scales.typed_data();
-  for_outputs(pool, rows, outputs, inner, y->typed_data(), [&](int64_t row, int64_t output) {
-    return sum_by_bytes<kFast>(rounded + row * parts, from + output * inner, inner) * of_scales[output];
+  for_outputs(pool, rows, outputs, inner, y->typed_data(), [&](int64_t row, int64_t output, auto count, float* found) {
+    for (int i = 0; i < count; ++i)
+      found[i] = sum_by_bytes<kFast>(rounded + (row + i) * parts, from + output * inner, inner) * of_scales[output];
   });
   return ffi::Error::Success();
 }
