@@ -182,6 +182,20 @@ def test_one_head_may_be_computed_in_another_way_than_its_neighbours() -> None:
     assert away.max() < 2e-6
 
 
+def test_parts_of_the_keys_that_one_query_sees_count_as_they_are() -> None:
+    """Single queries meet 32 keys at a time: none of some is seen, or all scores of some are NaN."""
+    problem = Problem(1, 130, groups=2, masks=True)
+    arrays = problem.arrays(np.random.default_rng())
+    arrays[3][..., :40] = arrays[3][..., 64:97] = False
+    arrays[3][..., 97:] = True
+    arrays[1][1, 97:128, 1] = np.nan
+    with np.errstate(invalid="ignore"):
+        exact = problem.exactly(*arrays)[0]
+    found = run(by(problem.program(), "native"), arrays)[0]
+    assert np.isnan(found[1, :, 1]).all()
+    np.testing.assert_allclose(found, exact, atol=2e-6)  # NaN where there should be NaN, and nowhere else
+
+
 def test_operands_are_read_where_one_product_wrote_them() -> None:
     """No slice, no transposition: query, key and value are parts of one array, as a product of all three writes it."""
     problem = Problem(50, 50, groups=3, width=8, depth=8, offset=0)
@@ -239,8 +253,9 @@ def test_a_query_that_sees_no_key_has_no_result() -> None:
     np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_the_bits_do_not_depend_on_the_moment() -> None:
-    problem = Problem(300, 300, groups=3, width=20, depth=20, offset=0)
+@pytest.mark.parametrize("queries", [300, 1])
+def test_the_bits_do_not_depend_on_the_moment(queries: int) -> None:
+    problem = Problem(queries, 300, groups=3, width=20, depth=20, offset=300 - queries)
     program, arrays = problem.program(), problem.arrays(np.random.default_rng())
     for kind in ("native", "native_bf16"):
         changed = by(program, kind)

@@ -1,6 +1,8 @@
 """Products with weights in bfloat16, int8 and int4: as exact as they say beside the weights as they are stored, and refused where arrays
 do not fit."""
 
+import sys
+from pathlib import Path as File
 from typing import Any
 
 import ml_dtypes
@@ -89,14 +91,55 @@ def test_rows_of_bytes_are_as_exact_as_their_blocks(
     hides: str, rows: tuple[int, ...], outputs: int, inputs: int
 ) -> None:
     with masked(*filter(None, [hides])):
-        assert 1e-5 < error_of("int4", rows, outputs, inputs, ROUNDED) < 1e-2
+        assert all(1e-5 < error_of(form, rows, outputs, inputs, ROUNDED) < 1e-2 for form in ("int8", "int4"))
 
 
 @pytest.mark.parametrize("hides", ["", "avx512f"])
-def test_blocks_of_integers_are_exact(hides: str) -> None:
+def test_rows_of_bytes_need_be_no_whole_vectors(hides: str) -> None:
+    with masked(*filter(None, [hides])):
+        assert all(error_of("int8", (3,), 13, inputs, ROUNDED) < 2e-2 for inputs in (1, 63, 65, 129, 300))
+
+
+def test_integers_of_int4_are_as_exact_as_float32() -> None:
+    """Where the processor multiplies bytes, numbers are written as integers of 24 bits: whole numbers stay what they are."""
+    x = np.random.default_rng(0).integers(-8_000_000, 8_000_001, (2, 224)).astype(np.float32)
+    x[:, ::32], x[1, 32:64] = 8_355_000, 0
+    weights = stored("int4", 21, 224)
+    weights["scales"] = np.zeros_like(weights["scales"])
+    for block in range(7):
+        weights["scales"][:] = 0
+        weights["scales"][:, block] = 0.25
+        made = native(pcp.trace(nn.quantised_product, x, weights)).run(x, weights)
+        np.testing.assert_allclose(
+            np.asarray(made), x.astype(np.float64) @ wide(weights).T, rtol=3e-7, atol=1
+        )
+
+
+@pytest.mark.parametrize("case", ["infinity", "NaN", "tiny", "huge"])
+def test_rows_that_are_no_integers_of_24_bits_are_computed_as_float32(case: str) -> None:
+    """One such row, beside another one."""
+    x = np.random.default_rng(0).normal(size=(2, 160)).astype(np.float32)
+    weights = stored("int4", 9, 160)
+    weights["values"][0] = (
+        weights["values"][0] & 0xF0 | 0x08
+    )  # zeros: their products are NaN with an infinity, else 0
+    if case in ("infinity", "NaN"):
+        x[1, 7] = np.inf if case == "infinity" else np.nan
+    else:
+        x[1] *= np.float32(1e-32 if case == "tiny" else 1e37)
+    with np.errstate(invalid="ignore"):
+        exact = x.astype(np.float64) @ wide(weights).T
+    made = np.asarray(native(pcp.trace(nn.quantised_product, x, weights)).run(x, weights))
+    np.testing.assert_allclose(made[0], exact[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(made[1], exact[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["int8", "int4"])
+@pytest.mark.parametrize("hides", ["", "avx512f"])
+def test_blocks_of_integers_are_exact(hides: str, form: str) -> None:
     x = np.random.default_rng(0).integers(-127, 128, (3, 224)).astype(np.float32)
     x[:, ::32] = 127
-    weights = stored("int4", 21, 224)
+    weights = stored(form, 21, 224)
     weights["scales"] = np.exp2(np.random.default_rng(1).integers(-3, 3, weights["scales"].shape)).astype(
         np.float32
     )
@@ -105,10 +148,26 @@ def test_blocks_of_integers_are_exact(hides: str) -> None:
     np.testing.assert_array_equal(np.asarray(made), x.astype(np.float64) @ wide(weights).T)
 
 
-def test_blocks_keep_rows_apart() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of the process")
+def test_memory_of_small_rows_is_kept_once() -> None:
+    """Of copies that are smaller than a page, one page would be kept with every call."""
+    x, weights = np.ones((1, 64), np.float32), stored("int4", 3, 64)
+    plan = native(pcp.trace(nn.quantised_product, x, weights), ROUNDED).bind(x)
+
+    def pages_after(calls: int) -> int:
+        for _ in range(calls):
+            plan.run(weights)
+        return int(File("/proc/self/statm").read_text().split()[1])
+
+    before = pages_after(200)
+    assert pages_after(4000) < before + 2000
+
+
+@pytest.mark.parametrize("form", ["int8", "int4"])
+def test_blocks_keep_rows_apart(form: str) -> None:
     x = np.random.default_rng(3).normal(size=(6, 64)).astype(np.float32)
     x[1], x[2, 5], x[3, 7], x[4] = 0, np.inf, np.nan, x[5] * 1e30
-    weights = stored("int4", 9, 64)
+    weights = stored(form, 9, 64)
     made = np.asarray(native(pcp.trace(nn.quantised_product, x, weights), ROUNDED).run(x, weights))
     assert not made[1].any()
     assert np.isnan(made[2:4]).all()
@@ -179,7 +238,8 @@ def test_products_of_bytes_keep_rows_apart() -> None:
 
 def test_kernels_of_few_and_of_many_rows_leave_each_other_out() -> None:
     for rows, form, names in (
-        (8, "int8", {FEW}),
+        (8, "bf16", {FEW}),
+        (8, "int8", {FEW, ROUNDED}),
         (8, "int4", {FEW, ROUNDED}),
         (9, "int8", set(BOUNDS)),
         (9, "int4", set(BOUNDS)),

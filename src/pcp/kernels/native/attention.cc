@@ -3,8 +3,6 @@
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
-#include <optional>
-
 #include "attention_layout.h"
 #include "attention_of_one.h"
 #include "panels/tiles.h"
@@ -16,33 +14,11 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-constexpr int64_t kTogether = 16;  // of few queries, so many at most are computed together
 constexpr int64_t kEnough = 16;  // parts of the gradient, however many threads there are: they decide the order of sums
 
 ffi::Error no_memory() {
   return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp attention: there is no memory for copies of the operands");
 }
-
-// Pieces of one piece of memory, each at a multiple of 64 bytes.
-class Pieces {
- public:
-  template <typename T>
-  size_t add(int64_t count) {
-    const size_t start = bytes_;
-    bytes_ += (count * sizeof(T) + 63) / 64 * 64;
-    return start;
-  }
-  bool take() {
-    scratch_.emplace(static_cast<int64_t>(bytes_));
-    return scratch_->as<char>();
-  }
-  template <typename T>
-  T* at(size_t start) const { return reinterpret_cast<T*>(scratch_->as<char>() + start); }
-
- private:
-  size_t bytes_ = 0;
-  std::optional<Scratch> scratch_;
-};
 
 // Results of panels [begin, end) of the queries of a set, those of one group after those of another; false if there is no memory.
 template <typename Panels>
@@ -113,32 +89,52 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
   return true;
 }
 
-// Results of sets [begin, end) of keys that few queries see; false if there is no memory.
+// Results of few queries; false if there is no memory.
 template <typename Panels>
-bool attend_each(const Call& call, float* result, float* normalisers, int64_t begin, int64_t end) {
+bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, float* normalisers) {
   const Sizes& sizes = call.sizes;
-  const int64_t of_set = sizes.groups * sizes.queries, room = sizes.keys + kLanes;
-  const Scratch weights((end - begin) * of_set * room * static_cast<int64_t>(sizeof(float)));
-  if (!weights.as<float>()) return false;
+  const Layout& layout = call.layout;
+  const int64_t sets = layout.sets(), of_set = sizes.groups * sizes.queries;
   std::vector<One> ones;
-  for (int64_t set = begin; set < end; ++set) {
+  ones.reserve(sets * of_set);
+  for (int64_t set = 0; set < sets; ++set) {
     const Heads heads = call.heads(set);
-    const auto to = call.layout.grouped(result, call.layout.result, set);
+    const auto to = layout.grouped(result, layout.result, set);
     for (int64_t i = 0; i < of_set; ++i) {
       const int64_t group = i / sizes.queries, query = i % sizes.queries;
       ones.push_back({heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), heads.sight_of(group).from(query),
-                      weights.as<float>() + ones.size() * room, to.of(group, query).at, normalisers + set * of_set + i});
+                      to.of(group, query).at, normalisers + set * of_set + i});
     }
   }
-  attend_together(sizes, ones);
-  for (int64_t set = begin; set < end; ++set)
-    for (int64_t group = 0; group < sizes.groups; ++group) {
-      const auto at = ones.begin() + (set - begin) * of_set + group * sizes.queries;
-      if (std::all_of(at, at + sizes.queries, [](const One& one) { return one.keys > 0; })) continue;
-      const auto to = call.layout.grouped(result, call.layout.result, set);
-      if (!attend<Panels>(sizes, call.heads(set), to, normalisers + set * of_set, group, group + 1)) return false;
+  const int64_t count = static_cast<int64_t>(ones.size());
+  Chunks chunks{divided_up(find_keys(sizes, ones), kChunk)};
+  Pieces pieces;
+  const auto tops_at = pieces.add<float>(count * chunks.room), totals_at = pieces.add<float>(count * chunks.room);
+  const auto mixed_at = pieces.add<float>(count * chunks.count * sizes.depth), hide_at = pieces.add<bool>(count * chunks.room);
+  if (!pieces.take()) return false;
+  chunks.tops = std::fill_n(pieces.at<float>(tops_at), count * chunks.room, -kInfinity) - count * chunks.room;
+  chunks.totals = std::fill_n(pieces.at<float>(totals_at), count * chunks.room, 0.0f) - count * chunks.room;
+  chunks.hide = std::fill_n(pieces.at<bool>(hide_at), count * chunks.room, false) - count * chunks.room;
+  chunks.mixed = pieces.at<float>(mixed_at);
+  const int64_t side_by_side = of_set * (layout.batch.size() ? layout.batch.back() : 1), together = std::min(kTogether, side_by_side);
+  parallel_for(pool, divided_up(count, together) * chunks.count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t begin = task / chunks.count * together;
+      attend_chunk(sizes, ones, begin, std::min(count, begin + together), task % chunks.count, chunks);
     }
-  return true;
+  });
+  std::atomic<bool> has_memory{true};
+  parallel_for(pool, sets * sizes.groups, divided_up(kTogether, sizes.queries), [&](int64_t first, int64_t last) {
+    for (int64_t place = first; place < last; ++place) {
+      bool is_complete = true;
+      for (int64_t i = place * sizes.queries; i < (place + 1) * sizes.queries; ++i) is_complete &= complete(sizes, ones[i], i, chunks);
+      const int64_t set = place / sizes.groups, group = place % sizes.groups;
+      if (!is_complete && !attend<Panels>(sizes, call.heads(set), layout.grouped(result, layout.result, set), normalisers + set * of_set,
+                                          group, group + 1))
+        has_memory = false;
+    }
+  });
+  return has_memory;
 }
 
 // What the gradient is made from, and where it goes: of one set of keys.
@@ -271,11 +267,7 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), threads = std::max<int64_t>(1, pool.num_threads());
   std::atomic<bool> has_memory{true};
   const auto each = [&](auto panels) {
-    using Panels = decltype(panels);
-    const int64_t together = std::min(divided_up(sets, threads), divided_up(kTogether, sizes.groups * sizes.queries));
-    parallel_for(pool, sets, together, [&](int64_t first, int64_t last) {
-      if (!attend_each<Panels>(call, result->typed_data(), normalisers->typed_data(), first, last)) has_memory = false;
-    });
+    if (!attend_few<decltype(panels)>(pool, call, result->typed_data(), normalisers->typed_data())) has_memory = false;
   };
   const auto tiled = [&](auto panels) {
     using Panels = decltype(panels);

@@ -1,32 +1,42 @@
 // Attention of single queries, as of a model that reads one token: a product of a matrix and a vector, which waits for memory alone. Keys
 // and values are read once, where they lie, and no further than to the last one that is seen.
 //
-// The heads of a model lie side by side in a row of its cache, so several are computed together, a few rows at a time: read head by head,
-// rows lie apart, and came from memory at half the rate.
+// The heads of a model lie side by side in a row of its cache, so several are computed together, a few rows at a time, and threads share
+// the work by keys: where one read some heads and another the others, rows came from memory at half the rate.
 #pragma once
 
 #include <vector>
 
 #include "attention_layout.h"
 #include "rows.h"
+#include "scratch.h"
 
 namespace pcp {
 
 constexpr int64_t kFew = 8;  // queries that are computed one by one: for more, keys are worth copying
 static_assert(kFew <= kWide);
-constexpr int64_t kRows = 8;  // of keys, or of values, that one query reads before the next one does
+constexpr int64_t kRows = 8;       // of keys, or of values, that one query reads before the next one does
+constexpr int64_t kChunk = 32;     // keys that are a part of the work
+constexpr int64_t kTogether = 32;  // queries at most that read a row together
+static_assert(kChunk % kLanes == 0 && kChunk % kRows == 0);
 
-// One query, its keys and values, and where its result goes. `weights` has room for the keys and kLanes more.
+// One query, its keys and values, and where its result goes.
 struct One {
   const float* query;
   Lines<const float> key, value;
   Sight sight;
-  float *weights, *result, *normaliser;
-  int64_t keys = 0;      // from which on it sees none; 0 as well if it is not computed here
-  bool sees_all = true;  // of them, and there are no others
-  float top = -kInfinity, total = 0;
+  float *result, *normaliser;
+  int64_t keys = 0;  // from which on it sees none; 0 as well if it is not computed here
 
   bool is_seen(int64_t key) const { return !sight.mask || sight.mask[key * sight.mask_right]; }
+};
+
+// What chunks of keys give, chunk after chunk of every query: their largest score, the sum of their weights and that of weighted values,
+// and whether a key of them is not seen. There is room for a multiple of kLanes of each query; what is missing sees no key.
+struct Chunks {
+  int64_t count, room = divided_up(count, kLanes) * kLanes;
+  float *tops, *totals, *mixed;
+  bool* hide;
 };
 
 // Asks for a row that is read soon.
@@ -35,13 +45,13 @@ inline void ask_for_row(Lines<const float> rows, int64_t row, int64_t width) {
   for (int64_t column = 0; column < width; column += kLine) __builtin_prefetch(rows[row + kRows] + column);
 }
 
-// Scores of the query with keys [first, last).
-inline void score_rows(const Sizes& sizes, One& one, int64_t first, int64_t last) {
+// Scores of a query with keys [first, last), the largest, and whether some are not seen.
+inline void score_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, float* scores, float& top, bool& hides) {
   const int64_t whole = sizes.width / kLanes * kLanes;
-  for (int64_t key = first; key < last; ++key) {
-    one.weights[key] = -kInfinity;
+  for (int64_t key = first; key < last; ++key, ++scores) {
+    *scores = -kInfinity;
     if (!one.is_seen(key)) {
-      one.sees_all = false;
+      hides = true;
       continue;
     }
     ask_for_row(one.key, key, sizes.width);
@@ -49,28 +59,27 @@ inline void score_rows(const Sizes& sizes, One& one, int64_t first, int64_t last
     Lanes sums = {};
     for (int64_t column = 0; column < whole; column += kLanes) sums += load(one.query + column) * load(at + column);
     if (whole < sizes.width) sums += load_part(one.query + whole, sizes.width - whole) * load_part(at + whole, sizes.width - whole);
-    one.weights[key] = sum(sums) * one.sight.scale + (one.sight.bias ? one.sight.bias[key * one.sight.bias_right] : 0.0f);
-    one.top = one.weights[key] > one.top ? one.weights[key] : one.top;
+    *scores = sum(sums) * one.sight.scale + (one.sight.bias ? one.sight.bias[key * one.sight.bias_right] : 0.0f);
+    top = *scores > top ? *scores : top;
   }
 }
 
-// Adds values [first, last) times their weights to the result, which the first of them begin: `count` vectors of columns, of the last of
+// Adds values [first, last) times their weights to a sum, which the first of them begin: `count` vectors of columns, of the last of
 // which `rest` are there.
 template <int64_t count>
-void mix_columns(const One& one, int64_t first, int64_t last, int64_t column, int64_t rest) {
+void mix_columns(const One& one, int64_t first, int64_t last, const float* weights, int64_t column, int64_t rest, float* to, bool begins) {
   const Lines<const float> value{one.value.at + column, one.value.apart};
-  float* to = one.result + column;
   constexpr int64_t kLast = (count - 1) * kLanes;
   Lanes sums[count] = {};
-  if (first) {
+  if (!begins) {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < count - 1; ++i) sums[i] = load(to + i * kLanes);
     sums[count - 1] = part<Lanes>(to + kLast, rest);
   }
-  for (int64_t key = first; key < last; ++key) {
+  for (int64_t key = first; key < last; ++key, ++weights) {
     if (!one.is_seen(key)) continue;
     ask_for_row(value, key, kLast + rest);
-    const float *at = value[key], weight = one.weights[key];
+    const float *at = value[key], weight = *weights;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < count - 1; ++i) sums[i] += load(at + i * kLanes) * weight;
     sums[count - 1] += part<Lanes>(at + kLast, rest) * weight;
@@ -80,51 +89,89 @@ void mix_columns(const One& one, int64_t first, int64_t last, int64_t column, in
   put(to + kLast, sums[count - 1], rest);
 }
 
-inline void mix_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last) {
+inline void mix_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, const float* weights, float* to, bool begins) {
   int64_t column = 0;
-  for (; sizes.depth - column >= 4 * kLanes; column += 4 * kLanes) mix_columns<4>(one, first, last, column, kLanes);
-  for (; column < sizes.depth; column += kLanes) mix_columns<1>(one, first, last, column, std::min(kLanes, sizes.depth - column));
+  for (; sizes.depth - column >= 4 * kLanes; column += 4 * kLanes)
+    mix_columns<4>(one, first, last, weights, column, kLanes, to + column, begins);
+  for (; column < sizes.depth; column += kLanes)
+    mix_columns<1>(one, first, last, weights, column, std::min(kLanes, sizes.depth - column), to + column, begins);
 }
 
-// Calls `work(one, first, last)` for all rows that each sees, a few of each in turn.
-template <typename Work>
-void for_rows(std::vector<One>& ones, const Work& work) {
+// Finds how many keys each sees at most, and returns the most.
+inline int64_t find_keys(const Sizes& sizes, std::vector<One>& ones) {
   int64_t most = 0;
-  for (const One& one : ones) most = std::max(most, one.keys);
-  for (int64_t first = 0; first < most; first += kRows)
-    for (One& one : ones)
-      if (first < one.keys) work(one, first, std::min(first + kRows, one.keys));
-}
-
-// Computes them, but not those in whose results keys count that they do not see: these are left with 0 keys.
-inline void attend_together(const Sizes& sizes, std::vector<One>& ones) {
+  const One* before = nullptr;
   for (One& one : ones) {
     one.keys = one.sight.causal ? std::clamp<int64_t>(one.sight.offset + 1, 0, sizes.keys) : sizes.keys;
-    while (one.keys > 0 && !one.is_seen(one.keys - 1)) --one.keys;
-    one.sees_all = one.keys == sizes.keys;
+    if (before && one.sight.mask == before->sight.mask && one.sight.offset == before->sight.offset)
+      one.keys = before->keys;
+    else
+      while (one.keys > 0 && !one.is_seen(one.keys - 1)) --one.keys;
+    before = &one;
+    most = std::max(most, one.keys);
   }
-  for_rows(ones, [&](One& one, int64_t first, int64_t last) { score_rows(sizes, one, first, last); });
-  for (One& one : ones) {
-    if (one.top == -kInfinity || (!one.sees_all && one.sight.fill - one.top > -87.0f)) {
-      one.keys = 0;
-      continue;
-    }
-    std::fill_n(one.weights + one.keys, kLanes, -kInfinity);
+  return most;
+}
+
+// One chunk of keys of queries [begin, end), kTogether of them at most.
+inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64_t begin, int64_t end, int64_t chunk, const Chunks& to) {
+  float weights[kTogether][kChunk];
+  const int64_t from = chunk * kChunk;
+  // Calls `work(i, first, last)` for all rows of the chunk that each sees, a few of each in turn.
+  const auto for_rows = [&](const auto& work) {
+    for (int64_t first = from; first < from + kChunk; first += kRows)
+      for (int64_t i = begin; i < end; ++i)
+        if (first < ones[i].keys) work(i, first, std::min(first + kRows, ones[i].keys));
+  };
+  for_rows([&](int64_t i, int64_t first, int64_t last) {
+    score_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.tops[i * to.room + chunk], to.hide[i * to.room + chunk]);
+  });
+  for (int64_t i = begin; i < end; ++i) {
+    float &top = to.tops[i * to.room + chunk], *at = weights[i - begin];
+    const int64_t keys = std::clamp<int64_t>(ones[i].keys - from, 0, kChunk);
+    std::fill(at + keys, at + kChunk, -kInfinity);
+    if (top == -kInfinity && std::any_of(at, at + keys, [](float x) { return std::isnan(x); })) top = NAN;
     Lanes sums = {};
-    for (int64_t key = 0; key < one.keys; key += kLanes) {
-      const Lanes weights = weight_of(load(one.weights + key) - one.top);
-      sums += weights;
-      store(one.weights + key, weights);
+    for (int64_t key = 0; key < kChunk && top != -kInfinity; key += kLanes) {
+      const Lanes found = weight_of(load(at + key) - top);
+      sums += found;
+      store(at + key, found);
     }
-    one.total = sum(sums);
-    *one.normaliser = one.top + std::log(one.total);
+    to.totals[i * to.room + chunk] = sum(sums);
   }
-  for_rows(ones, [&](One& one, int64_t first, int64_t last) { mix_rows(sizes, one, first, last); });
-  for (const One& one : ones)
-    for (int64_t column = 0; one.keys && column < sizes.depth; column += kLanes) {
+  for_rows([&](int64_t i, int64_t first, int64_t last) {
+    mix_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.mixed + (i * to.count + chunk) * sizes.depth, first == from);
+  });
+}
+
+// Puts together what chunks gave a query. False if keys count in its result that it does not see, and then there is none.
+inline bool complete(const Sizes& sizes, const One& one, int64_t place, const Chunks& of) {
+  const float *tops = of.tops + place * of.room, *totals = of.totals + place * of.room;
+  const int64_t count = divided_up(one.keys, kChunk);
+  float top = -kInfinity;
+  bool hides = one.keys < sizes.keys;
+  for (int64_t chunk = 0; chunk < count; ++chunk) {
+    top = tops[chunk] > top ? tops[chunk] : top;
+    hides |= of.hide[place * of.room + chunk];
+  }
+  if (top == -kInfinity || (hides && one.sight.fill - top > -87.0f)) return false;
+  float parts[kLanes];
+  Lanes sums = {};
+  for (int64_t chunk = 0; chunk < count; chunk += kLanes) sums += weight_of(load(tops + chunk) - top) * load(totals + chunk);
+  const float total = sum(sums);
+  *one.normaliser = top + std::log(total);
+  std::fill_n(one.result, sizes.depth, 0.0f);
+  for (int64_t chunk = 0; chunk < count; ++chunk) {
+    if (chunk % kLanes == 0) store(parts, weight_of(load(tops + chunk) - top) * (1.0f / total));
+    if (tops[chunk] == -kInfinity) continue;
+    const float* mixed = of.mixed + (place * of.count + chunk) * sizes.depth;
+    for (int64_t column = 0; column < sizes.depth; column += kLanes) {
       const int64_t wide = sizes.depth - column;
-      put(one.result + column, part<Lanes>(one.result + column, wide) * (1.0f / one.total), wide);
+      const Lanes more = part<Lanes>(mixed + column, wide) * parts[chunk % kLanes];
+      put(one.result + column, part<Lanes>(one.result + column, wide) + more, wide);
     }
+  }
+  return true;
 }
 
 }  // namespace pcp

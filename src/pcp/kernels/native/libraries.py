@@ -78,7 +78,8 @@ LIBRARIES = {
         Library(
             "quantised",
             (
-                *("quantised_bf16", "quantised_int8", "quantised_int4", "quantised_int4_int8"),
+                *("quantised_bf16", "quantised_int8", "quantised_int4"),
+                *("quantised_int8_int8", "quantised_int4_int8"),
                 *("quantised_many_f32", "quantised_many_bf16", "quantised_many_int8"),
             ),
             (

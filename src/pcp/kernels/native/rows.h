@@ -66,6 +66,14 @@ inline float sum(Lanes lanes) {
   return (quarters[0][0] + quarters[0][2]) + (quarters[0][1] + quarters[0][3]);
 }
 
+constexpr int kSpins = 500;  // at most some 20 microseconds
+
+inline void spin_once() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 // Calls `work(first, last)` for parts of [0, count) of at most `grain`, on the calling thread and on those of XLA's pool.
 //
 // A handler runs on a thread of that pool itself, so it must never wait for a task that has not begun: if all threads did, none
@@ -82,18 +90,21 @@ void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, int64_t grain, cons
     std::atomic<int64_t> next{0};
     std::mutex mutex;
     std::condition_variable finished;
-    int64_t done = 0;
+    std::atomic<int64_t> done{0};
   };
   auto state = std::make_shared<State>();  // a task that begins late outlives this call: it finds no part, and touches nothing
   auto take = [state, parts, count, grain, at = &work] {
     for (int64_t part; (part = state->next.fetch_add(1)) < parts;) {
       (*at)(part * grain, std::min(count, (part + 1) * grain));
+      if (state->done.fetch_add(1) + 1 < parts) continue;
       std::lock_guard<std::mutex> lock(state->mutex);
-      if (++state->done == parts) state->finished.notify_all();
+      state->finished.notify_all();
     }
   };
   for (int64_t i = 0; i < helpers; ++i) pool.Schedule(std::function<void()>(take));
   take();
+  // Another thread is seldom at its last part for long, and sleeping takes longer than a part of a small work does.
+  for (int i = 0; i < kSpins && state->done < parts; ++i) spin_once();
   std::unique_lock<std::mutex> lock(state->mutex);
   state->finished.wait(lock, [&] { return state->done == parts; });
 }

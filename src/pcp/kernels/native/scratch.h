@@ -3,9 +3,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace pcp {
@@ -33,7 +35,8 @@ void ask_for_huge_pages_of(Results&... results) {
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) {
-    if (!take(bytes)) allocate(bytes);
+    const int64_t unit = bytes >= kHuge ? kHuge : 4096, size = std::max<int64_t>(1, (bytes + unit - 1) / unit) * unit;
+    if (!take(size)) allocate(size, unit);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -70,7 +73,8 @@ class Scratch {
     return made;
   }
 
-  // The smallest piece that is large enough and not four times as large.
+  // The smallest piece that is large enough and not four times as large. Sizes are whole pages: of what is smaller, every piece that is
+  // kept would be too large for the next call, and one more would be kept with each.
   bool take(int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex());
     size_t best = kept().size();
@@ -86,9 +90,7 @@ class Scratch {
     return true;
   }
 
-  void allocate(int64_t bytes) {
-    const int64_t unit = bytes >= kHuge ? kHuge : 4096;
-    const int64_t size = (bytes + unit - 1) / unit * unit;
+  void allocate(int64_t size, int64_t unit) {
     void* at = std::aligned_alloc(unit, size);
     if (!at) return;
     ask_for_huge_pages(at, size);
@@ -96,6 +98,27 @@ class Scratch {
   }
 
   Piece piece_;
+};
+
+// Pieces of one piece of memory, each at a multiple of 64 bytes.
+class Pieces {
+ public:
+  template <typename T>
+  size_t add(int64_t count) {
+    const size_t start = bytes_;
+    bytes_ += (count * sizeof(T) + 63) / 64 * 64;
+    return start;
+  }
+  bool take() {
+    scratch_.emplace(static_cast<int64_t>(bytes_));
+    return scratch_->as<char>();
+  }
+  template <typename T>
+  T* at(size_t start) const { return reinterpret_cast<T*>(scratch_->as<char>() + start); }
+
+ private:
+  size_t bytes_ = 0;
+  std::optional<Scratch> scratch_;
 };
 
 }  // namespace pcp

@@ -4,7 +4,7 @@ Of a few rows weights become float32 in registers. Of many, weights and rows are
 to bfloat16 or to bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
@@ -19,6 +19,7 @@ from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["quantised"]
 _HANDLERS = {DType.bf16: "quantised_bf16", DType.i8: "quantised_int8", DType.u8: "quantised_int4"}
+_BY_BYTES = {DType.i8: "quantised_int8_int8", DType.u8: "quantised_int4_int8"}
 MOST_ROWS = 8
 """With more, weights are better made wide once for all rows."""
 
@@ -43,8 +44,8 @@ def _has_many_rows(op: ir.Operation) -> bool:
     return _is_stored(op) and not _has_few_rows(op)
 
 
-def _has_few_rows_of_int4(op: ir.Operation) -> bool:
-    return _has_few_rows(op) and Named.of(op).operands[1].dtype is DType.u8
+def _has_few_rows_of_integers(op: ir.Operation) -> bool:
+    return _has_few_rows(op) and Named.of(op).operands[1].dtype in _BY_BYTES
 
 
 def _is_made_of_integers(op: ir.Operation) -> bool:
@@ -58,12 +59,13 @@ def _made(op: ir.Operation) -> tuple[list[Tensor], TensorSpec]:
     return [rows, values, *scales], TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
 
 
-def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
-    """A call of a handler; without a name, of that of the form of its weights."""
+def _by(handler: str | Mapping[DType, str]) -> Callable[[ir.Operation], list[Tensor]]:
+    """A call of a handler; of several, of that of the form of its weights."""
 
     def build(op: ir.Operation) -> list[Tensor]:
         operands, made = _made(op)
-        (found,) = native_call(_LIBRARY, handler or _HANDLERS[operands[1].dtype], operands, (made,), {})
+        name = handler if isinstance(handler, str) else handler[operands[1].dtype]
+        (found,) = native_call(_LIBRARY, name, operands, (made,), {})
         return [reshape(found, Named.of(op).results[0].shape)]
 
     return build
@@ -92,16 +94,16 @@ register_kernel(
         Effect.reassociating,
         f"up to {MOST_ROWS} rows; weights are read once and become float32 in registers",
         _has_few_rows,
-        Native(_LIBRARY, _by("")),
+        Native(_LIBRARY, _by(_HANDLERS)),
     )
 )
 register_kernel(
     Kernel(
         "quantised_product.native_int8",
         Effect.lowers_precision,
-        "the same of weights of int4, rows rounded to bytes with a scale for 32 of them; sums of integers in a block",
-        _has_few_rows_of_int4,
-        Native(_LIBRARY, _by("quantised_int4_int8")),
+        "the same of weights of int8 and int4, rows rounded to bytes with a scale for 128 or 32 of them; sums of integers",
+        _has_few_rows_of_integers,
+        Native(_LIBRARY, _by(_BY_BYTES)),
         requires=("avx512_vnni",),
         nonfinite="spreads",
     )

@@ -23,6 +23,10 @@ constexpr int64_t kGrain = 128 << 10;  // bytes of weights in a part of the work
 
 ffi::Error refused(const std::string& words) { return refused_by("quantised product", words); }
 
+ffi::Error no_memory() {
+  return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the operands");
+}
+
 // Weights are read row by row, each once and in order, which is what processors look ahead for: four rows at once came from memory at
 // half the rate. Further ahead than they look, lines are asked for.
 constexpr int64_t kAhead = 4096;  // bytes
@@ -37,24 +41,35 @@ inline void ask_ahead(const Word* at, int64_t words) {
 
 inline float sum_of(const Lanes (&chains)[kChains]) { return sum((chains[0] + chains[1]) + (chains[2] + chains[3])); }
 
-// The sum of x times a row of weights.
-template <typename Form>
-inline float sum_of_words(const float* x, const typename Form::Word* weights, int64_t inner) {
-  Lanes chains[kChains] = {};
+// Rows of x that meet a row of weights together, so that it becomes float32 once. Each is added up in the same order as alone.
+#if defined(__AVX512F__)
+constexpr int kTogether = 4;
+#else
+constexpr int kTogether = 1;  // there are not registers enough
+#endif
+
+// The sums of kCount rows of x times a row of weights.
+template <typename Form, int kCount>
+inline void sums_of_words(const float* x, const typename Form::Word* weights, int64_t inner, float* to) {
+  Lanes chains[kCount][kChains] = {};
+  const auto add = [&](int64_t chain, int64_t i, Lanes of_weights) {
+#pragma GCC unroll 4
+    for (int row = 0; row < kCount; ++row) chains[row][chain] += load(x + row * inner + i) * of_weights;
+  };
   int64_t i = 0;
   for (; i + kChains * kLanes <= inner; i += kChains * kLanes) {
     ask_ahead(weights + i, kChains * kLanes);
 #pragma GCC unroll 4
     for (int64_t chain = 0; chain < kChains; ++chain)
-      chains[chain] += load(x + i + chain * kLanes) * Form::lanes(wide(weights + i + chain * kLanes));
+      add(chain, i + chain * kLanes, Form::lanes(wide(weights + i + chain * kLanes)));
   }
-  for (; i + kLanes <= inner; i += kLanes) chains[0] += load(x + i) * Form::lanes(wide(weights + i));
+  for (; i + kLanes <= inner; i += kLanes) add(0, i, Form::lanes(wide(weights + i)));
   if (const int64_t rest = inner - i) {
     typename Form::Word words[kLanes] = {};
     std::memcpy(words, weights + i, rest * sizeof(typename Form::Word));
-    chains[1] += load_part(x + i, rest) * Form::lanes(wide(words));
+    for (int row = 0; row < kCount; ++row) chains[row][1] += load_part(x + row * inner + i, rest) * Form::lanes(wide(words));
   }
-  return sum_of(chains);
+  for (int row = 0; row < kCount; ++row) to[row] = sum_of(chains[row]);
 }
 
 // The same of blocks of weights in int4.
@@ -78,12 +93,13 @@ inline float sum_of_blocks(const float* x, const Int4::Word* weights, const floa
 }
 
 // The same of weights in any form, with their scales.
-template <typename Form>
-inline float sum_of_weights(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner) {
+template <typename Form, int kCount>
+inline void sums_of_weights(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner, float* to) {
   if constexpr (std::is_same_v<Form, Int4>)
-    return sum_of_blocks(x, weights, scales, inner);
+    for (int row = 0; row < kCount; ++row) to[row] = sum_of_blocks(x + row * inner, weights, scales, inner);
   else
-    return sum_of_words<Form>(x, weights, inner) * (Form::kScaled ? *scales : 1.0f);
+    sums_of_words<Form, kCount>(x, weights, inner, to);
+  for (int row = 0; row < kCount && Form::kScaled; ++row) to[row] *= *scales;
 }
 
 // What is wrong with shapes; empty if nothing is. x is [rows,inner], the weights have a row of words for each output, and scales, if there
@@ -106,13 +122,22 @@ std::string complaint(const Array& x, const Weights& weights, const Array* scale
   return "";
 }
 
-// Calls `sum_of(row, output)` for all rows and outputs, so that weights are read once, in order.
-template <typename Sum>
-void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sum& sum_of) {
+// Calls `sums(row, output, count, found)`, which finds the sums of `count` rows from one on, for all rows and outputs, so that weights are
+// read once, in order. The count is a constant of its type.
+template <typename Sums>
+void for_outputs(ffi::ThreadPool& pool, int64_t rows, int64_t outputs, int64_t bytes, float* to, const Sums& sums) {
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, bytes));
   parallel_for(pool, rows ? outputs : 0, grain, [&](int64_t first, int64_t last) {
-    for (int64_t output = first; output < last; ++output)
-      for (int64_t row = 0; row < rows; ++row) to[row * outputs + output] = sum_of(row, output);
+    for (int64_t output = first; output < last; ++output) {
+      const auto by = [&](int64_t row, auto count) {
+        float found[count];
+        sums(row, output, count, found);
+        for (int i = 0; i < count; ++i) to[(row + i) * outputs + output] = found[i];
+      };
+      int64_t row = 0;
+      for (; row + kTogether <= rows; row += kTogether) by(row, std::integral_constant<int, kTogether>{});
+      for (; row < rows; ++row) by(row, std::integral_constant<int, 1>{});
+    }
   });
 }
 
@@ -125,26 +150,46 @@ ffi::Error multiply(ffi::ThreadPool& pool, const Array& x, const Weights& weight
   const auto* from = static_cast<const Word*>(weights.untyped_data());
   const float *of_scales = scales ? scales->typed_data() : nullptr, *left = x.typed_data();
   for_outputs(pool, rows, outputs, words * static_cast<int64_t>(sizeof(Word)), y->typed_data(),
-              [&](int64_t row, int64_t output) {
-                return sum_of_weights<Form>(left + row * inner, from + output * words, of_scales + output * numbers, inner);
+              [&](int64_t row, int64_t output, auto count, float* found) {
+                sums_of_weights<Form, count>(left + row * inner, from + output * words, of_scales + output * numbers, inner, found);
               });
   return ffi::Error::Success();
 }
 
-// Weights of int4 times rows that are rounded to bytes.
-template <bool kFast>
+// Weights of int4 times rows that are rounded to digits: those of which rows cannot be as exact so become float32.
+template <bool kFast, int kDigits>
 ffi::Error multiply_blocks(ffi::ThreadPool& pool, const Array& x, const ffi::Buffer<ffi::U8>& weights, const Array& scales, Result& y) {
   if (auto words = complaint<Int4>(x, weights, &scales, *y); !words.empty()) return refused(words);
   const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0];
   const int64_t groups = divided_up(inner, kBlocks * kBlock);
-  Scratch scratch(std::max<int64_t>(1, rows * groups) * sizeof(RoundedBlocks));
-  auto* rounded = scratch.as<RoundedBlocks>();
-  if (!rounded) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the rows");
-  for (int64_t row = 0; row < rows; ++row) round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups);
+  Scratch scratch(std::max<int64_t>(1, rows * groups) * sizeof(RoundedBlocks<kDigits>));
+  auto* rounded = scratch.as<RoundedBlocks<kDigits>>();
+  if (!rounded) return no_memory();
+  for (int64_t row = 0; row < rows; ++row)
+    if (!round_blocks(x.typed_data() + row * inner, inner, rounded + row * groups)) return multiply<Int4>(pool, x, weights, &scales, y);
   const uint8_t* from = weights.typed_data();
   const float* of_scales = scales.typed_data();
-  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output) {
-    return sum_by_blocks<kFast>(rounded + row * groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner);
+  for_outputs(pool, rows, outputs, inner / 2, y->typed_data(), [&](int64_t row, int64_t output, auto count, float* found) {
+    sums_by_blocks<kFast, count>(rounded + row * groups, groups, from + output * inner / 2, of_scales + output * (inner / kBlock), inner,
+                                 found);
+  });
+  return ffi::Error::Success();
+}
+
+// Weights of int8 times rows that are rounded to bytes.
+template <bool kFast>
+ffi::Error multiply_bytes(ffi::ThreadPool& pool, const Array& x, const ffi::Buffer<ffi::S8>& weights, const Array& scales, Result& y) {
+  if (auto words = complaint<Int8>(x, weights, &scales, *y); !words.empty()) return refused(words);
+  const int64_t rows = x.dimensions()[0], inner = x.dimensions()[1], outputs = weights.dimensions()[0], parts = divided_up(inner, kBytes);
+  Scratch scratch(std::max<int64_t>(1, rows * parts) * sizeof(RoundedBytes));
+  auto* rounded = scratch.as<RoundedBytes>();
+  if (!rounded) return no_memory();
+  for (int64_t row = 0; row < rows; ++row) round_bytes(x.typed_data() + row * inner, inner, rounded + row * parts);
+  const int8_t* from = weights.typed_data();
+  const float* of_scales = scales.typed_data();
+  for_outputs(pool, rows, outputs, inner, y->typed_data(), [&](int64_t row, int64_t output, auto count, float* found) {
+    for (int i = 0; i < count; ++i)
+      found[i] = sum_by_bytes<kFast>(rounded + (row + i) * parts, from + output * inner, inner) * of_scales[output];
   });
   return ffi::Error::Success();
 }
@@ -173,9 +218,7 @@ ffi::Error multiply_many(ffi::ThreadPool& pool, const Array& x, const ffi::AnyBu
   const ProductWith<Stored<typename Panels::Word>> product{
       {x.typed_data(), inner, 1}, {copy_stored<Panels, Form>, weights.untyped_data(), of_scales, inner}, y->typed_data(), rows, outputs,
       inner, epilogue};
-  if (!multiply_panels<Panels>(product, Workers{&pool}))
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp quantised product: there is no memory for copies of the operands");
-  return ffi::Error::Success();
+  return multiply_panels<Panels>(product, Workers{&pool}) ? ffi::Error::Success() : no_memory();
 }
 
 template <typename Panels>
@@ -205,11 +248,16 @@ ffi::Error by_int8(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::S8> weights, 
 }
 
 ffi::Error by_int4(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, Array scales, Result y) {
+  if (has_byte_products()) return multiply_blocks<true, kExact>(pool, x, weights, scales, y);
   return multiply<Int4>(pool, x, weights, &scales, y);
 }
 
 ffi::Error by_int4_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, Array scales, Result y) {
-  return (has_byte_products() ? multiply_blocks<true> : multiply_blocks<false>)(pool, x, weights, scales, y);
+  return (has_byte_products() ? multiply_blocks<true, 1> : multiply_blocks<false, 1>)(pool, x, weights, scales, y);
+}
+
+ffi::Error by_int8_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::S8> weights, Array scales, Result y) {
+  return (has_byte_products() ? multiply_bytes<true> : multiply_bytes<false>)(pool, x, weights, scales, y);
 }
 
 }  // namespace
@@ -219,6 +267,7 @@ ffi::Error by_int4_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8>
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_bf16, pcp::by_bf16, PCP_BIND(BF16).Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8, pcp::by_int8, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8_int8, pcp::by_int8_and_bytes, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4, pcp::by_int4, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4_int8, pcp::by_int4_and_bytes, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
 

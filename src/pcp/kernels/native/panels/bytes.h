@@ -46,10 +46,10 @@ void copy_words(const uint8_t* at, int64_t apart, int64_t lanes, int64_t bytes, 
 #endif
 }
 
-// Rounds numbers to integers from -127 to 127, to nearest, times a scale, which it returns: NaN if one of them is not finite.
-inline float to_bytes(const float* from, int64_t count, int8_t* to) {
-  typedef uint32_t Bits __attribute__((vector_size(sizeof(Lanes))));
-  typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+typedef uint32_t Bits __attribute__((vector_size(sizeof(Lanes))));
+
+// The largest magnitude of some numbers: infinity or NaN if one of them is not finite.
+inline float largest_of(const float* from, int64_t count) {
   Bits most = {};
   for (int64_t i = 0; i < count; i += kLanes) {
     const Lanes x = part<Lanes>(from + i, count - i);
@@ -62,8 +62,14 @@ inline float to_bytes(const float* from, int64_t count, int8_t* to) {
   for (int64_t i = 0; i < kLanes; ++i) largest_bits = std::max(largest_bits, most[i]);
   float largest;
   std::memcpy(&largest, &largest_bits, sizeof largest);
-  const float scale = largest / 127;
-  if (largest_bits >= 0x7f800000u || scale < FLT_MIN) {
+  return largest;
+}
+
+// Rounds numbers to integers from -127 to 127, to nearest, times a scale, which it returns: NaN if one of them is not finite.
+inline float to_bytes(const float* from, int64_t count, int8_t* to) {
+  typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+  const float largest = largest_of(from, count), scale = largest / 127;
+  if (!(largest <= FLT_MAX) || scale < FLT_MIN) {
     std::memset(to, 0, count);
     return scale < FLT_MIN ? 0.0f : NAN;
   }
