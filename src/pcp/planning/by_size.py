@@ -282,8 +282,8 @@ def by_size(function: _F) -> _F:
                 f"a path was given for a symbolic program; expected none, because a path belongs to one size of "
                 f"{', '.join(program.symbols)}: give it for program.at(...)"
             )
-        first, others = places_of(device)
-        once = not others and getattr(
+        first, further = places_of(device)
+        once = not further and getattr(
             Target.of(first, named.get("options", {})).runner, "chooses_once", False
         )
         return SymbolicPlan(

@@ -50,7 +50,7 @@ def _sorted_with_places(op: ir.Operation, count: int) -> list[Value]:
         scalars = [mlir_type(TensorSpec((), spec_of(kind).dtype)) for kind in types for _ in range(2)]
         block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
         _compare(op, block, number)
-        results = list(made.results)
+        results: list[Value] = list(made.results)
         results[number] = _of(types[number], "subtract", results[number], offset)
     return results
 
