@@ -30,6 +30,7 @@ BUILT: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "reshaped": lambda x, block, at: (x, _chain(x.reshape((12, 5)).reshape((3, 4, 5)), block, at)),
     "chosen": lambda x, block, at: (x, _chain(pcp.cond(at[0] > 0, lambda y: y, lambda y: -y, x), block, at)),
     "written twice": lambda x, block, at: (_chain(x + x, block, at), _chain(x + x, block, at + 1)),
+    "every other": lambda x, _block, _at: (x + x, (x + x)[..., ::2] * 3 + 1),
     "sorted": lambda x, _block, _at: (x, pcp.sort(x, axis=1)),
     "sorted twice": lambda x, _block, _at: (
         pcp.argsort(x, axis=0),

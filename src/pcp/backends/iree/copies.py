@@ -1,7 +1,12 @@
-"""Arrays of their own: IREE 3.13 writes blocks, and sorts, into arrays, arguments among them, that others read later."""
+"""Arrays of their own: IREE 3.13 writes blocks, and sorts, into arrays, arguments among them, that others read later.
+
+Of every other element of an array of 64-bit elements that it computes for others, too, it takes the wrong ones.
+"""
 
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.movement import concatenate, flip, pad, slice_
 from pcp.tensor import Tensor, building
@@ -19,15 +24,21 @@ def with_own_arrays(module: ir.Module) -> bool:
 
     A copy is turned around twice. IREE makes equal copies one again, so in between each is longer by another number.
     """
-    found = every_operation(module.operation, lambda op: op.name in _WRITING)
+    found = every_operation(module.operation, lambda op: op.name in _WRITING or _skips_wide_elements(op))
     count = 0
     for op in found:
-        places = _WRITING[op.name] or range(len(op.operands))
+        places = _WRITING.get(op.name, (0,)) or range(len(op.operands))
         for place in places:
             if is_read_elsewhere(op.operands[place]):
                 count += 1
                 op.operands[place] = _copied(module, op, op.operands[place], count)
     return count > 0
+
+
+def _skips_wide_elements(op: ir.Operation) -> bool:
+    if op.name != "stablehlo.slice" or spec_of(op.results[0].type).dtype.bits < 64:
+        return False
+    return any(step > 1 for step in integers_of(op.attributes["strides"]))
 
 
 def is_read_elsewhere(value: Value) -> bool:
