@@ -25,14 +25,18 @@ def with_order_of_equals(module: ir.Module) -> bool:
 
 def _keeps_order(op: ir.Operation) -> bool:
     """A single array is left: its equal elements are the same, unless the order is one of some other number made of them."""
-    if op.name != "stablehlo.sort" or not ir.BoolAttr(op.attributes["is_stable"]).value:
+    if op.name != "stablehlo.sort" or "is_stable" not in op.attributes:
+        return False
+    if not ir.BoolAttr(op.attributes["is_stable"]).value:
         return False
     return len(op.operands) > 1 or len(block_operations(op.regions[0].blocks[0])) > 1
 
 
 def _sorted_with_places(op: ir.Operation, count: int) -> list[Value]:
     """The results of the sort that begins to count places at `count`: IREE makes equal places one, and sorts them once."""
-    axis = integer_of(op.attributes["dimension"])
+    last = len(spec_of(op.operands[0].type).shape) - 1  # which is meant where none is named
+    axis = integer_of(op.attributes["dimension"]) if "dimension" in op.attributes else last
+    axis = last if axis < 0 else axis
     with op.location, ir.InsertionPoint(op):
         along = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis)
         operands = list(op.operands)
