@@ -34,13 +34,13 @@ def test_a_job_comes_back_from_its_json() -> None:
 def test_a_job_on_samples_comes_back_and_has_a_version_that_older_workers_refuse() -> None:
     job = replace(JOB, kind=DataKind.samples, context=0, vocabulary=0)
     assert Job.from_json(job.to_json()) == job
-    assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (4, 3)
+    assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (7, 6)
 
 
 def test_a_job_on_shards_comes_back_with_their_place() -> None:
     job = replace(JOB, kind=DataKind.shards, place="s3://bucket/corpus")
     assert Job.from_json(job.to_json()) == job
-    assert json.loads(job.to_json())["version"] == 5
+    assert json.loads(job.to_json())["version"] == 8
     assert "place" not in json.loads(JOB.to_json())
 
 
@@ -130,10 +130,10 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         ("null", "cannot be read: TypeError"),
         ("{}", "cannot be read: KeyError\\('version'\\)"),
         (
-            changed(version=6),
-            "described in version 6; this worker understands 3, 4 and 5: install the PCP of",
+            changed(version=9),
+            "described in version 9; this PCP understands 6, 7 and 8: install the one that began the run",
         ),
-        (changed(version="1"), "described in version 1; this worker understands 3, 4 and 5"),
+        (changed(version="1"), "described in version 1; this PCP understands 6, 7 and 8"),
         (changed(tolerance=-1), "-1 is not an amount"),
         (changed(tolerance="much"), "'much' is not an amount"),
         (changed(plan_seconds=float("inf")), "inf is not an amount"),

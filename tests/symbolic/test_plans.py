@@ -9,6 +9,7 @@ import pytest
 
 import pcp
 from pcp.backends import Target
+from pcp.backends.arena.backend import ArenaBackend
 from pcp.ir import Program
 from pcp.kernels import kernel_named, sites_of
 from pcp.planning.by_size import InvalidBuckets, PathOfOneSize, SymbolicPlan
@@ -45,7 +46,10 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(program.arguments[-1].spec.shape[0])
         site = next(site for site in sites_of(prepared(program), "cpu") if site.family == "product")
         path = pcp.Path.of(
-            program, {site.key: kernel_named("product.bf16")}, tolerance=tolerance, backend="arena"
+            program,
+            {site.key: kernel_named("product.bf16")},
+            tolerance=tolerance,
+            backend="arena",
         )
         return Found(path), conditions.target
 
@@ -54,6 +58,13 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.fixture
+def by_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arena searches in buckets, as XLA does, which would compile."""
+    monkeypatch.setattr(ArenaBackend, "chooses_once", False)
+
+
+@pytest.mark.usefixtures("by_buckets")
 def test_a_bucket_is_searched_once(program: Any, searched: list[int]) -> None:
     plan: Any = pcp.plan(program, "arena:cpu", tolerance=2e-2)
     assert isinstance(plan, SymbolicPlan)
@@ -71,6 +82,7 @@ def test_a_bucket_is_searched_once(program: Any, searched: list[int]) -> None:
     assert "2 searches; compiled for (batch=128), (batch=100), (batch=129)" in str(plan)
 
 
+@pytest.mark.usefixtures("by_buckets")
 def test_where_the_path_misses_the_tolerance_there_is_another_search(
     program: Any, searched: list[int]
 ) -> None:
@@ -80,6 +92,36 @@ def test_where_the_path_misses_the_tolerance_there_is_another_search(
     for batch in (100, 90, 80):
         plan.at(batch=batch)
     assert searched == [100, 90, 80]
+
+
+@pytest.mark.parametrize("bounds", [["batch <= 2048"], []])
+def test_the_arena_searches_once_for_all_sizes(program: Any, searched: list[int], bounds: list[str]) -> None:
+    rng = np.random.default_rng()
+    weights = weights_of(rng)
+    specs = {name: pcp.spec(each.shape, "f32", "weight") for name, each in weights.items()}
+    program = pcp.trace(mlp, specs, pcp.spec(("batch", 64), "f32"), constraints=bounds)
+    plan: Any = pcp.plan(program, "arena:cpu", tolerance=2e-2)
+    plan.at(batch=64)
+    judged = plan.judgements
+    for batch in (65, 66, 100, 700, 2048):
+        x = rng.normal(size=(batch, 64)).astype(np.float32)
+        here = plan.at(batch=batch)
+        assert [choice.kernel for choice in here.path.choices] == ["product.bf16"]
+        fresh = pcp.plan(program.at(batch=batch), "arena:cpu", path=here.path)
+        np.testing.assert_array_equal(plan.run(weights, x), fresh.run(weights, x))
+    assert searched == [64]
+    assert (judged, plan.judgements) == (
+        (1, 1) if bounds else (0, 3)
+    )  # at 2048; or in (64, 128], (512, 1024], (1024, 2048]
+
+
+def test_a_path_that_is_wrong_at_the_upper_end_is_that_of_a_bucket(searched: list[int]) -> None:
+    specs = {"first": pcp.spec((64, 32), "f32", "weight"), "second": pcp.spec((32, 8), "f32", "weight")}
+    bounded = pcp.trace(mlp, specs, pcp.spec(("batch", 64), "f32"), constraints=["batch <= 256"])
+    plan: Any = pcp.plan(bounded, "arena:cpu", tolerance=1e-6)  # bfloat16 misses it
+    for batch in (64, 65):
+        plan.at(batch=batch)
+    assert searched == [64, 65]
 
 
 def test_results_that_are_ignored_do_not_start_another_search(program: Any, searched: list[int]) -> None:

@@ -101,7 +101,10 @@ class Executable(Protocol):
 
 
 class Backend(Protocol):
-    """Something that compiles Programs for its devices."""
+    """Something that compiles Programs for its devices.
+
+    With an attribute `chooses_once` that is true, a path that was found for one size of a symbolic program is followed at all.
+    """
 
     @property
     def name(self) -> str:

@@ -39,6 +39,7 @@ from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_mem
 from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
+from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
 from pcp.backends.segmented import compiled_in_segments
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
@@ -110,7 +111,7 @@ class XLABackend:
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
         if device.kind == "cpu":
-            program = with_propagated_nan(program)
+            program = with_reshaped_arrays_kept(with_propagated_nan(program))
             segmented = compiled_in_segments(
                 program, lambda each: self._compiled(each, device, options, cache)
             )

@@ -12,8 +12,9 @@ from pcp.errors import PCPError
 from pcp.symbolic.constraints import MOST_SYMBOLS
 from pcp.training.data.run_data import DataKind
 
-VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4, DataKind.shards: 5}
-"""The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""
+VERSIONS = {DataKind.tokens: 6, DataKind.samples: 7, DataKind.shards: 8}
+"""The version of a description by what the run trains on; 1 and 2 were those of runs without fragments, and up to 5 a push took
+the whole state."""
 
 _SIGNATURE = "signature"
 _PROGRAM = re.compile(
@@ -125,8 +126,8 @@ class Job:
                 *most, last = map(str, VERSIONS.values())
                 understood = f"{', '.join(most)} and {last}"
                 raise InvalidJob(
-                    f"the run is described in version {content['version']}; this worker understands {understood}: "
-                    "install the PCP of the Shepherd"
+                    f"the run is described in version {content['version']}; this PCP understands {understood}: "
+                    "install the one that began the run, or begin another run"
                 )
             programs = {_program(name): _decode(blob) for name, blob in content["programs"].items()}
             numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}

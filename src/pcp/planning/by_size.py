@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.capacity import lower_bound
 from pcp.planning.compiled import Compiled
+from pcp.planning.elsewhere import places_of
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import worst
@@ -24,11 +26,18 @@ from pcp.planning.paths.transfer import transferred
 from pcp.symbolic.constraints import SizesRefused
 from pcp.symbolic.expressions import listed
 from pcp.symbolic.program import SymbolicProgram
+from pcp.symbolic.sampling import largest
 
 log = logging.getLogger("pcp.planning")
 
 _KEPT = 16
 """Plans that stay compiled: those that were called last."""
+
+_ENDLESS = 1 << 62
+"""The largest size of a bucket without end."""
+
+_LARGEST_JUDGED = 1 << 28
+"""Bytes of arguments and results up to which a path is judged at the upper end of the sizes."""
 
 Buckets = Mapping[str, Sequence[int]]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -49,11 +58,16 @@ class SymbolicPlan:
     is followed at the other sizes of the bucket, where its results are judged once on random arguments, against float64; only
     where they miss the tolerance, or the path does not fit, is there another search.
 
+    A backend may choose once for all sizes (`once`): then there is one bucket. Where constraints bound every symbol, results
+    are judged at the upper end when the path is searched for, and never again; else at the first sizes within every power of
+    two. Where they miss the tolerance, the buckets are the powers of two.
+
     Arguments:
         program: what it computes.
         make: makes a Plan of a Program, with a path that it follows instead of searching.
         tolerance: that was asked for.
         buckets: for a symbol the largest sizes of its buckets, growing; without, they are the powers of two.
+        once: whether a path is searched for once for all sizes of a symbol without buckets.
         example: arguments to measure on, where their sizes are searched for.
         ignored: names of results that are not judged.
     """
@@ -65,6 +79,7 @@ class SymbolicPlan:
         tolerance: float | None = None,
         buckets: Buckets = MappingProxyType({}),
         *,
+        once: bool = False,
         example: Sequence[Any] | None = None,
         ignored: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -72,7 +87,11 @@ class SymbolicPlan:
         self.tolerance = tolerance
         self.searches = 0
         """How often a path was searched for."""
+        self.judgements = 0
+        """How often its results were judged at other sizes than those that it was searched for at."""
         self._make = make
+        self._once = once
+        self._judged: set[tuple[int, ...]] = set()
         self._buckets = checked_buckets(buckets, program)
         self._example = example
         self._ignored = ignored
@@ -139,9 +158,9 @@ class SymbolicPlan:
     def _bucket(self, name: str, size: int) -> int:
         bounds = self._buckets.get(name)
         if bounds is None:
-            return 1 << (size - 1).bit_length()
+            return _ENDLESS if self._once else 1 << (size - 1).bit_length()
         place = bisect_left(bounds, size)
-        return bounds[place] if place < len(bounds) else 1 << 62
+        return bounds[place] if place < len(bounds) else _ENDLESS
 
     def _planned(self, sizes: dict[str, int]) -> Compiled:
         program: Program = self.program.at(**sizes)
@@ -149,30 +168,51 @@ class SymbolicPlan:
             return typing.cast(Compiled, self._make(program))
         bucket = self.bucket_of(sizes)
         if bucket in self._found:
-            plan = self._following(program, *self._found[bucket], sizes)
+            plan = self._following(program, bucket, sizes)
             if plan is not None:
                 return plan
+            self._once = False
+            bucket = self.bucket_of(sizes)
         self.searches += 1
         example = self._example
         if example is not None and self.program.sizes_of(*example) != sizes:
             example = None
         plan = self._make(program, tolerance=self.tolerance, example=example)
-        # What the path was made on is left open: at other sizes it is another path.
-        self._found.setdefault(bucket, (program, plan.path.made_on("", ""), plan.target))
+        if bucket not in self._found:
+            # What the path was made on is left open: at other sizes it is another path.
+            self._found[bucket] = program, plan.path.made_on("", ""), plan.target
+            if self._once:
+                self._judged.add(_doubling(sizes))
+                self._judge_at_the_end(bucket)
         return typing.cast(Compiled, plan)
 
+    def _judge_at_the_end(self, bucket: tuple[int, ...]) -> None:
+        """Judge a path at the largest sizes that there are; where it is wrong there, others are searched for in buckets."""
+        space = self.program.space
+        bounded = all(space.bounds(name)[1] is not None for name in space.symbols)
+        end = largest(space) if bounded else None
+        if end is None or lower_bound(self.program.at(**end)).peak > _LARGEST_JUDGED:
+            return
+        if self._following(self.program.at(**end), bucket, end) is not None:
+            self._judged.add(())
+        else:
+            self._once = False
+
     def _following(
-        self, program: Program, source: Program, path: Path, target: Target, sizes: Mapping[str, int]
+        self, program: Program, bucket: tuple[int, ...], sizes: Mapping[str, int]
     ) -> Compiled | None:
         """The plan by the path of the bucket, if its results are within the tolerance at these sizes, too."""
         assert self.tolerance is not None
+        source, path, target = self._found[bucket]
         moved = transferred(path, source, program, target.device.kind)
         if moved is None:
             log.info("the path of the bucket does not fit %s; another is searched for", listed(sizes))
             return None
         plan = typing.cast(Compiled, self._make(program, device=target, path=moved))
-        if moved.is_plain:
+        known = _doubling(sizes) if self._once else None
+        if moved.is_plain or known in self._judged or () in self._judged:
             return plan
+        self.judgements += 1
         flat = random_arguments(program.arguments, Recipe(), 0)
         ignored = {result_name(program, place) for place in named_places(program, self._ignored)}
         errors = errors_on(plan, program.argument_tree.unflatten(flat), self.tolerance)
@@ -184,6 +224,8 @@ class SymbolicPlan:
                 listed(sizes),
             )
             return None
+        if known is not None:
+            self._judged.add(known)
         return plan
 
     def __str__(self) -> str:
@@ -198,6 +240,11 @@ class SymbolicPlan:
         )
 
     __repr__ = __str__
+
+
+def _doubling(sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The powers of two that sizes are within."""
+    return tuple((size - 1).bit_length() for size in sizes.values())
 
 
 def checked_buckets(buckets: Buckets, program: SymbolicProgram) -> dict[str, tuple[int, ...]]:
@@ -235,8 +282,18 @@ def by_size(function: _F) -> _F:
                 f"a path was given for a symbolic program; expected none, because a path belongs to one size of "
                 f"{', '.join(program.symbols)}: give it for program.at(...)"
             )
+        first, further = places_of(device)
+        once = not further and getattr(
+            Target.of(first, named.get("options", {})).runner, "chooses_once", False
+        )
         return SymbolicPlan(
-            program, make, tolerance, buckets or {}, example=example, ignored=named.get("judge", {})
+            program,
+            make,
+            tolerance,
+            buckets or {},
+            once=once,
+            example=example,
+            ignored=named.get("judge", {}),
         )
 
     return typing.cast(_F, planning)

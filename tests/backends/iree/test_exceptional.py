@@ -21,8 +21,16 @@ def _computed(function: Any, dtype: DType, *arrays: Any) -> Any:
     return np.asarray(plan.run(*given)).astype(np.float64)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(DType.f32, 1e-5), (DType.bf16, 1e-2)])
-@pytest.mark.parametrize(("function", "right"), [(pcp.power, np.power), (pcp.arctan2, np.arctan2)])
+@pytest.mark.parametrize(
+    ("function", "right", "dtype", "tolerance"),
+    [
+        (pcp.power, np.power, DType.f32, 1e-5),
+        (pcp.power, np.power, DType.bf16, 1e-2),
+        (pcp.power, np.power, DType.f64, 1e-12),
+        (pcp.arctan2, np.arctan2, DType.f32, 1e-5),
+        (pcp.arctan2, np.arctan2, DType.bf16, 1e-2),
+    ],
+)
 def test_pairs_of_exceptional_numbers(function: Any, right: Any, dtype: DType, tolerance: float) -> None:
     found = _computed(function, dtype, *PAIRS)
     with np.errstate(all="ignore"):

@@ -45,5 +45,5 @@ def test_an_array_is_shifted_within_itself(build: Callable[[Tensor, Tensor], Ten
 def test_a_block_that_is_computed_is_written_as_it_is() -> None:
     from pcp.backends.iree.prepared import with_safe_forms
 
-    program = pcp.trace(lambda x, i: pcp.dynamic_update_slice(x, x[0:5] * 2, [i, 0]), X, np.int32(1))
+    program = pcp.trace(lambda x, y, i: pcp.dynamic_update_slice(x, y[0:5] * 2, [i, 0]), X, X, np.int32(1))
     assert with_safe_forms(program) is program

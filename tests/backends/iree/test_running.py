@@ -1,5 +1,7 @@
 """Programs on the devices of IREE's runtime, against NumPy and XLA."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -191,3 +193,14 @@ def test_operations_run_by_xla_the_arena_and_iree_in_one_program() -> None:
     assert "4: 2 on llvm-cpu:0 by iree, 1 on cpu:0 by arena, 1 on cpu:0 by xla" in str(plan)
     np.testing.assert_allclose(plan.run(x), pcp.plan(program).run(x), rtol=1e-5, atol=1e-6)
     assert {str(device) for device in plan._executable.memories} == {"cpu:0", "llvm-cpu:0"}  # type: ignore[attr-defined]  # regions
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_process_ends_well_that_still_has_arrays(place: str) -> None:
+    """IREE's bindings let go of a device before its arrays, whose memory it frees."""
+    code = f"""
+import numpy, pcp
+y = pcp.plan(pcp.trace(lambda x: x * 2, pcp.spec((3,), "f32")), {place!r}).run(numpy.ones(3, numpy.float32))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -10,7 +10,9 @@ import pytest
 from tests.distributed.shepherd.scripted import SECONDS, Run, Worker
 from tests.distributed.tiny_run import assert_equal_arrays
 
+from pcp.distributed import job
 from pcp.distributed.coordinator import RunLocked
+from pcp.distributed.job import InvalidJob
 from pcp.distributed.messages import (
     PROTOCOL_VERSION,
     Blob,
@@ -32,6 +34,7 @@ from pcp.distributed.wire import (
     RefusedByPeer,
     connect,
 )
+from pcp.training.data.run_data import DataKind
 from pcp.training.run_folder import load_state
 
 
@@ -58,6 +61,20 @@ def test_the_run_s_file_limits_connections_and_refusals_are_records(tmp_path: Pa
     (record,) = [record for record in run.records if record.get("event") == "refused"]
     assert (record["kind"], record["count"]) == ("capacity", 1)  # the others are told of after a minute
     assert record["latest"].endswith("ada has 1 connections already; one key is for one worker")
+
+
+def test_a_run_that_another_version_began_is_not_continued(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(worker: Worker) -> None:
+        await worker.lease()
+        shepherd.stop()
+        await worker.next(Goodbye)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(job, "VERSIONS", {DataKind.tokens: 3})
+        shepherd = run.shepherd()
+        assert not run.drive(script, shepherd)
+    with pytest.raises(InvalidJob, match=r"described in version 3; .*install the one that began the run"):
+        run.shepherd()
 
 
 def test_a_run_of_a_scripted_worker_is_nesterov_in_numpy(run: Run) -> None:

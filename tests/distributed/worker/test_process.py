@@ -315,7 +315,7 @@ def test_a_program_that_is_refused_is_told_and_ends_the_worker(
             json.dumps({"version": 9}),
             None,
             InvalidJob,
-            "described in version 9; this worker understands 3, 4 and 5",
+            "described in version 9; this PCP understands 6, 7 and 8",
         ),
         (None, (), NotOffered, r"the run names blob \w{16}, which the Shepherd does not offer"),
     ],

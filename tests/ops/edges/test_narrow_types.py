@@ -141,3 +141,23 @@ def test_a_diagonal_keeps_type_and_signs_of_zeros() -> None:
     )
     assert np.signbit(zeros).all()
     assert flags.tolist() == [True, False]
+
+
+def test_complex_numbers_lose_their_imaginary_part_also_where_they_are_constants() -> None:
+    """XLA's process ended by a conversion of a constant, and it took i for False."""
+    z = np.array([2.5 - 1j, 1j, 0, -3], np.complex64)
+    program = pcp.trace(
+        lambda z: (
+            pcp.full((2,), 1.5 + 2j, "c64").astype("i32"),
+            z[:0].sum().astype("f32"),
+            z.astype("f64"),
+            z.astype("bool"),
+            pcp.full((2,), 1j, "c64").astype("bool"),
+        ),
+        z,
+    )
+    made = run(program, z)
+    for found, right in zip(
+        made, ([1, 1], 0.0, z.real, [True, True, False, True], [True, True]), strict=True
+    ):
+        np.testing.assert_array_equal(found, right)

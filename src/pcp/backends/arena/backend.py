@@ -25,6 +25,8 @@ class ArenaBackend:
     """Runs programs by NumPy in the memory of the host."""
 
     name = "arena"
+    chooses_once = True
+    """A path for one size of a symbolic program is followed at all sizes."""
     is_deleted = staticmethod(attrgetter("is_deleted"))
 
     def devices(self) -> list[Device]:

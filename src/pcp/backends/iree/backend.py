@@ -19,6 +19,8 @@ class IREEBackend:
     """Compiles for the devices that the drivers of IREE's runtime find."""
 
     name = "iree"
+    chooses_once = True
+    """A path for one size of a symbolic program is followed at all sizes."""
 
     def devices(self) -> list[Device]:
         """The processor as `llvm-cpu:0`, and whatever there is of `vulkan`, `cuda` and `rocm`."""

@@ -1,4 +1,4 @@
-"""Elementary functions in float32 and fewer bits that IREE 3.13 gets wrong: of zeros, infinities, negative bases, large angles.
+"""Powers, and in float32 and fewer bits other functions, that IREE 3.13 gets wrong: of zeros, infinities, large angles.
 
 It computes `power(x, y)` as `exp(y log x)`, also of negative x, does not see the sign of a zero, and takes multiples of a
 full turn off with one rounded number.
@@ -21,13 +21,20 @@ _TURN = (6.28125, 0.0019353071)
 
 def is_exceptional(op: ir.Operation) -> bool:
     """Whether there is a form for the operation and its type."""
-    return op.name in WRITTEN and spec_of(op.results[0].type).dtype in (DType.f32, DType.f16, DType.bf16)
+    if op.name not in WRITTEN:
+        return False
+    dtype = spec_of(op.results[0].type).dtype
+    return dtype in (DType.f32, DType.f16, DType.bf16) or (
+        dtype is DType.f64 and op.name == "stablehlo.power"
+    )
 
 
 def written(op: ir.Operation, *operands: Tensor) -> Value:
-    """An operation by its form, which computes in float32."""
-    made = WRITTEN[op.name](op.name, *(convert(each, DType.f32) for each in operands))
-    return convert(made, spec_of(op.results[0].type).dtype).value
+    """An operation by its form, which computes in float32, powers of float64 in that."""
+    dtype = spec_of(op.results[0].type).dtype
+    through = dtype if dtype is DType.f64 else DType.f32
+    made = WRITTEN[op.name](op.name, *(convert(each, through) for each in operands))
+    return convert(made, dtype).value
 
 
 def _plain(name: str, *operands: Tensor) -> Tensor:

@@ -5,13 +5,16 @@ from collections.abc import Callable
 import numpy as np
 
 from pcp.backends.iree.bounds import with_bounds
+from pcp.backends.iree.copies import with_own_arrays
 from pcp.backends.iree.overlapping import writes_a_part, written_from_a_copy
+from pcp.backends.iree.sorting import with_order_of_equals
+from pcp.backends.iree.widening import chosen_numbers, widened_without_sign, widens_booleans, widens_unsigned
 from pcp.ir import DType, Program, TensorSpec
-from pcp.ir.bindings import Value, context, ir
+from pcp.ir.bindings import Value, context, ir, run_passes
 from pcp.ir.builder import dense
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ir.toolkit.walking import every_operation
+from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.ops.record import is_bilinear
 
 
@@ -23,6 +26,9 @@ def with_safe_forms(program: Program) -> Program:
     an argument that is donated to it, and so into the other arrays that lie there.
     """
     module = program.module()
+    with context():
+        if named_operations(module.operation, "stablehlo.dynamic_update_slice"):
+            run_passes(module, "builtin.module(cse)")  # what reads equal values reads one, in IREE
     found = any(entry.alias is not None for entry in program.arguments)
     with context():
         if found:
@@ -37,6 +43,8 @@ def with_safe_forms(program: Program) -> Program:
                 )
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
         found = with_bounds(module) or found
+        found = with_order_of_equals(module) or found
+        found = with_own_arrays(module) or found
         for applies, written in _FORMS:
             for op in every_operation(module.operation, applies):
                 with op.location, ir.InsertionPoint(op):
@@ -162,6 +170,8 @@ def _made(name: str, kind: ir.Type, *operands: Value) -> Value:
 
 _FORMS: tuple[tuple[Callable[[ir.Operation], bool], Callable[[ir.Operation], Value]], ...] = (
     (writes_a_part, written_from_a_copy),  # it overwrites what it reads
+    (widens_unsigned, widened_without_sign),  # products read them as signed
+    (widens_booleans, chosen_numbers),  # products refuse them
     (_sums_nothing, _zeros),  # it refuses products over axes of size 0
     (_sums_in_16_bits, _summed_in_f32),  # IREE sums products in the type of the result
     (

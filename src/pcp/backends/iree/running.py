@@ -28,10 +28,11 @@ class Array:
         device: whose memory it is.
     """
 
-    __slots__ = ("device", "dtype", "shape", "spec", "view")
+    __slots__ = ("_native", "device", "dtype", "shape", "spec", "view")
 
     def __init__(self, view: Any, spec: TensorSpec, device: Device) -> None:
         self.view, self.spec, self.device = view, spec, device
+        self._native = _config(device)
         self.shape, self.dtype = spec.shape, spec.dtype.numpy
 
     @property
@@ -52,6 +53,10 @@ class Array:
 
     def delete(self) -> None:
         """Give the memory back."""
+        self.view = None
+
+    def __del__(self) -> None:
+        # Before IREE's device: an array that outlives the last reference to that, when a process ends, is freed by it.
         self.view = None
 
     def __repr__(self) -> str:

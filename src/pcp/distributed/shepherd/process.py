@@ -11,6 +11,7 @@ from typing import Any
 
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import Coordinator, EventLog
+from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Goodbye, Hello, Message
 from pcp.distributed.runtime import LoopRuntime
 from pcp.distributed.shepherd.arrivals import ArrivalStore
@@ -94,6 +95,7 @@ class Shepherd:
         NothingToSignWith: the run is new, and nobody signs it.
         RunLocked: another Shepherd holds the folder.
         CorruptEventLog: what an earlier Shepherd wrote cannot be read.
+        InvalidJob: another version of PCP began the run.
         BadWireLimits: the settings name limits that do not exist.
     """
 
@@ -119,6 +121,8 @@ class Shepherd:
         self._store.lend(self._shards)
         records = list(self._log.records())
         restored = Coordinator.restore(records) if records else None
+        if restored is not None:
+            Job.from_json(restored.state.run.config.description)
         algorithm = restored.state.run.config.algorithm if restored else algorithm_of(recipe.config)
         merger = Merger(recipe, algorithm, self._store)
         self._disk = Disk(folder.path, self._trouble, time.monotonic)

@@ -69,10 +69,17 @@ elementwise(
 def convert(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """x with another element type; the same tensor if it has it already.
 
-    Floats become integers by truncation towards zero, anything becomes a boolean by comparison with zero.
+    Floats become integers by truncation towards zero, complex numbers lose their imaginary part, anything becomes a boolean by
+    comparison with zero.
     """
     wanted = dtype_of(dtype)
     tensor = as_tensor(x, wanted) if is_weak(x) else as_tensor(x)
+    if tensor.dtype.kind == "complex" and wanted.kind != "complex":
+        # Not left to XLA: a conversion of a constant ends its process, and of i it makes the boolean False.
+        if wanted is DType.bool:
+            parts = convert(real(tensor), wanted), convert(imag(tensor), wanted)
+            return emit("or", parts, (parts[0].spec,))
+        tensor = real(tensor)
     if tensor.dtype is wanted:
         return tensor
     return emit("convert", (tensor,), (TensorSpec(tensor.shape, wanted),))
