@@ -21,9 +21,12 @@ class Placement:
     Arguments:
         operations: pairs of the key of an operation (`pcp.rewrite.regions`) and its place, a backend and one of its devices,
             as `arena:cpu:0`; in order of the keys.
+        streamed: the place of all operations, and the bytes that they may take there: values that do not fit lie at home
+            until they are read. None where `operations` says where they run.
     """
 
     operations: tuple[tuple[str, str], ...]
+    streamed: tuple[str, int] | None = None
 
     @staticmethod
     def of(places: Mapping[str, str]) -> "Placement | None":
@@ -33,6 +36,8 @@ class Placement:
     @property
     def places(self) -> tuple[str, ...]:
         """The names of all places, in alphabetical order."""
+        if self.streamed is not None:
+            return (self.streamed[0],)
         return tuple(sorted({place for _, place in self.operations}))
 
     def targets(self) -> tuple[Target, ...]:
@@ -56,6 +61,7 @@ class Placement:
         """What another process needs to make the same placement, as values of JSON."""
         return {
             "operations": [list(pair) for pair in self.operations],
+            "streamed": self.streamed,
             "targets": [target.described() for target in self.targets()],
         }
 
@@ -68,9 +74,13 @@ class Placement:
         """
         for target in described["targets"]:
             Target.from_description(target)  # registers its backend
-        return Placement(tuple((key, place) for key, place in described["operations"]))
+        streamed = described["streamed"]
+        operations = tuple((key, place) for key, place in described["operations"])
+        return Placement(operations, None if streamed is None else (streamed[0], streamed[1]))
 
     def __str__(self) -> str:
+        if self.streamed is not None:
+            return f"all on {self.streamed[0]}, in {self.streamed[1]} bytes"
         counts = Counter(place for _, place in self.operations)
         return ", ".join(f"{counts[place]} on {place}" for place in self.places)
 
@@ -131,10 +141,15 @@ def compiled_in_places(
     Raises:
         UnknownOperation, NotDivisible: as `pcp.rewrite.regions`.
         UnknownBackend, UnknownDevice, CompilationFailed: as `Target.of`, `Target.compile`.
+        OutOfMemory: as `StreamedExecutable`.
     """
     if placement is None:
         return home.compile(program, cache=cache)
     targets = (home, *placement.targets())
+    if placement.streamed is not None:
+        from pcp.backends.streamed import StreamedExecutable
+
+        return StreamedExecutable(program, targets, placement.streamed[1], cache=cache)
     return RegionsExecutable(program, placement.regions(program), targets, cache=cache)
 
 

@@ -187,5 +187,5 @@ def _unreachable(program: Program, use: MemoryUse, plain: MemoryUse, limit: int)
     return (
         f"nothing that was tried runs program {program.digest[:12]} in {human(limit)}: the least takes {human(use.peak)} "
         f"(arguments and results {human(held)}, temporaries {human(use.temporaries)}), and {human(plain.peak)} as it "
-        f"is written; give memory of at least {use.peak} bytes, or: {help_}"
+        f"is written; give memory of at least {use.peak} bytes, or: {help_}; or run it piece by piece: pcp.streamed"
     )

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pcp.backends import Placement
@@ -104,12 +104,24 @@ def placement_of(value: Any) -> Placement | None:
     """
     if value is None:
         return None
+    if isinstance(value, dict):
+        return Placement((), _streamed(value))
     if not _is_list_of(value, _is_placed) or not value or len({key for key, _ in value}) < len(value):
         raise NotAPath(
             f"the placement of the path is {value!r:.60}; expected pairs of an operation of 64 hexadecimal digits, each once, "
             "and its place, as arena:cpu:0: plan again and save that"
         )
     return Placement.of({key: place for key, place in value})
+
+
+def _streamed(value: Mapping[str, Any]) -> tuple[str, int]:
+    place, most = value.get("streamed"), value.get("bytes", 0)
+    if not isinstance(place, str) or _PLACE.fullmatch(place) is None or not _is_integer(most) or most <= 0:
+        raise NotAPath(
+            f"the placement of the path is {value!r:.60}; expected a place, as xla:cuda:0, and bytes above 0: plan again and "
+            "save that"
+        )
+    return place, int(most)
 
 
 def _is_placed(entry: Any) -> bool:

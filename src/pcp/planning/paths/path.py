@@ -263,7 +263,9 @@ class Path:
             made["recomputation"] = asdict(self.recomputation)
         if self.equal is not None:
             made["equal"] = asdict(self.equal)
-        if self.placement is not None:
+        if self.placement is not None and self.placement.streamed is not None:
+            made["placement"] = dict(zip(("streamed", "bytes"), self.placement.streamed, strict=True))
+        elif self.placement is not None:
             made["placement"] = [list(pair) for pair in self.placement.operations]
         return made
 

@@ -1,0 +1,139 @@
+"""Programs larger than their device: what lies there at once stays within a limit, and results are those of the whole."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.backends.metered import CHIP, HOST, METER
+
+import pcp
+from pcp import nn
+from pcp.backends import OutOfMemory, Target, backend_names, register_backend
+from pcp.backends.regions import Copy, Drop, Run, compiled_in_places
+from pcp.backends.streamed import AWAY, StreamedExecutable
+from pcp.planning.paths.entries import NotAPath
+from pcp.rewrite.regions import HOME
+
+WIDTH, LAYERS, ROWS = 64, 12, 32
+WEIGHT = 4 * WIDTH * WIDTH
+
+
+if "metered" not in backend_names():
+    register_backend("metered", "tests.backends.metered:MeteredBackend")
+
+
+def loss(weights: list[pcp.Tensor], x: pcp.Tensor) -> pcp.Tensor:
+    for each in weights:
+        x = pcp.tanh(nn.linear(x, each))
+    return (x * x).mean()
+
+
+def step() -> pcp.TrainingStep:
+    """Twelve layers and AdamW: weights and moments take 576 KiB, a layer's activations 8."""
+    form = pcp.trace(loss, [np.zeros((WIDTH, WIDTH), np.float32)] * LAYERS, pcp.spec((ROWS, WIDTH), "f32"))
+    return pcp.training_step(form, pcp.optimizers.adamw(1e-2))
+
+
+def arguments(program: pcp.TrainingStep) -> tuple[Any, Any]:
+    rng = np.random.default_rng(3)
+    weights = [rng.normal(0, 0.1, (WIDTH, WIDTH)).astype(np.float32) for _ in range(LAYERS)]
+    return program.initial_state(weights), (rng.normal(size=(ROWS, WIDTH)).astype(np.float32),)
+
+
+def there(program: pcp.Program, limit: int) -> StreamedExecutable:
+    placement = pcp.streamed(program, Target.of("metered:chip"), limit).placement
+    executable = compiled_in_places(program, Target.of("metered:host"), placement, cache=False)
+    assert isinstance(executable, StreamedExecutable)
+    return executable
+
+
+def at_home(program: pcp.TrainingStep) -> list[Any]:
+    host = Target.of("metered:host")
+    leaves = program.flatten_arguments(*arguments(program))
+    return [
+        host.place(np.asarray(leaf), entry.spec)
+        for leaf, entry in zip(leaves, program.arguments, strict=True)
+    ]
+
+
+def most_there(executable: StreamedExecutable) -> int:
+    """The most bytes that lie on the device at once, counted from what a call does."""
+    sizes: dict[int, int] = {}
+    most, specs = 0, {}
+    for each in executable.steps:
+        if isinstance(each, Copy) and each.place == AWAY:
+            sizes[each.number] = each.spec.bytes
+        elif isinstance(each, Drop) and each.place == AWAY:
+            del sizes[each.number]
+        elif isinstance(each, Run):
+            piece = executable._cut.cut.sequence[each.region]
+            specs = {n: entry.spec.bytes for n, entry in zip(each.makes, piece.program.results, strict=True)}
+            sizes |= specs
+            most = max(most, sum(sizes.values()) + each.executable.memory.temporaries)
+    assert not sizes  # nothing stays
+    return most
+
+
+@pytest.mark.parametrize("limit", [12 * WEIGHT, 24 * WEIGHT])
+def test_a_step_larger_than_its_device_gives_what_the_whole_gives(limit: int) -> None:
+    program = step()
+    executable = there(program, limit)
+    assert sum(entry.spec.bytes for entry in program.arguments) > 36 * WEIGHT
+    assert most_there(executable) <= limit
+    assert executable.memories[CHIP].peak <= limit
+    whole = Target.of("metered:host").compile(program, cache=False).run(at_home(program))
+    given = at_home(program)
+    METER.reset()
+    found = executable.run(given)
+    assert all(each.device == HOST for each in found)
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+    assert METER.copies == [
+        (HOST, CHIP, each.spec.bytes) if each.place == AWAY else (CHIP, HOST, each.spec.bytes)
+        for each in executable.copies
+    ]
+
+
+def test_more_memory_needs_fewer_copies_and_enough_needs_each_argument_once() -> None:
+    program = step()
+    made = [there(program, limit) for limit in (12 * WEIGHT, 24 * WEIGHT, 1 << 30)]
+    copies = [sum(each.spec.bytes for each in executable.copies) for executable in made]
+    assert copies[0] > copies[1] > copies[2]
+    results = set(made[-1]._cut.cut.results)
+    moved = [each.number for each in made[-1].copies]
+    assert len(moved) == len(set(moved))
+    assert {each.number for each in made[-1].copies if each.place == HOME} <= results
+
+
+def test_an_operation_that_needs_more_than_there_is_is_refused_in_words() -> None:
+    program = step()
+    with pytest.raises(OutOfMemory, match=r"needs \d+ bytes at once on chip:0 by metered; 16384 were given"):
+        there(program, WEIGHT)
+
+
+def test_a_plan_streams_a_program_between_backends_and_its_path_is_saved() -> None:
+    program = step()
+    path = pcp.streamed(program, "arena:cpu", 24 * WEIGHT)
+    plan = pcp.plan(program, "cpu:0", path=pcp.Path.from_json(path.to_json()))
+    assert plan.path is not None
+    assert plan.path.placement == path.placement
+    plain = pcp.plan(program, "cpu:0")
+    states = [arguments(program)[0] for _ in range(2)]
+    x = arguments(program)[1]
+    for _ in range(2):
+        states = [each.run(state, x)[0] for each, state in zip((plan, plain), states, strict=True)]
+    for one, other in zip(
+        *(np.concatenate([np.ravel(w) for w in s["params"][0]]) for s in states), strict=True
+    ):
+        assert abs(one - other) < 1e-4
+    assert "regions" in str(plan)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"streamed": "cuda", "bytes": 5}, {"streamed": "xla:cuda:0", "bytes": 0}, {"bytes": 5}]
+)
+def test_a_path_that_streams_to_no_place_is_refused(wrong: dict[str, Any]) -> None:
+    text = json.loads(pcp.streamed(step(), "arena:cpu", 1 << 20).to_json()) | {"placement": wrong}
+    with pytest.raises(NotAPath, match="expected a place, as xla:cuda:0, and bytes above 0"):
+        pcp.Path.from_json(json.dumps(text))
