@@ -11,7 +11,7 @@ import pcp
 from pcp import nn
 from pcp.backends import OutOfMemory, Target, backend_names, register_backend
 from pcp.backends.regions import Copy, Drop, Run, compiled_in_places
-from pcp.backends.streamed import AWAY, StreamedExecutable
+from pcp.backends.regions.streamed import AWAY, StreamedExecutable
 from pcp.planning.paths.entries import NotAPath
 from pcp.rewrite.regions import HOME
 

@@ -8,7 +8,7 @@ does not is copied there first.
 from collections.abc import Sequence
 
 from pcp.backends.base import Executable, OutOfMemory
-from pcp.backends.regions import Copy, Drop, RegionsExecutable, Run, Step
+from pcp.backends.regions.executable import Copy, Drop, RegionsExecutable, Run, Step
 from pcp.backends.target import Target
 from pcp.ir import Program
 from pcp.rewrite.pieces import Segment, Segments

@@ -1,0 +1,29 @@
+"""Programs compiled as a placement says."""
+
+from pcp.backends.base import Executable
+from pcp.backends.regions.executable import RegionsExecutable
+from pcp.backends.regions.placement import Placement
+from pcp.backends.regions.streamed import StreamedExecutable
+from pcp.backends.target import Target
+from pcp.ir import Program
+
+
+def compiled_in_places(
+    program: Program, home: Target, placement: Placement | None, *, cache: bool = True
+) -> Executable:
+    """A program compiled as a placement says; without one, or where it moves nothing, as a whole.
+
+    Arguments:
+        home: of the operations that the placement does not name, and of arguments and results.
+
+    Raises:
+        UnknownOperation, NotDivisible: as `pcp.rewrite.regions`.
+        UnknownBackend, UnknownDevice, CompilationFailed: as `Target.of`, `Target.compile`.
+        OutOfMemory: as `StreamedExecutable`.
+    """
+    if placement is None:
+        return home.compile(program, cache=cache)
+    targets = (home, *placement.targets())
+    if placement.streamed is not None:
+        return StreamedExecutable(program, targets, placement.streamed[1], cache=cache)
+    return RegionsExecutable(program, placement.regions(program), targets, cache=cache)
