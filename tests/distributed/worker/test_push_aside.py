@@ -121,7 +121,11 @@ def test_a_process_that_tells_later_what_makes_no_sense_is_ended(
 say('{"lease": 1, "payload": 3}'); time.sleep(60)"""
     process = started(monkeypatch, tmp_path, script)
     lease = lease_of(1, DataRange(0, 1), Blob(b"p" * 32, 1))
-    assert finished(process.train(lease, ignore, never, lambda _: None)) is None
+
+    def trained_twice() -> None:
+        for _ in range(2):  # the nonsense may be read together with what came before it
+            assert finished(process.train(lease, ignore, never, lambda _: None)) is None
+
     with pytest.raises(ProgramStopped, match="the process that runs programs said b"):
-        finished(process.train(lease, ignore, never, lambda _: None))
+        trained_twice()
     process.close()

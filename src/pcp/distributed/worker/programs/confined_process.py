@@ -150,7 +150,7 @@ class ConfinedProcess:
                     raise self._why
                 continue
             if line is None:
-                raise self._died()
+                raise self.died()
             try:
                 said = json.loads(line)
                 if meanwhile is not None and "number" not in said:
@@ -193,7 +193,8 @@ class ConfinedProcess:
                 )
             )
 
-    def _died(self) -> ProgramStopped:
+    def died(self) -> ProgramStopped:
+        """Why it ended."""
         code = self._child.wait()
         if self._why is not None:
             return self._why

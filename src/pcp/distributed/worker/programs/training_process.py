@@ -150,6 +150,9 @@ class TrainingProcess:
         Raises:
             ProgramStopped: the process died, or was ended.
         """
+        if self._later and self._process is not None and self._process.ended:
+            self._later.clear()
+            raise self._process.died()  # with a push that it was making: nobody else would tell of that
         process = self._alive(aborted)
         if not lease.fresh and not self._began:
             raise LeaseRefused(LOST)
@@ -174,13 +177,14 @@ class TrainingProcess:
 
     def _pushed(self, lease_id: int, answer: Callable[[], dict[str, Any]]) -> None:
         """The process says what a lease came to whose push it made while the next is trained."""
-        later = self._later.pop(lease_id, None)
+        later = self._later.get(lease_id)
         if later is None:
             return
         try:
             made: Trained | Exception = self._trained(answer())
         except (PCPError, ProcessBug) as error:
             made = error
+        del self._later[lease_id]  # what makes no sense ends the process, and `train` says so
         later(made)
 
     def _trained(self, said: dict[str, Any]) -> Trained:
