@@ -9,7 +9,7 @@ from tests.backends.metered import CHIP, HOST, METER
 
 import pcp
 from pcp import nn
-from pcp.backends import OutOfMemory, Target, backend_names, register_backend
+from pcp.backends import OutOfMemory, Target, registry
 from pcp.backends.regions import Copy, Drop, Run, compiled_in_places
 from pcp.backends.regions.streamed import AWAY, StreamedExecutable
 from pcp.planning.paths.entries import NotAPath
@@ -19,8 +19,10 @@ WIDTH, LAYERS, ROWS = 64, 12, 32
 WEIGHT = 4 * WIDTH * WIDTH
 
 
-if "metered" not in backend_names():
-    register_backend("metered", "tests.backends.metered:MeteredBackend")
+@pytest.fixture(autouse=True)
+def metered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_LOCATIONS", dict(registry._LOCATIONS))
+    registry.register_backend("metered", "tests.backends.metered:MeteredBackend")
 
 
 def loss(weights: list[pcp.Tensor], x: pcp.Tensor) -> pcp.Tensor:
