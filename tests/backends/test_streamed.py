@@ -139,3 +139,25 @@ def test_a_path_that_streams_to_no_place_is_refused(wrong: dict[str, Any]) -> No
     text = json.loads(pcp.streamed(step(), "arena:cpu", 1 << 20).to_json()) | {"placement": wrong}
     with pytest.raises(NotAPath, match="expected a place, as xla:cuda:0, and bytes above 0"):
         pcp.Path.from_json(json.dumps(text))
+
+
+def test_empty_arrays_arguments_that_are_results_and_what_is_no_number_pass_through() -> None:
+    program = pcp.trace(
+        lambda x, y, z: (y, pcp.tanh(x) @ x, z * 2.0, y),
+        *[pcp.spec(each, "f32") for each in ((8, 8), (3,), (0, 4))],
+    )
+    x = np.full((8, 8), np.nan, np.float32)
+    plan = pcp.plan(program, "cpu:0", path=pcp.streamed(program, "arena:cpu", 2048))
+    y, product, z, again = plan.run(x, np.arange(3, dtype=np.float32), np.zeros((0, 4), np.float32))
+    assert (np.asarray(y).tolist(), np.asarray(again).tolist(), z.shape) == ([0, 1, 2], [0, 1, 2], (0, 4))
+    assert np.isnan(np.asarray(product)).all()
+    nothing = pcp.trace(lambda x: x, pcp.spec((3,), "f32"))
+    path = pcp.streamed(nothing, "arena:cpu", 1)
+    assert np.asarray(pcp.plan(nothing, "cpu:0", path=path).run(np.ones(3, np.float32))).tolist() == [1, 1, 1]
+
+
+def test_what_is_no_program_or_no_memory_is_refused_in_words() -> None:
+    with pytest.raises(pcp.PCPError, match=r"pcp\.streamed"):
+        pcp.streamed(lambda x: x, "arena:cpu", "1GiB")  # type: ignore[arg-type]  # no program
+    with pytest.raises(pcp.PCPError, match="the memory limit 'much' is not a positive number of bytes"):
+        pcp.streamed(step(), "arena:cpu", "much")

@@ -297,7 +297,7 @@ def _with_others(roots: Roots, found: Found) -> Found | None:
     for root in roots:
         if root in found:
             continue
-        views = [found[term.name] for term in _terms_inside(root) if term.name in found]
+        views = [each for each in found.values() if isinstance(each, View)]
         values = dict.fromkeys(each for view in views for each in (view.value, view.source().value))
         users = dict.fromkeys(use.owner.operation for value in values for use in value.uses)
         ways = (
@@ -339,13 +339,6 @@ def _terms(roots: Roots, found: Found) -> list[Term]:
             terms[term] = None
             waiting += term.operands[::-1]
     return list(terms)
-
-
-def _terms_inside(root: Term) -> Iterator[Term]:
-    """A term and all that it is made of."""
-    yield root
-    for operand in root.operands:
-        yield from _terms_inside(operand)
 
 
 def _is_made_by(op: ir.Operation, kind: str) -> bool:

@@ -62,6 +62,17 @@ def test_the_gradient_of_the_gate_alone_is_found_where_nobody_asks_for_the_other
     assert [len(each.results) for each in groups if each.family.name == "gated_silu_gradient"] == [1]
 
 
+def test_what_another_gate_lets_pass_is_no_part_of_the_gradient() -> None:
+    def gradients(gate: pcp.Tensor, other: pcp.Tensor, up: pcp.Tensor, cotangent: pcp.Tensor) -> Any:
+        logistic, passed = pcp.sigmoid(gate), cotangent * up
+        of_gate = passed * logistic + passed * gate * (logistic * (1.0 - logistic))
+        return cotangent * nn.silu(other), of_gate
+
+    module = prepared(pcp.trace(gradients, *[pcp.spec((4, 128), "f32")] * 4)).module()
+    groups = groups_in(entry_block(module))
+    assert [len(each.results) for each in groups if each.family.name == "gated_silu_gradient"] == [1]
+
+
 @pytest.mark.parametrize("size", [1, 640, 4096])
 def test_it_computes_the_product_and_its_gradient(size: int) -> None:
     rng = np.random.default_rng(size)

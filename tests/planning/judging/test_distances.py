@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from pcp.planning.judging import distances
 from pcp.planning.judging.distances import Distance, Scale, distance, scale_of, share
 
 RNG = np.random.default_rng(0)
@@ -107,3 +108,14 @@ def test_shares() -> None:
     other[0, :3] += 1
     assert share(other, right) == 3 / 200
     assert share(np.zeros(0, np.int32), np.zeros(0, np.int32)) == 0.0
+
+
+@pytest.mark.parametrize("shape", [(37, 3, 401), (44511,), (2, 50_000)])
+def test_several_threads_sum_what_one_sums(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    found, exact = (RNG.standard_normal(shape) for _ in range(2))
+    alone = distances.squares(found, exact)
+    monkeypatch.setattr(distances, "_CHUNKS", 1)
+    together = distances.squares(found, exact)
+    assert together.whole == alone.whole
+    for axis, sums in alone.axes.items():
+        np.testing.assert_array_equal(together.axes[axis], sums)

@@ -1,14 +1,14 @@
 """Norms of results and of differences between them: of the whole and of every slice along every axis. On the processor."""
 
-import contextlib
+import functools
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pcp.backends.processors import core_count
+from pcp.interruption import all_of
 
 _CHUNK, _CHUNKS = 1 << 15, 64
 """Elements that are in the caches together, and chunks that one thread takes: larger arrays are walked by every processor."""
@@ -136,23 +136,22 @@ def squares(
     by_row, by_column = np.zeros(rows), np.zeros(width)
     step = max(1, _CHUNK // width)
 
-    def summed(rows_of_task: range) -> list[Array]:
-        found_there = []
+    def summed(beginnings: range) -> list[Array]:
+        columns = []
         with np.errstate(all="ignore"):
-            for start in rows_of_task:
+            for start in beginnings:
                 parts = [None if each is None else each[start : start + step] for each in arrays]
                 square = _square(_difference(parts[0], parts[1], kept, parts[2]))
                 by_row[start : start + step] = np.sum(square, axis=1)
-                found_there.append(np.sum(square, axis=0))
-        return found_there
+                columns.append(np.sum(square, axis=0))
+        return columns
 
     starts = range(0, rows, step)
     tasks = [starts[first : first + _CHUNKS] for first in range(0, len(starts), _CHUNKS)]
-    with contextlib.ExitStack() as stack:
-        several = len(tasks) > 1
-        run = stack.enter_context(ThreadPoolExecutor(core_count())).map if several else map
-        for part in itertools.chain.from_iterable(run(summed, tasks)):
-            by_column += part
+    calls = [functools.partial(summed, task) for task in tasks]
+    parts = all_of(calls, core_count()) if len(calls) > 1 else [call() for call in calls]
+    for part in itertools.chain.from_iterable(parts):
+        by_column += part
     rest = by_column.reshape([shape[axis] for axis in axes[1:]])
     sums = [by_row]
     for place in range(len(axes) - 1):

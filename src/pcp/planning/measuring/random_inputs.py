@@ -1,13 +1,14 @@
 """Random arguments for a program, from a recipe that is small enough to be sent to another process."""
 
+import functools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pcp.backends.processors import core_count
+from pcp.interruption import all_of
 from pcp.ir import Argument, Role
 
 Array = np.ndarray[Any, Any]
@@ -65,8 +66,7 @@ def random_arguments(
     places = [place for place in range(len(arguments)) if only is None or place in only]
     if sum(arguments[place].spec.size for place in places) < ALONE:
         return list(map(made, places))
-    with ThreadPoolExecutor(core_count()) as threads:
-        return list(threads.map(made, places))
+    return all_of([functools.partial(made, place) for place in places], core_count())
 
 
 def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:

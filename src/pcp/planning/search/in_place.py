@@ -5,11 +5,11 @@ tolerance explains is no path here, whatever a child process measured of it. Res
 a later process that finds the very same ones does not run the plain program, which may take several times the memory.
 """
 
+import functools
 import hashlib
 import logging
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ import numpy as np
 from pcp.backends import ExecutionFailed, OutOfMemory, Placement, Target
 from pcp.backends.processors import core_count
 from pcp.backends.regions import compiled_in_places
+from pcp.interruption import all_of
 from pcp.ir import Program
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import Comparison, same_bits
@@ -114,9 +115,9 @@ def _digest(whole: Whole, path: Path, results: Sequence[Array]) -> str:
 
     facts = (path.digest, whole.subject, str(whole.target), whole.tolerance, whole.ignored)
     made = hashlib.sha256(repr(facts).encode())
-    with ThreadPoolExecutor(core_count()) as threads:
-        for array, digest in zip(results, threads.map(bits, results), strict=True):
-            made.update(f" {array.dtype} {array.shape} ".encode() + digest)
+    digests = all_of([functools.partial(bits, array) for array in results], core_count())
+    for array, digest in zip(results, digests, strict=True):
+        made.update(f" {array.dtype} {array.shape} ".encode() + digest)
     return made.hexdigest()
 
 
