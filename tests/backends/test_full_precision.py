@@ -3,7 +3,9 @@
 import pytest
 
 import pcp
-from pcp.backends.full_precision import with_full_precision
+from pcp.backends import Device
+from pcp.backends.full_precision import is_of_full_precision, with_full_precision
+from pcp.backends.xla import XLABackend
 
 TEXT = """!t = tensor<4x4x{type}>
 func.func public @main(%a: !t, %b: !t) -> !t {{
@@ -38,6 +40,31 @@ def test_open_products_of_float32_become_exact(precision: str) -> None:
 def test_what_a_program_says_itself_stays(given: str) -> None:
     program = pcp.Program.parse(given)
     assert with_full_precision(program) is program
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        (text(), True),
+        (text("f64"), True),
+        (text("bf16"), False),
+        (text(precision=", precision = [HIGH, DEFAULT]"), False),
+        (text("f32").replace("dot_general %a, %b, contracting_dims = [1] x [0]", "add %a, %b"), False),
+    ],
+)
+def test_a_gpu_multiplies_at_full_precision_by_its_library(
+    given: str, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = pcp.Program.parse(given)
+    assert is_of_full_precision(with_full_precision(program)) == full
+    told: list[dict[str, object]] = []
+    monkeypatch.setattr(XLABackend, "_compiled", lambda _, __, ___, options, ____: told.append(options))
+    for options in ({}, {"xla_gpu_enable_triton_gemm": True}):
+        XLABackend().compile(program, Device("cuda", 0, 2**40), options, cache=False)
+    assert told == [
+        {"xla_gpu_enable_triton_gemm": False} if full else {},
+        {"xla_gpu_enable_triton_gemm": True},
+    ]
 
 
 def test_products_in_loops_too() -> None:

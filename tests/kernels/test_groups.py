@@ -202,5 +202,5 @@ def test_what_a_machine_lacks_for_a_group_is_said() -> None:
     program, *_ = overlapping()
     with kernels.features.masked("library:normalisation"):
         assert not groups(prepared(program))
-        missing = kernels.missing_kernels(prepared(program), "cpu")
+        missing = kernels.missing_kernels(kernels.sites_of(prepared(program), "cpu", bare=True))
     assert missing[NATIVE] == "PCP_MASK_FEATURES hides library:normalisation"

@@ -23,6 +23,19 @@ def with_full_precision(program: Program) -> Program:
     return Program.from_module(module) if products else program
 
 
+def is_of_full_precision(program: Program) -> bool:
+    """Whether a program has products, and all of them are of float32 at the highest precision, or of float64."""
+    module = program.module()  # its operations live as long as it does
+    products = every_operation(module.operation, lambda op: is_bilinear(op.name))
+    return bool(products) and all(map(_is_full, products))
+
+
+def _is_full(op: ir.Operation) -> bool:
+    type_ = str(op.operands[0].type)
+    highest = "precision_config" in op.attributes and "HIGHEST" in str(op.attributes["precision_config"])
+    return "f64" in type_ or ("f32" in type_ and highest)
+
+
 def _leaves_precision_open(op: ir.Operation) -> bool:
     if not is_bilinear(op.name) or "algorithm" in op.attributes:
         return False

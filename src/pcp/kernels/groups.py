@@ -27,7 +27,7 @@ from pcp.kernels.regions import region_program
 from pcp.kernels.registry import FAMILIES, Family
 from pcp.ops.movement import full
 from pcp.rewrite.outline import SHAPES
-from pcp.rewrite.terms import Match, matched
+from pcp.rewrite.terms import Match, kind_of, matched
 from pcp.tensor import Tensor, current_builder
 
 _MATCHES = "matches"
@@ -184,11 +184,14 @@ def users_between(inputs: Iterable[Value], results: Sequence[Value]) -> list[ir.
 
 def groups_in(block: ir.Block) -> list[Group]:
     """The groups of every family in a block and in the regions in it, in the order of their ends."""
-    patterns = [family for family in FAMILIES.values() if family.pattern is not None]
+    ending: dict[str, list[Family]] = {}
+    for family in FAMILIES.values():
+        for kind in family.pattern.ends if family.pattern is not None else ():
+            ending.setdefault(kind, []).append(family)
     found: dict[tuple[str, int], list[Match]] = {}
     blocks: list[ir.Block] = []
     for op in walk_block(block):
-        for family in patterns:
+        for family in ending.get(kind_of(op), ()):
             assert family.pattern is not None
             match = matched(family.pattern, op)
             if match is None:

@@ -8,8 +8,8 @@ is inside.
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pcp.autodiff.loops.trips import trips_around
 from pcp.errors import PCPError
@@ -62,6 +62,7 @@ class Site:
         hides: keys of those among them whose results are not there any more then.
         reads: of several operations, keys of those that make what they take.
         pair: of a gradient, the forward operation and it, as a Program of their operands; None where there is none.
+        lacks: what this machine lacks for further kernels, by their names.
     """
 
     key: str
@@ -75,6 +76,7 @@ class Site:
     hides: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     pair: Program | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def sites_of(program: Program, platform: str, *, bare: bool = False) -> tuple[Site, ...]:
@@ -109,7 +111,7 @@ def _sites(
             continue
         region, place, trips = region_of(op), describe_location(op.location), trips_around(op, loops)
         if family is not None:
-            names = _names_of(family, op, platform)
+            names, lacks = _kernels_for(family, op, platform)
             if names or bare:
                 pair = None
                 if any(family.kernels[name].takes for name in names):
@@ -117,7 +119,15 @@ def _sites(
                     partner = next(filter(None, partners), None)
                     pair = None if partner is None else region_of(partner, op)
                 found[key] = Site(
-                    key, family.name, region, names, place, trips, takes=frozenset({key}), pair=pair
+                    key,
+                    family.name,
+                    region,
+                    names,
+                    place,
+                    trips,
+                    takes=frozenset({key}),
+                    pair=pair,
+                    lacks=lacks,
                 )
         if op.name == COMPOSITE:
             if region.digest not in known:
@@ -142,7 +152,7 @@ def _sites(
     for group in groups_in(block):
         region, place = group.region(program, block), describe_location(group.last.location)
         inner_module = region.module()
-        names = _names_of(group.family, only_operation(entry_block(inner_module)), platform)
+        names, lacks = _kernels_for(group.family, only_operation(entry_block(inner_module)), platform)
         if names or bare:
             key = group.key(keys)
             found[key] = Site(
@@ -155,13 +165,16 @@ def _sites(
                 takes=group.takes(keys),
                 hides=group.hides(keys),
                 reads=group.reads(keys),
+                lacks=lacks,
             )
     return tuple(found.values())
 
 
-def _names_of(family: Family, op: ir.Operation, platform: str) -> tuple[str, ...]:
-    """The names of the kernels of a family that can stand in the place of an operation."""
-    return tuple(kernel.name for kernel in _fitting(family, op, platform) if not kernel.lacks(platform))
+def _kernels_for(family: Family, op: ir.Operation, platform: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The kernels of a family that can stand in the place of an operation, by name, and what the machine lacks for others."""
+    fitting = [kernel for kernel in family.kernels.values() if kernel.is_for(platform) and kernel.applies(op)]
+    lacks = {kernel.name: reason for kernel in fitting if (reason := kernel.lacks(platform))}
+    return tuple(kernel.name for kernel in fitting if kernel.name not in lacks), lacks
 
 
 def _key_inside(composite: str, key: str) -> str:
@@ -181,34 +194,16 @@ def _keys_inside(written: Program) -> Iterator[str]:
     yield from (group.key(keys) for group in groups_in(entry_block(module)))
 
 
-def missing_kernels(program: Program, platform: str) -> dict[str, str]:
-    """The kernels that could stand somewhere in a program on a kind of device, if this machine did not lack what they need.
+def missing_kernels(sites: Iterable[Site]) -> dict[str, str]:
+    """The kernels that could stand at sites, if this machine did not lack what they need.
+
+    Arguments:
+        sites: bare ones among them.
 
     Returns:
         By name, what it lacks.
     """
-    module = program.module()
-    inline_calls(module)
-    block = entry_block(module)
-    regions = [
-        group.region(program, block).module()
-        for group in groups_in(block)
-        if any(_may_lack(kernel, platform) for kernel in group.family.kernels.values())
-    ]
-    found: dict[str, str] = {}
-    for op in (*walk_block(block), *(only_operation(entry_block(each)) for each in regions)):
-        family = family_of(op)
-        if family is not None and any(kernel.needs for kernel in family.kernels.values()):
-            reasons = {kernel.name: kernel.lacks(platform) for kernel in _fitting(family, op, platform)}
-            found |= {name: reason for name, reason in reasons.items() if reason}
-    return found
-
-
-def _may_lack(kernel: Kernel, platform: str) -> bool:
-    """Whether a kernel for a kind of device may lack something; no library is built to know."""
-    if not kernel.is_for(platform):
-        return False
-    return any(name.startswith("library:") for name in kernel.needs) or bool(kernel.lacks(platform))
+    return {name: reason for site in sites for name, reason in site.lacks.items()}
 
 
 def look_at(op: ir.Operation) -> None:
@@ -216,11 +211,6 @@ def look_at(op: ir.Operation) -> None:
     family = family_of(op)
     for kernel in family.kernels.values() if family is not None else ():
         kernel.applies(op)
-
-
-def _fitting(family: Family, op: ir.Operation, platform: str) -> list[Kernel]:
-    """The kernels that are for an operation, and for a kind of device."""
-    return [kernel for kernel in family.kernels.values() if kernel.is_for(platform) and kernel.applies(op)]
 
 
 def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:

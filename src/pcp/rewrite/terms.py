@@ -251,6 +251,11 @@ class Pattern:
     joins: bool = False
     drops: bool = False
 
+    @property
+    def ends(self) -> set[str]:
+        """The kinds of operations that a form can end with."""
+        return {kind for roots in self.forms.values() for kind in roots[-1].kind.split("|")}
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -341,9 +346,13 @@ def _terms(roots: Roots, found: Found) -> list[Term]:
     return list(terms)
 
 
+def kind_of(op: ir.Operation) -> str:
+    """What a term calls an operation: the name of a composite, or of an operation without its dialect."""
+    return composite_name(op) if op.name == COMPOSITE else op.name.partition(".")[2]
+
+
 def _is_made_by(op: ir.Operation, kind: str) -> bool:
-    name = composite_name(op) if op.name == COMPOSITE else op.name.partition(".")[2]
-    return name in kind.split("|")
+    return kind_of(op) in kind.split("|")
 
 
 def _is_whole(view: View) -> bool:

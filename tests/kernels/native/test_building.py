@@ -9,7 +9,7 @@ import pcp
 from pcp import kernels
 from pcp.cli import doctor, main
 from pcp.kernels.features import masked
-from pcp.kernels.native import BuildFailed, NoCompiler, built, kept
+from pcp.kernels.native import BuildFailed, NoCompiler, built, compiling, kept
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import LIBRARY, arguments_of, normed
 
@@ -37,7 +37,7 @@ def test_without_a_compiler_programs_are_planned_without_native_kernels(empty_ca
         names = {name for site in kernels.sites_of(prepared(program), "cpu") for name in site.kernels}
         assert "normalisation.two_passes" in names
         assert not {name for name in names if name.endswith(".native")}
-        missing = kernels.missing_kernels(prepared(program), "cpu")
+        missing = kernels.missing_kernels(kernels.sites_of(prepared(program), "cpu", bare=True))
         assert set(missing) == {"normalisation.native", "normalisation_gradient.native"}
         database = empty_cache / "profile.sqlite"
         plan = pcp.plan(program, tolerance=1e-3, budget=0.0, database=database)
@@ -73,6 +73,16 @@ def test_a_build_that_is_here_serves_without_a_compiler() -> None:
     usual = built(LIBRARY)
     with masked("compiler"):
         assert kept(LIBRARY) == usual
+
+
+def test_a_library_has_a_standard_library_of_its_own(empty_cache: FilePath) -> None:
+    command = compiling.compiler()
+    assert command is not None
+    assert (b"libstdc++.so" in built(LIBRARY).file.read_bytes()) == (not compiling.own_library(command))
+    silent = empty_cache / "c++"
+    silent.write_text("#!/bin/sh\necho libstdc++.a\n")
+    silent.chmod(0o755)
+    assert compiling.own_library(str(silent)) == ()
 
 
 def test_a_build_that_fails_says_what_the_compiler_said(

@@ -67,7 +67,7 @@ def test_bits(dtype: Any) -> None:
     numbers = RNG.integers(0, 2, SHAPE).astype(dtype)
     other = numbers.copy()
     assert COMPILED.same_bits(numbers, other)
-    other[4, -1] = -other[4, -1] + dtype(1) if dtype is not np.bool_ else ~other[4, -1]
+    other[4, -1] = dtype(1) - other[4, -1] if dtype is not np.bool_ else ~other[4, -1]
     assert not COMPILED.same_bits(numbers, other)
     assert not COMPILED.same_bits(numbers, numbers[:4])
 

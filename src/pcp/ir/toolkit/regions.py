@@ -13,7 +13,8 @@ def block_operations(block: ir.Block) -> list[ir.Operation]:
 
 def returned_by(block: ir.Block) -> list[Value]:
     """What the terminator of a block returns."""
-    *_, terminator = block.operations
+    terminator = ir.InsertionPoint.at_block_terminator(block).ref_operation
+    assert terminator is not None
     return list(terminator.operation.operands)
 
 

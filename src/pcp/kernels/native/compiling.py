@@ -40,6 +40,9 @@ VECTORS = (
     ((), ()),
 )
 """Features of a processor, and the flags that use them; the first row whose features are all there counts."""
+OWN_LIBRARY = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-s")
+"""How a library gets a C++ standard library of its own. Without it, what else is in the process may lend it other functions of
+the same names: on machines with JAX's plug-in for CUDA, the first error that a handler put into words ended the process."""
 _LONGEST_COMPLAINT = 300
 
 
@@ -64,6 +67,17 @@ def version_of(command: str) -> str:
     return (said.splitlines() or ["it does not say its version"])[0]
 
 
+def own_library(command: str) -> tuple[str, ...]:
+    """The flags for a C++ standard library of its own; none where the compiler has no such library to put in.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it does not run.
+    """
+    arguments = [command, "-print-file-name=libstdc++.a"]
+    said = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30).stdout
+    return OWN_LIBRARY if Path(said.strip()).is_absolute() else ()
+
+
 def digest_of_headers(include: Path) -> str:
     """The digest of XLA's headers in a folder."""
     made = hashlib.sha256()
@@ -82,7 +96,7 @@ def digest_of_build(name: str, source: str, version: str, flags: Sequence[str], 
         flags: that it is given.
         headers: digest of XLA's headers.
     """
-    parts = [name, source, version, *flags, headers, platform.machine()]
+    parts = [name, source, version, *flags, *OWN_LIBRARY, headers, platform.machine()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -113,7 +127,8 @@ def compile_library(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as place:
         made, described = Path(place) / "library.so", Path(place) / "library.json"
-        arguments = [command, *flags, "-isystem", str(include), "-o", str(made), str(file)]
+        linked = own_library(command)
+        arguments = [command, *flags, "-isystem", str(include), "-o", str(made), str(file), *linked]
         said = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=SECONDS)
         if said.returncode or not made.exists():
             raise Refused(_complaint(said.stderr, said.returncode))

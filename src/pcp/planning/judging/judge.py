@@ -116,7 +116,7 @@ class Judge:
             bound = Distance(max(bound.error, other.error), max(bound.slice_error, other.slice_error))
         if judged is not Judged.share:
             bound = Distance(SAFETY * bound.error, SAFETY * bound.slice_error)
-        near = self._distance(judged, plain, right, scale)
+        near = Distance(0.0) if plain is right else self._distance(judged, plain, right, scale)
         return _Standard(judged, scale, bound, _further(near, bound), missed)
 
     def _distance(self, judged: Judged, found: Any, right: Any, scale: Scale) -> Distance:

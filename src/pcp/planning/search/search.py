@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pcp.errors import PCPError
-from pcp.kernels import Kernel, missing_kernels
+from pcp.kernels import Kernel, missing_kernels, sites_of
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
@@ -28,7 +28,7 @@ from pcp.planning.search.predicted_path import predicted_path
 from pcp.planning.search.refinement import Refinement
 from pcp.planning.search.selection import ErrorModel, Experience, Selection, kernels_of, saved, select
 from pcp.planning.search.site_checks import doubt_at_its_sites
-from pcp.planning.search.site_classes import kernels_by_site, site_classes
+from pcp.planning.search.site_classes import classes_of, kernels_by_site
 from pcp.planning.search.strategy import Step, Strategy
 from pcp.planning.search.tuning import Tuned, Tuning, kernel_label
 from pcp.planning.search.whole import Whole, culprit
@@ -65,8 +65,9 @@ class Search:
         self._lost: list[Selection] = []  # that should have been faster than the plain program
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = platform = whole.target.device.kind
-        self._sites = site_classes(whole.prepared, platform, whole.tolerance)
-        for name, reason in missing_kernels(whole.prepared, platform).items():
+        sites = sites_of(whole.prepared, platform, bare=True)
+        self._sites = classes_of((site for site in sites if site.kernels), whole.tolerance)
+        for name, reason in missing_kernels(sites).items():
             self._say(f"{name} is missing here: {reason}")
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it

@@ -1,7 +1,7 @@
 """Classes of sites: those that do the same thing to the same shapes, so that what is measured of one holds for all."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.ir import Program
@@ -61,16 +61,21 @@ def site_classes(
         tolerance: 0 leaves only kernels that change no bit.
         bare: whether operations of a family count, too, for which none of its kernels applies.
     """
+    return classes_of(sites_of(program, platform, bare=bare), tolerance)
+
+
+def classes_of(sites: Iterable[Site], tolerance: float | None = None) -> list[SiteClass]:
+    """The classes of sites, the costliest first; `tolerance` as for `site_classes`."""
     grouped: dict[str, list[Site]] = {}
-    for site in sites_of(program, platform, bare=bare):
+    for site in sites:
         grouped.setdefault(site.region.digest, []).append(site)
     found = []
-    for digest, sites in grouped.items():
-        names = [name for name in sites[0].kernels if all(name in site.kernels for site in sites)]
+    for digest, alike in grouped.items():
+        names = [name for name in alike[0].kernels if all(name in site.kernels for site in alike)]
         kernels = tuple(kernel for kernel in map(kernel_named, names) if allowed(kernel, tolerance))
-        uses = sum(site.trips for site in sites)
-        estimate = uses * estimated_seconds(sites[0].region)
-        found.append(SiteClass(digest, sites[0].region, tuple(sites), kernels, uses, estimate))
+        uses = sum(site.trips for site in alike)
+        estimate = uses * estimated_seconds(alike[0].region)
+        found.append(SiteClass(digest, alike[0].region, tuple(alike), kernels, uses, estimate))
     return sorted(found, key=lambda each: (-each.estimate, each.digest))
 
 
