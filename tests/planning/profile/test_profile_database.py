@@ -213,17 +213,17 @@ def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
         connection.commit()
     assert database.measurements() == []
     assert database.regions() == {}
-    assert not database.has_agreed("bits")
+    assert database.agreed("asked") is None
     assert database.of_regions("product", HERE.digest, "jaxlib 1", 10) == []
     added = row("product.bf16@1", subject=program.digest)
     database.add(added, region=region)
     assert database.regions() == {program.digest: region}
-    database.agree("bits")
-    assert database.has_agreed("bits")
+    database.agree("asked", b"sketch")
+    assert database.agreed("asked") == b"sketch"
     # Times stay; errors were defined otherwise then.
     assert database.measurements() == [row(error=None, plain_error=None), added]
     with contextlib.closing(sqlite3.connect(database.file)) as connection:
-        assert connection.execute("pragma user_version").fetchone() == (3,)
+        assert connection.execute("pragma user_version").fetchone() == (4,)
 
 
 JUDGED: dict[str, Any] = {
@@ -288,9 +288,9 @@ def test_prune(database: ProfileDatabase) -> None:
     assert database.prune(before=15.0, subject=OTHER) == 0
     assert database.prune(other_hardware_than=HERE.digest) == 1
     assert database.hardware() == {HERE.digest: HERE}
-    database.agree("bits")
+    database.agree("asked", b"sketch")
     assert database.prune(before=15.0) == 1
-    assert not database.has_agreed("bits")
+    assert database.agreed("asked") is None
     assert database.path_of(PATH.digest) is None
     assert database.prune(other_versions_than="jaxlib 1") == 0
     assert database.prune(hardware=HERE.digest, subject=OTHER) == 1
@@ -330,7 +330,7 @@ def test_a_database_of_a_newer_version(database: ProfileDatabase) -> None:
     connection = sqlite3.connect(database.file)
     connection.execute("pragma user_version = 7")
     connection.close()
-    assert "it has format 7, this version of PCP reads up to 3; update" in refusal(database)
+    assert "it has format 7, this version of PCP reads up to 4; update" in refusal(database)
 
 
 def test_a_database_of_something_else(database: ProfileDatabase) -> None:

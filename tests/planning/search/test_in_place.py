@@ -67,17 +67,40 @@ def test_a_sound_path_is_the_same_here_and_another_is_not(program: pcp.Program) 
     assert "from that of the plain program; the tolerance is 0.001" in said
 
 
-class Remembered(set[str]):
-    """What agreed, in a set, as an Evidence keeps it in a database."""
+class Remembered(dict[str, bytes]):
+    """What agreed, as an Evidence keeps it in a database."""
 
-    def agreed(self, digest: str) -> bool:
-        return digest in self
+    def agreed(self, asked: str) -> bytes | None:
+        return self.get(asked)
 
-    def agree(self, digest: str) -> None:
-        self.add(digest)
+    def agree(self, asked: str, sketch: bytes) -> None:
+        self[asked] = sketch
 
 
-def test_bits_that_agreed_before_are_not_compared_again(
+@pytest.mark.parametrize(("apart", "times"), [(0.0, 1), (1e-5, 1), (1e-3, 2), (np.nan, 2)])
+def test_results_near_those_that_agreed_before_are_not_compared_again(
+    program: pcp.Program, monkeypatch: pytest.MonkeyPatch, apart: float, times: int
+) -> None:
+    memory, compared = Remembered(), []
+    monkeypatch.setattr(in_place, "_compared_with_plain", lambda *given: compared.append(given))
+    called = in_place._Called.__call__
+    for factor in (1.0, 1.0 + apart):
+        monkeypatch.setattr(
+            in_place._Called,
+            "__call__",
+            lambda self, arrays, factor=factor: [each * factor for each in called(self, arrays)],
+        )
+        in_place._compared.clear()
+        assert (
+            in_place.difference_here(
+                Whole(program, 1e-3, CPU), path_by(program, "softmax.reciprocal"), memory
+            )
+            is None
+        )
+    assert len(compared) == times
+
+
+def test_results_that_agreed_before_are_not_compared_again(
     program: pcp.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, memory, compared = Whole(program, 1e-3, CPU), Remembered(), []

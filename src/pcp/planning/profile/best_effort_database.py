@@ -62,13 +62,13 @@ class BestEffortDatabase:
         """The newest rows of kept regions of a family that can be read."""
         return self._asked(lambda known: known.of_regions(family, hardware, versions, most), [])
 
-    def has_agreed(self, digest: str) -> bool:
-        """Whether it is known that results of that digest agreed."""
-        return self._asked(lambda known: known.has_agreed(digest), False)
+    def agreed(self, asked: str) -> bytes | None:
+        """The sketch of results that agreed, if one is known."""
+        return self._asked(lambda known: known.agreed(asked), None)
 
-    def agree(self, digest: str) -> None:
-        """Enter that they do, if that is possible."""
-        self._asked(lambda known: known.agree(digest), None)
+    def agree(self, asked: str, sketch: bytes) -> None:
+        """Enter one, if that is possible."""
+        self._asked(lambda known: known.agree(asked, sketch), None)
 
     def path_of(self, digest: str) -> Path | None:
         """The path of that digest, if it is known and can be read."""

@@ -41,7 +41,7 @@ BUSY_SECONDS = 30.0
 _COLUMNS = [field.name for field in fields(Measurement)]
 _LISTED = ", ".join(f'"{name}"' for name in _COLUMNS)
 _REGIONS = ("create table regions (digest text primary key, packed blob not null)",)
-_AGREEMENTS = ("create table agreements (digest text primary key)",)
+_AGREEMENTS = ("create table agreements (digest text primary key, sketch blob not null)",)
 _SCHEMA = (
     f"create table measurements (digest text primary key, {_LISTED})",
     "create index by_subject on measurements (subject, hardware, versions)",
@@ -59,7 +59,9 @@ _MIGRATIONS = {
         "update measurements set error = null, plain_error = null",
         "delete from measurements where failure = 'inaccurate'",
     ),
-    2: _AGREEMENTS,
+    2: (),
+    # Format 3 kept digests of results.
+    3: ("drop table if exists agreements", *_AGREEMENTS),
 }
 """What makes the tables of the next format from those of an older one."""
 _FORGET_ONE = "delete from measurements where hardware = ? and subject = ? and path = ?"
@@ -177,14 +179,15 @@ class ProfileDatabase:
         except NotAPath as error:
             raise self._file.damaged(str(error)) from None
 
-    def has_agreed(self, digest: str) -> bool:
-        """Whether results of that digest were entered as right."""
-        return bool(self._file.rows("select 1 from agreements where digest = ?", (digest,), since=3))
+    def agreed(self, asked: str) -> bytes | None:
+        """The sketch of results that were entered as right, by the digest of what was asked."""
+        rows = self._file.rows("select sketch from agreements where digest = ?", (asked,), since=4)
+        return rows[0][0] if rows else None
 
-    def agree(self, digest: str) -> None:
-        """Enter that results of that digest are right."""
+    def agree(self, asked: str, sketch: bytes) -> None:
+        """Enter the sketch of results that are right; it takes the place of an older one."""
         with self._file.writing() as connection:
-            connection.execute("insert or ignore into agreements values (?)", (digest,))
+            connection.execute("insert or replace into agreements values (?, ?)", (asked, sketch))
 
     def hardware(self) -> dict[str, Hardware]:
         """All hardware that measurements were taken on, by digest."""

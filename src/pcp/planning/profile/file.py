@@ -13,7 +13,7 @@ from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.planning.profile.file")
 
-FORMAT = 3
+FORMAT = 4
 _POLL_SECONDS = 0.01
 _ELSEWHERE = "make it a file that you may write, or set PCP_CACHE_DIR to another folder"
 

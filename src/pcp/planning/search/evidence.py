@@ -254,16 +254,16 @@ class Evidence:
         )
         self._database.add(row, path=path, hardware=self.hardware)
 
-    def agreed(self, digest: str) -> bool:
-        """Whether results of that digest agreed with the plain program's before, on this hardware and these versions."""
-        return self._database.has_agreed(self._here(digest))
+    def agreed(self, asked: str) -> bytes | None:
+        """The sketch of results that agreed with the plain program's before, on this hardware and these versions."""
+        return self._database.agreed(self._here(asked))
 
-    def agree(self, digest: str) -> None:
+    def agree(self, asked: str, sketch: bytes) -> None:
         """Enter that they do."""
-        self._database.agree(self._here(digest))
+        self._database.agree(self._here(asked), sketch)
 
-    def _here(self, digest: str) -> str:
-        return hashlib.sha256(f"{self.hardware.digest} {self.versions} {digest}".encode()).hexdigest()
+    def _here(self, asked: str) -> str:
+        return hashlib.sha256(f"{self.hardware.digest} {self.versions} {asked}".encode()).hexdigest()
 
     def _is_tried_again(self, subject: str, label: str) -> bool:
         """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""

@@ -1,8 +1,9 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
 The compiled form that the user will call is called once, and the plain program beside it. What differs by more than the
-tolerance explains is no path here, whatever a child process measured of it. Results that agreed are remembered by their bits:
-a later process that finds the very same ones does not run the plain program, which may take several times the memory.
+tolerance explains is no path here, whatever a child process measured of it. Results that agreed are remembered in a sketch: a
+later process whose results are as near to them as roundings leave them does not run the plain program, which takes time, and
+may take several times the memory.
 """
 
 import functools
@@ -24,6 +25,7 @@ from pcp.ir import Program
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import Comparison, same_bits
 from pcp.planning.judging.judge import Judge, result_name
+from pcp.planning.judging.sketch import Sketch
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.measuring.subject import place
@@ -50,10 +52,10 @@ _compared: set[tuple[str, str, str]] = set()
 class Agreements(Protocol):
     """What earlier processes found: an `Evidence`."""
 
-    def agreed(self, digest: str) -> bool:
-        """Whether results of that digest agreed with the plain ones."""
+    def agreed(self, asked: str) -> bytes | None:
+        """The sketch of results that agreed with the plain ones, where that was asked."""
 
-    def agree(self, digest: str) -> None:
+    def agree(self, asked: str, sketch: bytes) -> None:
         """Remember that they do."""
 
 
@@ -86,12 +88,17 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     target = path.target(whole.target.devices)
     arrays = _arguments(whole)
     found = _Called(path.applied(whole.program), target, path.placement)(arrays)
-    digest = _digest(whole, path, found)
-    if agreements is not None and agreements.agreed(digest):
+    if agreements is None:
+        return _compared_with_plain(whole, target, arrays, found)
+    facts = (path.digest, whole.subject, str(whole.target), whole.tolerance, whole.ignored)
+    asked = hashlib.sha256(repr(facts).encode()).hexdigest()
+    sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
+    known = agreements.agreed(asked)
+    if known is not None and sketch.is_near(Sketch.from_bytes(known), (whole.tolerance or 0.0) / SLICES):
         return None
     said = _compared_with_plain(whole, target, arrays, found)
-    if said is None and agreements is not None:
-        agreements.agree(digest)
+    if said is None:
+        agreements.agree(asked, sketch.to_bytes())
     return said
 
 
@@ -106,20 +113,6 @@ class _Called:
         buffers = place(self.program, arrays, self.target)
         results = timed(self.runnable, buffers, self.target)[0]
         return all_of([functools.partial(np.asarray, result) for result in results], core_count())
-
-
-def _digest(whole: Whole, path: Path, results: Sequence[Array]) -> str:
-    """Of the bits of results, and of all that decides whether they are right."""
-
-    def bits(array: Array) -> bytes:
-        return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
-
-    facts = (path.digest, whole.subject, str(whole.target), whole.tolerance, whole.ignored)
-    made = hashlib.sha256(repr(facts).encode())
-    digests = all_of([functools.partial(bits, array) for array in results], core_count())
-    for array, digest in zip(results, digests, strict=True):
-        made.update(f" {array.dtype} {array.shape} ".encode() + digest)
-    return made.hexdigest()
 
 
 def _compared_with_plain(

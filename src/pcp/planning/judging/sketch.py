@@ -1,0 +1,124 @@
+"""The results of a call in few numbers: by them a later process sees how far its own are from results that were right.
+
+Of every result that norms judge, places that are `WIDTH` apart are added up with random signs. That is linear, and the norm of
+what comes out is about that of the result, wrong by an eighth (Alon, Matias and Szegedy, "The space complexity of approximating
+the frequency moments", 1996, section 2.2). So the norm of the difference of two sketches is about the distance of the results.
+"""
+
+import functools
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.processors import core_count
+from pcp.interruption import all_of
+from pcp.ir import Program
+
+WIDTH = 64
+"""Numbers that a result becomes."""
+_PART = 1 << 20
+"""Elements that are looked at together: a multiple of `WIDTH`."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Of the results of one call.
+
+    Arguments:
+        numbers: of those that norms judge, float32 of shape (results, WIDTH); of state, of what is new in it.
+        rest: the digest of the bits of all others.
+    """
+
+    numbers: Array
+    rest: bytes
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        arguments: Sequence[Array],
+        results: Sequence[Array],
+        ignored: Collection[int] = (),
+        exact: bool = False,
+    ) -> "Sketch":
+        """The sketch of a call.
+
+        Arguments:
+            program: what was called.
+            arguments: of the call, flat, as they were before it.
+            results: flat.
+            ignored: places of results that are left out.
+            exact: whether bits count in all of them.
+        """
+        judged = [place for place in range(len(results)) if place not in ignored]
+        by_norm = [
+            place for place in judged if not exact and program.results[place].spec.dtype.is_differentiable
+        ]
+        by_bits = [place for place in judged if place not in by_norm]
+        before = {
+            entry.alias: (entry.kept, array)
+            for entry, array in zip(program.arguments, arguments, strict=True)
+            if entry.alias is not None and entry.kept
+        }
+        numbers = all_of(
+            [
+                functools.partial(_numbers, results[place], *before.get(place, (0.0, None)))
+                for place in by_norm
+            ],
+            core_count(),
+        )
+        bits = all_of([functools.partial(_bits, results[place]) for place in by_bits], core_count())
+        with np.errstate(over="ignore"):
+            made = np.array(numbers, np.float32).reshape(len(by_norm), WIDTH)
+        return cls(made, hashlib.sha256(b"".join(bits)).digest())
+
+    @classmethod
+    def from_bytes(cls, kept: bytes) -> "Sketch":
+        """What `to_bytes` made; what was cut off is near nothing."""
+        size = hashlib.sha256().digest_size
+        whole = len(kept[size:]) // (4 * WIDTH) * 4 * WIDTH
+        return cls(np.frombuffer(kept[size : size + whole], "<f4").reshape(-1, WIDTH), kept[:size])
+
+    def to_bytes(self) -> bytes:
+        """All of it."""
+        return self.rest + self.numbers.astype("<f4").tobytes()
+
+    def is_near(self, right: "Sketch", tolerance: float) -> bool:
+        """Whether every result is as near to a right one, relative to the norm of that, or of the same bits."""
+        if self.rest != right.rest or self.numbers.shape != right.numbers.shape:
+            return False
+        with np.errstate(all="ignore"):
+            ours, theirs = self.numbers.astype(np.float64), right.numbers.astype(np.float64)
+            apart, norms = (np.linalg.norm(each, axis=1) for each in (ours - theirs, theirs))
+            return bool(np.all(np.isfinite(norms) & (apart <= tolerance * norms)))
+
+
+def _numbers(result: Array, kept: float, before: Array | None) -> Array:
+    found = _added_up(result)
+    return found if before is None else found - kept * _added_up(before)
+
+
+def _added_up(array: Array) -> Array:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.kind == "c":
+        flat = flat.view(flat.real.dtype)
+    wide = np.float64 if flat.dtype == np.float64 else np.float32
+    sums = np.zeros(WIDTH)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, _PART):
+            part = flat[start : start + _PART].astype(wide, copy=False)
+            rows = part.size // WIDTH
+            signs = np.random.default_rng(start).choice(np.array([-1, 1], wide), rows + 1)
+            sums += signs[:rows] @ part[: rows * WIDTH].reshape(rows, WIDTH)
+            sums[: part.size % WIDTH] += signs[rows] * part[rows * WIDTH :]
+    return sums
+
+
+def _bits(array: Array) -> bytes:
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return hashlib.sha256(f"{array.dtype} {array.shape} ".encode() + hashlib.sha256(data).digest()).digest()
