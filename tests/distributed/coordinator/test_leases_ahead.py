@@ -28,6 +28,13 @@ def desk() -> Desk:
     return two_workers()
 
 
+def three_workers() -> Desk:
+    """As two, but three: a round takes nine batches."""
+    desk = two_workers(workers=3)
+    desk.join(3, "c")
+    return desk
+
+
 def progress(desk: Desk, connection: int, done: int, seconds: float = 0.4) -> Lease | None:
     """Let a worker tell how far it is; returns what it is given."""
     lease = desk.lease(connection)
@@ -79,6 +86,54 @@ def test_nothing_is_granted_ahead_while_the_round_lacks_somebody(desk: Desk) -> 
     assert [each.number for each in desk.state.run.in_flight] == [0]
     report(desk, 1)
     assert desk.lease(1).data == lost.data, "it goes to the next who is free"
+
+
+def test_no_round_opens_for_leases_ahead_while_the_one_in_flight_lacks_somebody() -> None:
+    desk = three_workers()
+    lost = desk.lease(3)
+    desk.say(3, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 2) is None
+    assert [each.number for each in desk.state.run.in_flight] == [0]
+    desk.do(ConnectionLost(desk.now, 3))
+    report(desk, 1)
+    assert desk.lease(1).data == lost.data
+
+
+def test_nothing_is_granted_ahead_while_the_older_of_two_rounds_lacks_somebody() -> None:
+    desk = three_workers()
+    lost = desk.lease(2)
+    report(desk, 3)
+    assert [each.number for each in desk.state.run.in_flight] == [0, 1]
+    desk.say(2, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 2) is None
+    report(desk, 1)
+    assert desk.lease(1).data == lost.data, "it goes to the next who is free"
+
+
+def test_who_trains_for_the_newest_round_gets_nothing_ahead_of_it(desk: Desk) -> None:
+    report(desk, 1)
+    assert desk.lease(1).round == 1
+    assert progress(desk, 1, 2) is None, "what is left of that round is for the other worker"
+    assert desk.lease(2).round == 0
+    ahead = progress(desk, 2, 2)
+    assert ahead is not None
+    assert ahead.round == 1
+
+
+def test_nobody_says_for_another_that_its_lease_is_near_its_end(desk: Desk) -> None:
+    other = desk.lease(2)
+    desk.say(1, Heartbeat(1, desk.generations[1], other.lease_id, 2, 0.4))
+    assert desk.assigned(1) is desk.assigned(2) is None
+    assert progress(desk, 2, 2) is not None, "it is news when its own worker says so"
+
+
+def test_a_lease_that_was_near_its_end_stays_so() -> None:
+    desk = three_workers()
+    lost = desk.lease(3)
+    desk.say(3, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 0, 0.4) is None, "the round lacks somebody"
+    assert progress(desk, 1, 0, 50.0) is None
+    assert desk.state.leases[desk.lease(1).lease_id].ending
 
 
 def test_nothing_is_granted_ahead_of_who_waits_for_a_merge() -> None:
