@@ -99,6 +99,15 @@ def test_no_round_opens_for_leases_ahead_while_the_one_in_flight_lacks_somebody(
     assert desk.lease(1).data == lost.data
 
 
+def test_no_round_opens_for_leases_ahead_where_no_fresh_data_is_left() -> None:
+    desk = two_workers(batches=6)
+    assert progress(desk, 1, 2) is None
+    assert [each.number for each in desk.state.run.in_flight] == [0], "the rest is pushed when it is reported"
+    report(desk, 1)
+    assert [each.number for each in desk.state.run.in_flight] == [0, 1]
+    assert (desk.lease(1).round, desk.lease(1).batches) == (1, 0)
+
+
 def test_nothing_is_granted_ahead_while_the_older_of_two_rounds_lacks_somebody() -> None:
     desk = three_workers()
     lost = desk.lease(2)
