@@ -203,6 +203,8 @@ def test_who_fails_loses_both_and_begins_afresh(desk: Desk) -> None:
     again = desk.assigned(1)
     assert again is not None
     assert (again.fresh, again.after, again.data) == (True, 0, first.data)
+    report(desk, 1)
+    assert desk.lease(1).round == 1, "nothing of what it lost begins now"
 
 
 def test_who_comes_back_is_told_of_both(desk: Desk) -> None:
