@@ -1,5 +1,6 @@
 """Leases ahead: who is nearly done holds its next lease already, and loses it with the one before."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.effects import UpdateRefused
 from pcp.distributed.coordinator.events import BlobStored, ConnectionLost
+from pcp.distributed.coordinator.rounds import budgets
+from pcp.distributed.coordinator.state import Turn
 from pcp.distributed.messages import (
     Adoption,
     Assign,
@@ -183,6 +186,18 @@ def test_a_lease_ahead_does_not_age_until_the_one_before_is_reported() -> None:
     held = desk.state.leases[ahead.lease_id]
     assert held.granted == desk.now
     assert held.expires == desk.now + held.lease.deadline_seconds
+
+
+def test_who_holds_a_lease_ahead_is_free_when_both_are_trained(desk: Desk) -> None:
+    ahead = progress(desk, 1, 2)
+    assert ahead is not None
+    turn, (first, second) = Turn(desk.state, desk.now), desk.state.run.in_flight
+    both, one = (desk.state.members[number] for number in (1, 2))
+    assert budgets._free(turn, both, second) == pytest.approx(
+        desk.now + 6 * budgets._step_seconds(turn, both)
+    )
+    assert budgets._free(turn, one, second) == pytest.approx(desk.now + 3 * budgets._step_seconds(turn, one))
+    assert budgets._free(turn, both, first) == math.inf, "its next lease adopts what that round comes to"
 
 
 def test_who_reports_the_second_lease_first_loses_both(desk: Desk) -> None:

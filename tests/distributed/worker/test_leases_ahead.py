@@ -124,6 +124,13 @@ def test_who_fails_lets_go_of_the_next_lease_too(bench: Bench) -> None:
     assert bench.effects == [], "it follows what is given up: the Shepherd takes it back"
 
 
+def test_a_lease_that_follows_another_than_the_one_that_is_trained_is_not_taken(bench: Bench) -> None:
+    bench.hear(Assign(replace(AHEAD, after=20)))
+    assert bench.effects == []
+    bench.trained()
+    assert not bench.made(StartLease)
+
+
 def test_what_the_next_lease_lacks_ends_that_one_only(bench: Bench) -> None:
     bench.hear(Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, None),))))
     bench.do(BlobUnavailable(bench.now, NEWER, "gone"))

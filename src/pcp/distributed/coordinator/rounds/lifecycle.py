@@ -119,8 +119,6 @@ def _close(turn: Turn, round: Round) -> None:
     turn.append(RoundClosed(round.number, order, run.config.algorithm.weights(contributions)), sync=True)
     late = [held for _, held in sorted(state.leases.items()) if held.lease.round == round.number]
     for held in late:
-        if held.lease.lease_id not in state.leases:
-            continue  # it ended with another lease of its worker
         if run.config.algorithm.late == "again":
             leases.withdraw(turn, state.members[held.worker_id], "the round is closed")
         elif held.update:
