@@ -76,6 +76,17 @@ def test_the_next_lease_begins_when_the_one_before_is_trained(bench: Bench) -> N
     assert bench.effects[-3:] == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD), StartLease(AHEAD)]
 
 
+def test_the_trainer_hears_of_the_next_lease_once_it_has_begun() -> None:
+    bench = Bench(overlap=True)
+    bench.join()
+    bench.hear(Assign(FRESH))
+    bench.hear(Assign(AHEAD))
+    assert not bench.made(Follow)
+    bench.fetched(ANOTHER)
+    bench.fetched()
+    assert bench.effects[-2:] == [StartLease(FRESH), Follow(21)]
+
+
 def test_what_the_next_lease_adopts_is_fetched_meanwhile(bench: Bench) -> None:
     bench.hear(
         Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, CHANGE), Adoption(1, 1, 2, None, None))))

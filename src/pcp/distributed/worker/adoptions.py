@@ -37,13 +37,13 @@ def _follow(turn: Turn, lease: Lease) -> None:
     if state.task is not None and state.task.lease.lease_id == lease.after:
         state.following = Task(lease, tuple(Incoming(each) for each in lease.adopt))
         _resolve_all(turn, state.following, lease)
-        _tell_what_follows(turn)
+        _tell_what_follows(turn, state.task)
 
 
-def _tell_what_follows(turn: Turn) -> None:
+def _tell_what_follows(turn: Turn, task: Task) -> None:
     """Let the trainer know that it need not hold up the next lease; one of the same fragment waits for the answer anyway."""
-    task, following = turn.state.task, turn.state.following
-    if task is None or following is None or task.stage is not Stage.TRAINING:
+    following = turn.state.following
+    if following is None or task.stage is not Stage.TRAINING:
         return
     if following.lease.fragment != task.lease.fragment:
         turn.effects.append(Follow(task.lease.lease_id))
@@ -149,7 +149,7 @@ def start_if_ready(turn: Turn) -> None:
     lease_id = task.lease.lease_id
     turn.effects += [_adopt(lease_id, each) for each in task.incoming if each.here]
     turn.effects.append(StartLease(task.lease))
-    _tell_what_follows(turn)
+    _tell_what_follows(turn, task)
 
 
 def _adopt(lease_id: int, incoming: Incoming) -> Adopt:
