@@ -105,6 +105,14 @@ def test_what_the_next_lease_adopts_is_fetched_meanwhile(bench: Bench) -> None:
     assert bench.effects == [Adopt(22, 1, 1, 2, NEWER, True)]
 
 
+def test_a_change_is_taken_by_the_version_of_its_own_fragment() -> None:
+    bench = Bench(overlap=True)
+    bench.join()
+    bench.hear(Assign(replace(FRESH, adopt=(FRESH.adopt[0], replace(FRESH.adopt[1], version=5)))))
+    bench.hear(Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, CHANGE),))))
+    assert bench.made(FetchBlob) == [FetchBlob(CHANGE)]
+
+
 def test_a_blob_that_both_leases_name_is_kept(bench: Bench) -> None:
     bench.hear(Assign(replace(AHEAD, adopt=(Adoption(1, 1, 0, ANOTHER, None),))))
     bench.trained()

@@ -102,10 +102,9 @@ def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
 
 def _held_before(turn: Turn, task: Task, fragment: int) -> int | None:
     """The version of a fragment that the trainer has adopted when a lease begins."""
-    state, before = turn.state, turn.state.task
-    if task is not state.following or before is None:
-        return state.versions.get(fragment)
-    own = [each.adoption.version for each in before.incoming if each.adoption.fragment == fragment]
+    state = turn.state
+    before = state.task.incoming if state.task is not None and task is state.following else ()
+    own = [each.adoption.version for each in before if each.adoption.fragment == fragment]
     return max(own, default=state.versions.get(fragment))
 
 
