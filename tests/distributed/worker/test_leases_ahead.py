@@ -217,3 +217,14 @@ def test_a_lease_of_the_same_fragment_waits_for_the_answer(bench: Bench) -> None
     bench.trained()
     bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
     assert bench.made(StartLease)
+
+
+def test_a_fresh_lease_begins_whatever_becomes_of_the_push_before_it(bench: Bench) -> None:
+    bench.hear(Assign(AHEAD))
+    bench.do(LeaseStepped(bench.now, 21))
+    bench.hear(Revoke(22, "the round is closed"))
+    bench.hear(Assign(replace(FRESH, lease_id=23)))
+    bench.hear(Revoke(21, "the round is closed"))
+    bench.fetched(ANOTHER)
+    bench.fetched()
+    assert bench.made(StartLease)
