@@ -175,7 +175,17 @@ def test_the_next_lease_begins_while_the_push_of_the_one_before_is_made(bench: B
     bench.hear(Assign(AHEAD))
     bench.do(LeaseStepped(bench.now, 21))
     assert bench.effects[-1] == StartLease(AHEAD)
+    assert ForgetBlob(ANOTHER) in bench.effects
     assert not bench.said()
+    adopted = FRESH.adopt[1].version
+    bench.hear(
+        Assign(
+            replace(
+                AHEAD, lease_id=23, after=22, adopt=(Adoption(1, adopted + 1, 0, NEWER, Blob(b"7" * 32, 7)),)
+            )
+        )
+    )
+    assert bench.made(FetchBlob) == [FetchBlob(Blob(b"7" * 32, 7))], "the change from what was adopted"
     bench.trained()
     assert bench.effects == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD)]
     bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
