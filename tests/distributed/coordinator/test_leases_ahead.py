@@ -222,6 +222,16 @@ def test_who_fails_loses_both_and_begins_afresh(desk: Desk) -> None:
     assert desk.lease(1).round == 1, "nothing of what it lost begins now"
 
 
+def test_who_is_to_rest_gets_nothing_ahead(desk: Desk) -> None:
+    lease = desk.lease(1)
+    desk.say(
+        1, Failure(lease.generation, lease.lease_id + 1000, "the program of an earlier lease did not end")
+    )
+    assert progress(desk, 1, 2) is None
+    report(desk, 1)
+    assert not desk.state.members[1].training, "it rests"
+
+
 def test_who_comes_back_is_told_of_both(desk: Desk) -> None:
     first, ahead = desk.lease(1), progress(desk, 1, 2)
     desk.do(ConnectionLost(desk.now, 1))
