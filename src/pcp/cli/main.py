@@ -42,7 +42,7 @@ COMMANDS = {
 EPILOG = """`pcp COMMAND --help` explains a command and shows examples. Every command takes --json.
 
 exit codes: 0 done; 1 it failed, for example because of a bug or a full disk; 2 an argument or a file is wrong (the
-message says which); 130 interrupted; 143 terminated
+message says which); 130 interrupted; 141 nobody reads what it prints any more; 143 terminated
 
 examples:
   pcp doctor                                      check this machine
