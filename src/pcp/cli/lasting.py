@@ -18,7 +18,7 @@ def lasting_streams() -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     streams = _Lasting(before[0], "standard output"), _Lasting(before[1], "standard error")
-    sys.stdout, sys.stderr = streams  # type: ignore[assignment]  # all that is called is there
+    sys.stdout, sys.stderr = streams
     try:
         yield
     finally:
