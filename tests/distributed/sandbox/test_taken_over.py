@@ -201,6 +201,21 @@ def test_whatever_code_in_the_child_tries_fails(
     assert (keys / "authority.key").stat().st_mode & 0o777 != 0o666
 
 
+def test_memory_is_not_taken_without_end() -> None:
+    attack = """
+import mmap
+held = []
+def take():
+    try:
+        while True:
+            held.append(mmap.mmap(-1, 1 << 30))
+    except OSError:
+        return len(held)
+attempt("taken", take)
+"""
+    assert 0 < int(said(attack)["taken"]) <= MEMORY >> 30
+
+
 def test_a_disk_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by files with names, nor by open ones without."""
     monkeypatch.setattr(verification, "MAXIMUM_COMPILED_BYTES", 8 << 20)
