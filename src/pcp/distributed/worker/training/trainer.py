@@ -218,7 +218,7 @@ class InnerTrainer:
         lease = work.lease
         encoding = self._replica.begin_push(lease.fragment)
         self._pushed[lease.lease_id] = lease.fragment
-        if later is not None and self.inbox.is_followed(lease.lease_id):
+        if later is not None and not trained.states and self.inbox.is_followed(lease.lease_id):
             self._begin_aside(lease.fragment, encoding, _timed(trained, work), later)
             return None
         blob = self._shelf.put_push(self._replica.end_push(lease.fragment, encoding.run()))
