@@ -16,8 +16,9 @@ def start() -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     from pcp.cli.main import main
+    from pcp.interruption import leave
 
-    return main(begins=begins)
+    return leave(main(begins=begins))
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -15,6 +15,9 @@ T = TypeVar("T")
 _abandoned: list[threading.Event] = []
 """Set when a thread is done that nobody waits for any more."""
 
+_left_behind: list[threading.Thread] = []
+"""Threads whose work may never end."""
+
 
 def interruptible(call: Callable[[], T]) -> T:
     """The result of a call that holds no lock of Python for long; an exception that a signal raises leaves it alone.
@@ -75,6 +78,25 @@ def all_of(calls: Sequence[Callable[[], T]], at_once: int) -> list[T]:
 def is_compiling() -> bool:
     """Whether a thread still compiles for nobody; the process then ends best without waiting for it."""
     return not all(done.is_set() for done in _abandoned)
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Say of a thread that nobody waits for it any more, not even the end of the process."""
+    _left_behind[:] = [each for each in _left_behind if each.is_alive()]
+    _left_behind.append(thread)
+
+
+def leave(code: int) -> int:
+    """End the process here if a thread works for nobody; returns the code otherwise.
+
+    Leaving Python would wait for a compiler, and takes libraries down under a thread that is in one of them, which aborts.
+    """
+    if is_compiling() or any(thread.is_alive() for thread in _left_behind):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        os._exit(code)
+    return code
 
 
 @atexit.register

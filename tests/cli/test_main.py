@@ -100,6 +100,56 @@ def test_exceptions_become_exit_codes(
     assert (shown.out, shown.err) == ("", message)
 
 
+def pcp(command: str) -> list[str]:
+    """A process that runs `pcp keys`, which does something else."""
+    planted = (
+        "import sys, importlib, threading, time, types\n"
+        "sys.argv = ['pcp', 'keys']\n"
+        "from pcp.__main__ import start\n"
+        "def run(_arguments):\n"
+        f"    {command}\n"
+        "    return 0\n"
+        "importlib.import_module = lambda _: types.SimpleNamespace(DESCRIPTION={}, add_arguments=lambda _: None, run=run)\n"
+        "sys.exit(start())\n"
+    )
+    return [sys.executable, "-c", planted]
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])  # what fits into the buffer is written at the end
+def test_a_reader_that_has_enough_ends_a_command_without_a_word(lines: int) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        pcp(f"time.sleep(0.2); print('a line\\n' * {lines})"),
+        env=environment | {"PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_a_pipe_that_breaks_elsewhere_is_not_hidden() -> None:
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    ended = subprocess.run(pcp("raise BrokenPipeError('a bug')"), env=environment, capture_output=True)
+    assert ended.returncode == 1
+    assert b"BrokenPipeError: a bug" in ended.stderr
+
+
+def test_a_command_ends_though_a_thread_that_it_left_behind_does_not() -> None:
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    never = (
+        "from pcp.distributed.runtime import Lane; lane = Lane('endless', print, print); begun = threading.Event(); "
+        "lane.submit(lambda: (begun.set(), time.sleep(3600))); begun.wait(); lane.close(0.0); "
+        "import atexit; atexit.register(lambda: print('Python was left'))"
+    )
+    ended = subprocess.run(pcp(never), env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "endless still works after 0.0 s and is left behind" in ended.stderr
+
+
 @pytest.mark.parametrize("entry", [["-m", "pcp"], ["-c", "from pcp.__main__ import start; start()"]])
 @pytest.mark.parametrize("imported", ["argparse", "numpy"])  # by whatever runs commands, and by a command
 def test_ctrl_c_during_imports_says_one_line(imported: str, entry: list[str], tmp_path: Path) -> None:

@@ -72,7 +72,9 @@ def test_how_a_run_ended_or_that_it_is_dead(tmp_path: Path) -> None:
     )
     assert state_of(follower.update().summary(now + 62)) == "paused"
     add(folder, now + 63, event="ended", complete=True, reason="the run is complete")
-    assert state_of(follower.update().summary(now + 9999)) == "complete"
+    summary = follower.update().summary(now + 9999)
+    assert state_of(summary) == "complete"
+    assert summary["workers"] == {"done": 1, "lost": 2}, "who was there at the end is not lost"
 
 
 def test_a_run_that_writes_no_times_and_one_that_wrote_nothing(tmp_path: Path) -> None:

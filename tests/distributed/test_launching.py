@@ -10,7 +10,13 @@ import pytest
 
 from pcp.cli import main
 from pcp.distributed import launching
-from pcp.distributed.launching import NotEnoughKeys, run_on_devices, slurm_script, systemd_unit
+from pcp.distributed.launching import (
+    DevicesUnknown,
+    NotEnoughKeys,
+    run_on_devices,
+    slurm_script,
+    systemd_unit,
+)
 from pcp.distributed.wire import Authority
 
 AWKWARD = ["/usr/bin/env", "a b", '50%"', "$HOME", "\\", "it's", "#x", ""]
@@ -44,7 +50,7 @@ def job(tmp_path: Path, source: str, device: str = "cpu:0") -> tuple[Path, dict[
     """A job of a worker that is a line of the shell, without pauses, beside a `scontrol` that says what it is asked for."""
     (tmp_path / "scontrol").write_text('#!/bin/sh\necho "scontrol $*"\n')
     (tmp_path / "scontrol").chmod(0o755)
-    script = slurm_script("ada", ["bash", "-c", source], tmp_path, device)
+    script = slurm_script("ada", ["bash", "-c", source], tmp_path, [device])
     assert script.count("pause=5") == 2
     file = tmp_path / "job.sh"
     file.write_text(script.replace("pause=5", "pause=0"))
@@ -72,10 +78,27 @@ def test_a_job_whose_time_is_up_says_goodbye_and_comes_back(tmp_path: Path) -> N
     assert process.returncode == 0
 
 
-def test_gpus_are_asked_for_where_they_are_used(tmp_path: Path) -> None:
-    assert "--gpus" not in slurm_script("ada", ["x"], tmp_path, "cpu:0")
-    assert "--gpus" not in slurm_script("ada", ["x"], tmp_path, "arena:cpu")
-    assert "#SBATCH --gpus-per-task=1" in slurm_script("ada", ["x"], tmp_path, "cuda:0")
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        (["--device", "cpu:0", "--key", "ada.pem"], None),
+        (["--device", "arena:cpu", "--key", "ada.pem"], None),
+        (["--device", "cuda:0", "--key", "ada.pem"], 1),
+        (["--devices", "cuda:0,cuda:1", "--key", "ada.pem", "--key", "bob.pem"], 2),
+        (["--devices", "all", "--key", "ada.pem", "--key", "bob.pem"], 2),
+    ],
+)
+def test_gpus_are_asked_for_where_they_are_used(
+    asked: list[str],
+    gpus: int | None,
+    keys: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(keys[0].parent)
+    assert main(["worker", "--connect", "x:1", *asked, "--print", "slurm"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "--gpus" in line]
+    assert lines == ([] if gpus is None else [f"#SBATCH --gpus-per-task={gpus}"])
 
 
 def test_what_is_printed_runs_from_anywhere(
@@ -115,6 +138,8 @@ def test_a_process_for_a_gpu_sees_that_one_only(monkeypatch: pytest.MonkeyPatch)
     assert launching._confined("cpu:0") == ("cpu:0", {})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,7")
     assert launching._confined("cuda:1") == ("cuda:0", {"CUDA_VISIBLE_DEVICES": "7"})
+    with pytest.raises(DevicesUnknown, match=r"cuda:2 is not here: CUDA_VISIBLE_DEVICES shows 2 \(2,7\)"):
+        launching._confined("cuda:2")
 
 
 def test_workers_that_end_are_said(

@@ -11,11 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import IO
 
 from pcp.errors import PCPError
-from pcp.interruption import is_compiling, unraisable
+from pcp.interruption import leave, unraisable
 
 _TERMINATED = 128 + signal.SIGTERM
+_UNREAD = 141
+"""What shells say of a command that ended since nobody reads its output: 128 and the number of SIGPIPE."""
 
 COMMANDS = {
     "train": "train a model, in one process or with a Shepherd and Workers on this machine",
@@ -39,7 +42,7 @@ COMMANDS = {
 EPILOG = """`pcp COMMAND --help` explains a command and shows examples. Every command takes --json.
 
 exit codes: 0 done; 1 it failed, for example because of a bug or a full disk; 2 an argument or a file is wrong (the
-message says which); 130 interrupted; 143 terminated
+message says which); 130 interrupted; 141 nobody reads what it prints any more; 143 terminated
 
 examples:
   pcp doctor                                      check this machine
@@ -65,10 +68,10 @@ def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = la
         return _main(arguments, begins)
     except KeyboardInterrupt:
         print("pcp: interrupted", file=sys.stderr)
-        return _left(128 + signal.SIGINT)
+        return leave(128 + signal.SIGINT)
     except SystemExit as ended:
         if ended.code == _TERMINATED:
-            _left(_TERMINATED)
+            leave(_TERMINATED)
         raise
     finally:
         sys.unraisablehook = before[1]
@@ -105,9 +108,16 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
         command_line = importlib.import_module(f"pcp.cli.{parsed.command}")
         begins()
         code: int = command_line.run(parsed)
+        sys.stdout.flush()
     except PCPError as error:
         _complain(error, getattr(parsed, "json", False))
         return 2
+    except BrokenPipeError:
+        if not _nobody_reads(sys.stdout):
+            raise
+        # Python would complain again when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _UNREAD
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -116,10 +126,6 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
             f"pcp: the disk{place} is full: {error.strerror}. Free some space and try again", file=sys.stderr
         )
         return 1
-    except BrokenPipeError:
-        # Whoever read the output has gone; python would complain again when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return code
 
 
@@ -128,13 +134,14 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(_TERMINATED)
 
 
-def _left(code: int) -> int:
-    """End the process here if a compiler is at work that nobody waits for: leaving Python would wait for it."""
-    if is_compiling():
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
-    return code
+def _nobody_reads(stream: IO[str]) -> bool:
+    """Whether whoever read a stream has gone, as `head` does when it has enough."""
+    try:
+        stream.write("\n")
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):

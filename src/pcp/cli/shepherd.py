@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pcp.backends.host_memory import take_one_heap
 from pcp.cli.keys import identity_of
+from pcp.cli.lasting import lasting_streams
 from pcp.cli.local_run import address_of
 from pcp.cli.status import add_web_arguments, address, page_beside
 from pcp.distributed.algorithm_choice import check_settings
@@ -97,6 +98,11 @@ def run(arguments: argparse.Namespace) -> int:
     take_one_heap()
     folder = _folder(arguments)
     recipe = _prepared(folder, fresh=not arguments.run.is_dir())
+    with lasting_streams():
+        return _coordinate(arguments, folder, recipe)
+
+
+def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe) -> int:
     host, port = arguments.listen
     credentials, revocations, sign = identity_of(folder, host)
     hint: list[str] = []

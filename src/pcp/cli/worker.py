@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from pcp.backends import Target
+from pcp.cli.lasting import lasting_streams
 from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.launching import (
     NotEnoughKeys,
@@ -175,6 +176,7 @@ def run(arguments: argparse.Namespace) -> int:
     if address.startswith("@"):
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(lasting_streams())
         folder = arguments.folder or stack.enter_context(TemporaryFolder(WORKING)).path / "blobs"
         parse_address(address)  # before anything is said
         if arguments.listen is not None:
@@ -193,7 +195,7 @@ def run(arguments: argparse.Namespace) -> int:
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
             sink.write({"worker": credentials.name} | facts)
-    print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
+        print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
     return 0 if stopped.finished else 128 + number
 
 
@@ -213,7 +215,9 @@ def _print(arguments: argparse.Namespace) -> int:
     if arguments.print == "systemd":
         print(systemd_unit(first, command, Path.cwd()), end="")
     else:
-        print(slurm_script(first, command, Path.cwd(), arguments.devices or arguments.device), end="")
+        named = (arguments.devices or arguments.device).split(",")
+        devices = named * len(arguments.key) if named == ["all"] else named
+        print(slurm_script(first, command, Path.cwd(), devices), end="")
     return 0
 
 
@@ -224,7 +228,8 @@ def _run_on_devices(arguments: argparse.Namespace) -> int:
     if arguments.listen is not None:
         raise BadAddress("--listen is for one process; leave it out with --devices")
     folder = _folder(arguments, "workers")
-    return run_on_devices(devices, arguments.key, _common(arguments), folder, arguments.json)
+    with lasting_streams():
+        return run_on_devices(devices, arguments.key, _common(arguments), folder, arguments.json)
 
 
 def _common(arguments: argparse.Namespace) -> list[str]:

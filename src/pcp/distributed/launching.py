@@ -67,17 +67,18 @@ WantedBy=default.target
 """
 
 
-def slurm_script(name: str, command: Sequence[str], folder: Path, device: str) -> str:
+def slurm_script(name: str, command: Sequence[str], folder: Path, devices: Sequence[str]) -> str:
     """A job that runs a Worker, starts it again when it fails, and queues itself anew when its time is up.
 
     Arguments:
         name: of the worker.
         command: program and arguments, with absolute paths.
         folder: to run it in.
-        device: that it computes on.
+        devices: that it computes on, one for each process; `all` is an accelerator.
     """
     variables = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in _environment().items())
-    gpus = "#SBATCH --gpus-per-task=1\n" if needs_driver(device) else ""
+    count = sum(map(needs_driver, devices))
+    gpus = f"#SBATCH --gpus-per-task={count}\n" if count else ""
     return f"""\
 #!/bin/bash
 # Save as pcp-{name}.sh, then: sbatch pcp-{name}.sh
@@ -194,6 +195,11 @@ def _confined(device: str) -> tuple[str, dict[str, str]]:
         return device, {}
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     index = int(number or 0)
+    if shown != [""] and index >= len(shown):
+        raise DevicesUnknown(
+            f"{device} is not here: CUDA_VISIBLE_DEVICES shows {len(shown)} ({','.join(shown)}), which are cuda:0 and so on; "
+            "name fewer devices, or have more shown"
+        )
     return "cuda:0", {"CUDA_VISIBLE_DEVICES": shown[index] if shown != [""] else str(index)}
 
 

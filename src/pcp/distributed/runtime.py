@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+from pcp.interruption import leave_behind
+
 log = logging.getLogger("pcp.distributed.runtime")
 
 Result = TypeVar("Result")
@@ -125,6 +127,7 @@ class Lane:
         self._thread.join(grace_seconds)
         if self._thread.is_alive():
             log.warning("%s still works after %.1f s and is left behind", self._thread.name, grace_seconds)
+            leave_behind(self._thread)
         return not self._thread.is_alive()
 
     def _run(self) -> None:

@@ -222,7 +222,7 @@ def admit(
         allowed = min(memory_bytes, data_bytes() or memory_bytes)
         raise ProgramRefused(
             f"verifying the program {name!r} ended with {describe(code)}: it is damaged, or needs more than "
-            f"{allowed} bytes to compile, which is what may be taken here"
+            f"{allowed} bytes to compile, which is what may be taken here; `pcp worker --memory` may offer more"
         )
     return {name: _read(artifact, sizes.get(name)) for name, artifact in artifacts.items()}
 

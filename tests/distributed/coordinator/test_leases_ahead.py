@@ -1,5 +1,6 @@
 """Leases ahead: who is nearly done holds its next lease already, and loses it with the one before."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.effects import UpdateRefused
 from pcp.distributed.coordinator.events import BlobStored, ConnectionLost
+from pcp.distributed.coordinator.rounds import budgets
+from pcp.distributed.coordinator.state import Turn
 from pcp.distributed.messages import (
     Adoption,
     Assign,
@@ -26,6 +29,13 @@ from tests.distributed.coordinator.test_overlap import report, two_workers, uplo
 @pytest.fixture
 def desk() -> Desk:
     return two_workers()
+
+
+def three_workers() -> Desk:
+    """As two, but three: a round takes nine batches."""
+    desk = two_workers(workers=3)
+    desk.join(3, "c")
+    return desk
 
 
 def progress(desk: Desk, connection: int, done: int, seconds: float = 0.4) -> Lease | None:
@@ -81,6 +91,63 @@ def test_nothing_is_granted_ahead_while_the_round_lacks_somebody(desk: Desk) -> 
     assert desk.lease(1).data == lost.data, "it goes to the next who is free"
 
 
+def test_no_round_opens_for_leases_ahead_while_the_one_in_flight_lacks_somebody() -> None:
+    desk = three_workers()
+    lost = desk.lease(3)
+    desk.say(3, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 2) is None
+    assert [each.number for each in desk.state.run.in_flight] == [0]
+    desk.do(ConnectionLost(desk.now, 3))
+    report(desk, 1)
+    assert desk.lease(1).data == lost.data
+
+
+def test_no_round_opens_for_leases_ahead_where_no_fresh_data_is_left() -> None:
+    desk = two_workers(batches=6)
+    assert progress(desk, 1, 2) is None
+    assert [each.number for each in desk.state.run.in_flight] == [0], "the rest is pushed when it is reported"
+    report(desk, 1)
+    assert [each.number for each in desk.state.run.in_flight] == [0, 1]
+    assert (desk.lease(1).round, desk.lease(1).batches) == (1, 0)
+
+
+def test_nothing_is_granted_ahead_while_the_older_of_two_rounds_lacks_somebody() -> None:
+    desk = three_workers()
+    lost = desk.lease(2)
+    report(desk, 3)
+    assert [each.number for each in desk.state.run.in_flight] == [0, 1]
+    desk.say(2, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 2) is None
+    report(desk, 1)
+    assert desk.lease(1).data == lost.data, "it goes to the next who is free"
+
+
+def test_who_trains_for_the_newest_round_gets_nothing_ahead_of_it(desk: Desk) -> None:
+    report(desk, 1)
+    assert desk.lease(1).round == 1
+    assert progress(desk, 1, 2) is None, "what is left of that round is for the other worker"
+    assert desk.lease(2).round == 0
+    ahead = progress(desk, 2, 2)
+    assert ahead is not None
+    assert ahead.round == 1
+
+
+def test_nobody_says_for_another_that_its_lease_is_near_its_end(desk: Desk) -> None:
+    other = desk.lease(2)
+    desk.say(1, Heartbeat(1, desk.generations[1], other.lease_id, 2, 0.4))
+    assert desk.assigned(1) is desk.assigned(2) is None
+    assert progress(desk, 2, 2) is not None, "it is news when its own worker says so"
+
+
+def test_a_lease_that_was_near_its_end_stays_so() -> None:
+    desk = three_workers()
+    lost = desk.lease(3)
+    desk.say(3, Failure(lost.generation, lost.lease_id, "no memory"))
+    assert progress(desk, 1, 0, 0.4) is None, "the round lacks somebody"
+    assert progress(desk, 1, 0, 50.0) is None
+    assert desk.state.leases[desk.lease(1).lease_id].ending
+
+
 def test_nothing_is_granted_ahead_of_who_waits_for_a_merge() -> None:
     desk = two_workers(algorithm=Fragmented(inner_steps=6, fragments=2))
     assert progress(desk, 1, 2) is None
@@ -121,6 +188,18 @@ def test_a_lease_ahead_does_not_age_until_the_one_before_is_reported() -> None:
     assert held.expires == desk.now + held.lease.deadline_seconds
 
 
+def test_who_holds_a_lease_ahead_is_free_when_both_are_trained(desk: Desk) -> None:
+    ahead = progress(desk, 1, 2)
+    assert ahead is not None
+    turn, (first, second) = Turn(desk.state, desk.now), desk.state.run.in_flight
+    both, one = (desk.state.members[number] for number in (1, 2))
+    assert budgets._free(turn, both, second) == pytest.approx(
+        desk.now + 6 * budgets._step_seconds(turn, both)
+    )
+    assert budgets._free(turn, one, second) == pytest.approx(desk.now + 3 * budgets._step_seconds(turn, one))
+    assert budgets._free(turn, both, first) == math.inf, "its next lease adopts what that round comes to"
+
+
 def test_who_reports_the_second_lease_first_loses_both(desk: Desk) -> None:
     first, ahead = desk.lease(1), progress(desk, 1, 2)
     assert ahead is not None
@@ -139,6 +218,18 @@ def test_who_fails_loses_both_and_begins_afresh(desk: Desk) -> None:
     again = desk.assigned(1)
     assert again is not None
     assert (again.fresh, again.after, again.data) == (True, 0, first.data)
+    report(desk, 1)
+    assert desk.lease(1).round == 1, "nothing of what it lost begins now"
+
+
+def test_who_is_to_rest_gets_nothing_ahead(desk: Desk) -> None:
+    lease = desk.lease(1)
+    desk.say(
+        1, Failure(lease.generation, lease.lease_id + 1000, "the program of an earlier lease did not end")
+    )
+    assert progress(desk, 1, 2) is None
+    report(desk, 1)
+    assert not desk.state.members[1].training, "it rests"
 
 
 def test_who_comes_back_is_told_of_both(desk: Desk) -> None:

@@ -63,6 +63,10 @@ attempt("password", lambda: read("/etc/passwd"))
 attempt("chmod_key", lambda: os.chmod(KEYS + "/authority.key", 0o666))
 attempt("link_key", lambda: os.symlink(KEYS + "/authority.key", os.environ["TMPDIR"] + "/a"))
 attempt("hard_link_key", lambda: os.link(KEYS + "/authority.key", os.environ["TMPDIR"] + "/b"))
+attempt("remove_key", lambda: os.unlink(KEYS + "/authority.key"))
+attempt("rename_key", lambda: os.rename(KEYS + "/authority.key", os.environ["TMPDIR"] + "/c"))
+attempt("cut_key", lambda: os.truncate(KEYS + "/authority.key", 0))
+attempt("remove_keys", lambda: os.rmdir(KEYS))
 attempt("descriptors", key_descriptors)
 attempt("environment", secret)
 attempt("parents_environment", lambda: read(f"/proc/{parent}/environ"))
@@ -91,6 +95,17 @@ attempt("namespace", lambda: call(272, 0x10000000))
 attempt("mount", lambda: call(165, 0, 0, 0, 0, 0))
 attempt("bpf", lambda: call(321, 0, 0, 0))
 attempt("keyring", lambda: call(250, 0, -3, 0))
+attempt("shared_memory", lambda: call(29, 0, 1 << 20, 0o1600))
+attempt("memory_file", lambda: os.memfd_create("hidden"))
+attempt("memory_folder", lambda: write("/dev/shm/hidden"))
+attempt("fifo", lambda: os.mkfifo(os.environ["TMPDIR"] + "/fifo"))
+attempt("device", lambda: os.mknod(os.environ["TMPDIR"] + "/device", 0o60600, 0x100))
+attempt("terminal", lambda: read("/dev/tty"))
+attempt("type_for_the_user", lambda: call(16, 0, 0x5412, id(b"x") + 32))
+attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, 0, -5))
+attempt("realtime", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
+attempt("watch_all", lambda: call(298, 0, 0, -1, -1, 0))
+attempt("page_faults", lambda: call(323, 0))
 attempt("users_cache", lambda: write(CACHE + "/planted.xla"))
 attempt("home", lambda: write(HOME + "/.bashrc"))
 attempt("package", lambda: write(os.path.dirname(os.__file__) + "/planted.py"))
@@ -184,6 +199,21 @@ def test_whatever_code_in_the_child_tries_fails(
     assert {name: outcome for name, outcome in found.items() if outcome not in FAILED | {"ValueError"}} == {}
     assert found["higher_limit"] in FAILED | {"ValueError"}
     assert (keys / "authority.key").stat().st_mode & 0o777 != 0o666
+
+
+def test_memory_is_not_taken_without_end() -> None:
+    attack = """
+import mmap
+held = []
+def take():
+    try:
+        while True:
+            held.append(mmap.mmap(-1, 1 << 30))
+    except OSError:
+        return len(held)
+attempt("taken", take)
+"""
+    assert 0 < int(said(attack)["taken"]) <= MEMORY >> 30
 
 
 def test_a_disk_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:

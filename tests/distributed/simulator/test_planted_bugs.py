@@ -331,6 +331,9 @@ PLANTED = [
     (anybody_may_push, 30),
 ]
 
+# Bugs that show in schedules with such a fault only, and rarely there: the others are left out.
+ONLY_BESIDE = {content_not_checked: "hostile update"}
+
 
 def a_contribution_not_merged(patch: Patch) -> None:
     total = Accumulator.total
@@ -407,7 +410,13 @@ def found(plant: Callable[[Patch], None], seeds: Iterable[int], patch: Patch) ->
 def test_a_planted_bug_is_found_within_so_many_seeds(
     plant: Callable[[Patch], None], seeds: int, monkeypatch: Patch
 ) -> None:
-    found(plant, range(seeds), monkeypatch)
+    needed = ONLY_BESIDE.get(plant)
+    wanted = range(seeds) if needed is None else [seed for seed in range(seeds) if needed in faults_of(seed)]
+    found(plant, wanted, monkeypatch)
+
+
+def faults_of(seed: int) -> set[str]:
+    return {fault.kind for fault in scenario_of(seed).faults}
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,17 @@ def test_the_next_lease_begins_when_the_one_before_is_trained(bench: Bench) -> N
     assert bench.effects[-3:] == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD), StartLease(AHEAD)]
 
 
+def test_the_trainer_hears_of_the_next_lease_once_it_has_begun() -> None:
+    bench = Bench(overlap=True)
+    bench.join()
+    bench.hear(Assign(FRESH))
+    bench.hear(Assign(AHEAD))
+    assert not bench.made(Follow)
+    bench.fetched(ANOTHER)
+    bench.fetched()
+    assert bench.effects[-2:] == [StartLease(FRESH), Follow(21)]
+
+
 def test_what_the_next_lease_adopts_is_fetched_meanwhile(bench: Bench) -> None:
     bench.hear(
         Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, CHANGE), Adoption(1, 1, 2, None, None))))
@@ -92,6 +103,14 @@ def test_what_the_next_lease_adopts_is_fetched_meanwhile(bench: Bench) -> None:
     assert bench.made(StartLease)
     bench.fetched(NEWER)
     assert bench.effects == [Adopt(22, 1, 1, 2, NEWER, True)]
+
+
+def test_a_change_is_taken_by_the_version_of_its_own_fragment() -> None:
+    bench = Bench(overlap=True)
+    bench.join()
+    bench.hear(Assign(replace(FRESH, adopt=(FRESH.adopt[0], replace(FRESH.adopt[1], version=5)))))
+    bench.hear(Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, CHANGE),))))
+    assert bench.made(FetchBlob) == [FetchBlob(CHANGE)]
 
 
 def test_a_blob_that_both_leases_name_is_kept(bench: Bench) -> None:
@@ -124,6 +143,13 @@ def test_who_fails_lets_go_of_the_next_lease_too(bench: Bench) -> None:
     assert bench.effects == [], "it follows what is given up: the Shepherd takes it back"
 
 
+def test_a_lease_that_follows_another_than_the_one_that_is_trained_is_not_taken(bench: Bench) -> None:
+    bench.hear(Assign(replace(AHEAD, after=20)))
+    assert bench.effects == []
+    bench.trained()
+    assert not bench.made(StartLease)
+
+
 def test_what_the_next_lease_lacks_ends_that_one_only(bench: Bench) -> None:
     bench.hear(Assign(replace(AHEAD, adopt=(Adoption(0, 1, 0, NEWER, None),))))
     bench.do(BlobUnavailable(bench.now, NEWER, "gone"))
@@ -149,7 +175,17 @@ def test_the_next_lease_begins_while_the_push_of_the_one_before_is_made(bench: B
     bench.hear(Assign(AHEAD))
     bench.do(LeaseStepped(bench.now, 21))
     assert bench.effects[-1] == StartLease(AHEAD)
+    assert ForgetBlob(ANOTHER) in bench.effects
     assert not bench.said()
+    adopted = FRESH.adopt[1].version
+    bench.hear(
+        Assign(
+            replace(
+                AHEAD, lease_id=23, after=22, adopt=(Adoption(1, adopted + 1, 0, NEWER, Blob(b"7" * 32, 7)),)
+            )
+        )
+    )
+    assert bench.made(FetchBlob) == [FetchBlob(Blob(b"7" * 32, 7))], "the change from what was adopted"
     bench.trained()
     assert bench.effects == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD)]
     bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
@@ -190,4 +226,15 @@ def test_a_lease_of_the_same_fragment_waits_for_the_answer(bench: Bench) -> None
     assert not bench.made(StartLease)
     bench.trained()
     bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
+    assert bench.made(StartLease)
+
+
+def test_a_fresh_lease_begins_whatever_becomes_of_the_push_before_it(bench: Bench) -> None:
+    bench.hear(Assign(AHEAD))
+    bench.do(LeaseStepped(bench.now, 21))
+    bench.hear(Revoke(22, "the round is closed"))
+    bench.hear(Assign(replace(FRESH, lease_id=23)))
+    bench.hear(Revoke(21, "the round is closed"))
+    bench.fetched(ANOTHER)
+    bench.fetched()
     assert bench.made(StartLease)

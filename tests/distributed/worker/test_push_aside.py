@@ -4,6 +4,8 @@ import queue
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,8 +17,10 @@ from pcp.distributed.runtime import finished
 from pcp.distributed.wire import BlobStore
 from pcp.distributed.wire.blob_files import StoreFull
 from pcp.distributed.worker.offer import ProgramStopped
+from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.repetition import StoredArrays
-from pcp.distributed.worker.training.trainer import Trained
+from pcp.distributed.worker.training.trainer import NOT_MADE, InnerTrainer, Trained
+from pcp.distributed.worker.training.work import Work
 from pcp.training.recipes.recipe import Recipe
 from tests.distributed.tiny_run import lease_of, store_job
 from tests.distributed.worker.test_trainer import hand_over, ignore, never, trusting
@@ -129,3 +133,28 @@ say('{"lease": 1, "payload": 3}'); time.sleep(60)"""
     with pytest.raises(ProgramStopped, match="the process that runs programs said b"):
         trained_twice()
     process.close()
+
+
+def test_a_push_whose_states_are_kept_is_made_before_the_next_lease() -> None:
+    """The last state that an audit may ask for is that after the push."""
+    kept: list[tuple[Blob, ...]] = []
+    before, after, pushed = (Blob(bytes([number]) * 32, number) for number in (1, 2, 3))
+    trainer = InnerTrainer(
+        cast(Any, SimpleNamespace(begin_push=lambda _: SimpleNamespace(run=dict), end_push=lambda *_: {})),
+        cast(
+            Any,
+            SimpleNamespace(shelf=SimpleNamespace(put_push=lambda _: pushed, put_inner=lambda _: after)),
+        ),
+        cast(Any, None),
+        cast(Any, SimpleNamespace(keep=kept.append)),
+        2,
+        Inbox(),
+        ready=cast(Any, None),
+    )
+    trainer.inbox.follow(1)
+    work = Work(lease_of(1, DataRange(0, 1), before), never, lambda: 0.0)
+    trained = Trained(NOT_MADE, 1, (1.0,), 0.0, 0.0, states=(before,))
+    made = trainer._push(work, trained, ignore)
+    assert made is not None
+    assert (made.payload, made.states) == (pushed, (before, after))
+    assert kept == [(before, after)]

@@ -37,13 +37,13 @@ def _follow(turn: Turn, lease: Lease) -> None:
     if state.task is not None and state.task.lease.lease_id == lease.after:
         state.following = Task(lease, tuple(Incoming(each) for each in lease.adopt))
         _resolve_all(turn, state.following, lease)
-        _tell_what_follows(turn)
+        _tell_what_follows(turn, state.task)
 
 
-def _tell_what_follows(turn: Turn) -> None:
+def _tell_what_follows(turn: Turn, task: Task) -> None:
     """Let the trainer know that it need not hold up the next lease; one of the same fragment waits for the answer anyway."""
-    task, following = turn.state.task, turn.state.following
-    if task is None or following is None or task.stage is not Stage.TRAINING:
+    following = turn.state.following
+    if following is None or task.stage is not Stage.TRAINING:
         return
     if following.lease.fragment != task.lease.fragment:
         turn.effects.append(Follow(task.lease.lease_id))
@@ -102,10 +102,9 @@ def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
 
 def _held_before(turn: Turn, task: Task, fragment: int) -> int | None:
     """The version of a fragment that the trainer has adopted when a lease begins."""
-    state, before = turn.state, turn.state.task
-    if task is not state.following or before is None:
-        return state.versions.get(fragment)
-    own = [each.adoption.version for each in before.incoming if each.adoption.fragment == fragment]
+    state = turn.state
+    before = state.task.incoming if state.task is not None and task is state.following else ()
+    own = [each.adoption.version for each in before if each.adoption.fragment == fragment]
     return max(own, default=state.versions.get(fragment))
 
 
@@ -149,7 +148,7 @@ def start_if_ready(turn: Turn) -> None:
     lease_id = task.lease.lease_id
     turn.effects += [_adopt(lease_id, each) for each in task.incoming if each.here]
     turn.effects.append(StartLease(task.lease))
-    _tell_what_follows(turn)
+    _tell_what_follows(turn, task)
 
 
 def _adopt(lease_id: int, incoming: Incoming) -> Adopt:

@@ -18,7 +18,8 @@ TROUBLES_KEPT = 20
 REASON_LETTERS = 300
 POINTS = 400
 """Of a curve, at least, once there are so many; at most twice as many."""
-AWAY = "lost"
+AWAY, DONE = "lost", "done"
+"""Not there any more; there until the run was complete."""
 SILENT_SECONDS = 30.0
 """After so long without a record the run counts as dead; a Shepherd writes one every few seconds."""
 
@@ -61,7 +62,7 @@ class WorkerView:
 
     Arguments:
         name: the name in its certificate.
-        state: one word: joining, waiting, training, lost.
+        state: one word: joining, waiting, training, lost, done.
         lease: the batches it works on, for example "240-259"; empty where it has none.
         steps_per_second: its speed; None where it is not known.
         heard_at: when it was last heard.
@@ -163,7 +164,7 @@ class Fleet:
             case "ended":
                 self.ended, self.complete = str(record["reason"]), bool(record["complete"])
                 for worker in self.workers.values():
-                    self._leave(worker, now)
+                    self._leave(worker, now, DONE if self.complete and worker.state != AWAY else AWAY)
             case None:
                 self._take_step(record)
 
@@ -191,7 +192,9 @@ class Fleet:
         state, lease = record.get("state", worker.state), record.get("lease", worker.lease)
         if state == AWAY:
             self._leave(worker, now)
-        elif worker.state != AWAY or state == "joining":  # what ends with a worker does not bring it back
+        elif (
+            worker.state not in (AWAY, DONE) or state == "joining"
+        ):  # what ends with a worker does not bring it back
             worker.heard_at = now
             if worker.since is None:
                 worker.since = now
@@ -215,14 +218,14 @@ class Fleet:
             self._planned += Counter([str(record["planned"])])  # which drops what nobody has any more
             worker.planned = str(record["planned"])
 
-    def _leave(self, worker: WorkerView, now: float) -> None:
+    def _leave(self, worker: WorkerView, now: float, state: str = AWAY) -> None:
         if worker.since is not None:
             worker.up_seconds += now - worker.since
             self._up += now - worker.since
             self._since, self._there = self._since - worker.since, self._there - 1
         worker.since, worker.lease, worker.steps_per_second = None, "", None
         _end_span(worker, now)
-        self._set_state(worker, AWAY)
+        self._set_state(worker, state)
 
     def _set_state(self, worker: WorkerView, state: str) -> None:
         if state != worker.state:

@@ -13,6 +13,7 @@ from pcp.training.display.progress import format_duration, printable
 
 _STATE_STYLES = {
     "training": "green",
+    "done": "green",
     "waiting": "yellow",
     "compiling": "cyan",
     "joining": "cyan",

@@ -17,36 +17,32 @@ from pcp.distributed.near_end import is_near_end
 
 
 def heard(turn: Turn, member: Member, heartbeat: Heartbeat) -> bool:
-    """Take note that a lease is near its end; return whether that is news."""
+    """Take note that a lease is near its end; return whether it is."""
     state = turn.state
     held = state.leases.get(heartbeat.lease_id)
-    if held is None or heartbeat.lease_id != member.training or held.ending or not _possible(state):
+    if held is None or heartbeat.lease_id != member.training or not _possible(state):
         return False
-    held.ending = is_near_end(
-        held.lease.batches - heartbeat.steps_done,
-        heartbeat.seconds_per_step,
-        state.run.config.heartbeat_seconds,
-    )
-    if held.ending:
-        turn.reconsider(member)
-    return held.ending
+    left = held.lease.batches - heartbeat.steps_done
+    if not is_near_end(left, heartbeat.seconds_per_step, state.run.config.heartbeat_seconds):
+        return False
+    held.ending = True
+    turn.reconsider(member)
+    return True
 
 
 def wants_round(state: State) -> bool:
-    """Return whether a round is to open for leases ahead: the one in flight lacks nobody, and a worker is nearly done."""
-    if not state.roster.ending or len(state.run.in_flight) != 1:
-        return False
-    round = state.run.in_flight[0]
-    return not state.pending.total(round.fragment, round.limit)
+    """Return whether a second round is to open for leases ahead: the first lacks nobody, and a worker is nearly done."""
+    (round,) = state.run.in_flight
+    return bool(state.roster.ending) and not state.pending.total(round.fragment, round.limit)
 
 
 def grant_all(turn: Turn) -> None:
     """Grant leases of the newest round to workers that train for the one before, once that lacks nobody."""
     state = turn.state
-    if not state.roster.ending or len(state.run.in_flight) < 2:
+    if len(state.run.in_flight) < 2:
         return
     before, round = state.run.in_flight
-    if state.pending.total(before.fragment, before.limit) or state.clocks[round.number].quorum is not None:
+    if state.pending.total(before.fragment, before.limit):
         return
     for worker_id in sorted(state.roster.ending):
         member = state.members[worker_id]

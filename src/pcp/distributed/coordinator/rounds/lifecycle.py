@@ -76,7 +76,7 @@ def _next_fragment(turn: Turn) -> int | None:
     turns = [(run.opened + ahead) % len(run.fragments) for ahead in range(len(run.fragments))]
     if _fresh(turn, turns[0]):
         return turns[0]
-    if run.in_flight and not turn.state.roster.idle:
+    if not turn.state.roster.idle:
         return None  # nothing is granted ahead but fresh data
     # What an open round of the same fragment lacks it is going to have.
     taken = {round.fragment for round in run.in_flight if not round.closed}
@@ -86,7 +86,7 @@ def _next_fragment(turn: Turn) -> int | None:
 def _fresh(turn: Turn, fragment: int) -> int:
     """Return the batches that a round issues: what the workers that live can do, less what was left lying; or all."""
     unissued = turn.state.run.unissued
-    if not unissued or sharing.in_pairs(turn.state):
+    if sharing.in_pairs(turn.state):
         return unissued
     return min(unissued, max(0, budgets.round_batches(turn, fragment) - turn.state.pending.counts[fragment]))
 
@@ -119,8 +119,6 @@ def _close(turn: Turn, round: Round) -> None:
     turn.append(RoundClosed(round.number, order, run.config.algorithm.weights(contributions)), sync=True)
     late = [held for _, held in sorted(state.leases.items()) if held.lease.round == round.number]
     for held in late:
-        if held.lease.lease_id not in state.leases:
-            continue  # it ended with another lease of its worker
         if run.config.algorithm.late == "again":
             leases.withdraw(turn, state.members[held.worker_id], "the round is closed")
         elif held.update:
