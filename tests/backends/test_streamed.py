@@ -78,7 +78,7 @@ def most_there(executable: StreamedExecutable) -> int:
     return most
 
 
-@pytest.mark.parametrize("limit", [12 * WEIGHT, 24 * WEIGHT])
+@pytest.mark.parametrize("limit", [4 * WEIGHT, 12 * WEIGHT, 24 * WEIGHT])
 def test_a_step_larger_than_its_device_gives_what_the_whole_gives(limit: int) -> None:
     program = step()
     executable = there(program, limit)
@@ -161,7 +161,7 @@ def test_equal_layers_are_equal_pieces_and_each_kind_is_compiled_once() -> None:
     for layers in (8, 12):
         program = training_step(layers)
         METER.compiled.clear()
-        executable = there(program, 1 << 16)
+        executable = there(program, 160_000)
         pieces.append(sum(isinstance(each, Run) for each in executable.steps))
         compiled.append(list(METER.compiled))
     for each in compiled:
