@@ -4,7 +4,6 @@ What is copied when is known before the first call (`schedule`). A piece runs in
 on beside it: of what the next one reads, and of what the last one made.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pcp.backends.base import Buffer, OutOfMemory
@@ -26,7 +25,8 @@ class StreamedExecutable(RegionsExecutable):
 
     Arguments:
         program: the whole.
-        targets: where arguments and results lie, and where the operations run.
+        home: where arguments and results lie.
+        away: where the operations run.
         limit: bytes that a call may take there.
         cache: as of `Target.compile`.
 
@@ -35,13 +35,13 @@ class StreamedExecutable(RegionsExecutable):
         OutOfMemory: an operation needs more at once.
     """
 
-    def __init__(self, program: Program, targets: Sequence[Target], limit: int, *, cache: bool) -> None:
+    def __init__(self, program: Program, home: Target, away: Target, limit: int, *, cache: bool) -> None:
         self._limit = limit
         for attempt in range(ATTEMPTS):
             cut = portions(program, limit // (PIECES << attempt))
             places = (AWAY,) * len(cut.sequence)
             try:
-                super().__init__(program, Regions(cut, places), targets, cache=cache)
+                super().__init__(program, Regions(cut, places), (home, away), cache=cache)
             except OutOfMemory:
                 if attempt == ATTEMPTS - 1:
                     raise
