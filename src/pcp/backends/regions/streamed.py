@@ -64,6 +64,24 @@ class StreamedExecutable(RegionsExecutable):
         schedule.end()
         return schedule.steps
 
+    def described(self) -> str:
+        """What a call does, in one line for people."""
+        kinds, total = len(self._cut.cut.kinds), sum(each.spec.bytes for each in self.copies)
+        share = self._bytes_beside() / total if total else 1.0
+        return f"{super().described()}, {share:.0%} of the bytes beside pieces; {kinds} different pieces are compiled"
+
+    def _bytes_beside(self) -> int:
+        """Bytes that a call copies while a piece runs."""
+        running, found = None, 0
+        for step in self.steps:
+            if running is not None and not self._is_beside(step, running):
+                running = None
+            if isinstance(step, Run):
+                running = step
+            elif isinstance(step, Copy) and running is not None:
+                found += step.spec.bytes
+        return found
+
     def _is_beside(self, step: Step, run: Run) -> bool:
         return not isinstance(step, Run) and step.number not in (*run.takes, *run.makes)
 
