@@ -2,18 +2,23 @@
 
 import itertools
 import logging
+from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.planning.fake_bench import FakeBench, set_strategy
 
 import pcp
 from pcp.backends import CompilationFailed, Target
 from pcp.backends.arena.array import ArenaArray
-from pcp.kernels import kernel_named, sites_of
+from pcp.kernels import FAMILIES, kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
+from pcp.planning.search.search import ToleranceUnreachable
+from pcp.planning.streaming import ToleranceAndPath
 
 pytestmark = pytest.mark.cpu
 WIDTH, LAYERS = 64, 8
@@ -89,6 +94,73 @@ def test_options_of_the_target_are_those_of_the_pieces() -> None:
     wrong = pcp.streamed(program, Target.of("cpu:0", {"no_such_option": True}), 5 * WEIGHT)
     with pytest.raises(CompilationFailed, match="no_such_option"):
         pcp.plan(program, "arena:cpu", path=wrong, cache=False)
+
+
+@pytest.fixture
+def levels(monkeypatch: pytest.MonkeyPatch, bench: FakeBench) -> FakeBench:
+    """Two families, of which the first has a fast kernel and one that is more exact."""
+    for name, everywhere in (
+        ("sine", (("sine.middle",), ("sine.fast",))),
+        ("log1p", (("log1p.other",),)),
+    ):
+        monkeypatch.setitem(FAMILIES, name, replace(FAMILIES[name], everywhere=everywhere))
+    set_strategy(monkeypatch, rounds_everything=0.0)
+    return bench
+
+
+def logarithms() -> pcp.Program:
+    return pcp.trace(lambda x: pcp.log1p(pcp.sin(x) + 1.0), pcp.spec((8, 8), "f32"))
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "expected"),
+    [
+        (1e-1, {"sine.fast", "log1p.other"}),
+        (1e-4, {"sine.middle", "log1p.other"}),
+        (5e-6, {"log1p.other"}),
+        (5e-7, set()),
+    ],
+)
+def test_the_fastest_kernels_within_a_tolerance_are_streamed(
+    tolerance: float, expected: set[str], levels: FakeBench, file: FilePath
+) -> None:
+    path = pcp.streamed(logarithms(), "cpu:0", "1MiB", tolerance=tolerance, database=file)
+    assert {choice.kernel for choice in path.choices} == expected
+    assert path.placement is not None
+    assert path.placement.streamed == ("xla:cpu:0", 1 << 20)
+    assert all(each.placement is not None and each.placement.streamed for each in levels.wholes)
+
+
+def test_kernels_that_are_not_faster_or_were_not_measured_are_not_streamed(
+    levels: FakeBench, file: FilePath
+) -> None:
+    levels.seconds["tanh"] = 5.0
+    program = logarithms()
+    plain = pcp.streamed(program, "cpu:0", "1MiB")
+    assert pcp.streamed(program, "cpu:0", "1MiB", tolerance=0.1, budget=0.0, database=file) == plain
+    assert pcp.streamed(program, "cpu:0", "1MiB", tolerance=0.1, database=file) == plain
+    assert len(levels.wholes) == 2
+
+
+def test_a_tolerance_that_the_program_misses_is_refused(levels: FakeBench, file: FilePath) -> None:
+    levels.errors["sine"] = 1e-3
+    with pytest.raises(
+        ToleranceUnreachable, match=r"misses the tolerance of 1e-06 as it is written: the error of"
+    ):
+        pcp.streamed(logarithms(), "cpu:0", "1MiB", tolerance=1e-6, database=file)
+    with pytest.raises(ToleranceAndPath, match=r"both a path and a tolerance of 0\.1 were given"):
+        pcp.streamed(logarithms(), "cpu:0", "1MiB", Path.plain(logarithms()), tolerance=0.1)
+
+
+@pytest.mark.long
+def test_a_real_search_streams_products_of_fewer_bits(file: FilePath) -> None:
+    program = stack((256,) * 5)
+    path = pcp.streamed(program, "cpu:0", "1MiB", tolerance=1e-2, database=file)
+    plan, given = pcp.plan(program, "cpu:0", path=path), arguments(program)
+    wanted = np.asarray(pcp.plan(program).run(*given))
+    assert np.linalg.norm(plan.run(*given) - wanted) < 2e-2 * np.linalg.norm(wanted)
+    assert path.choices or path == pcp.streamed(program, "cpu:0", "1MiB")
+    assert len(pcp.ProfileDatabase(file).measurements()) >= 2
 
 
 def test_paths_of_other_programs_backends_and_options_are_refused() -> None:
