@@ -81,7 +81,7 @@ def streamed(
             "program; give only one of the two"
         )
     check_tolerance(tolerance)
-    home = Target.of(None)
+    home = Target.of("cpu:0")  # which holds the whole
     conditions = Conditions(home, memory_limit(home.device), database, budget)
     return _fastest(Whole(program, tolerance, home), conditions, plain, target, limit)
 
