@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.backends.metered import CHIP, HOST, METER
 from tests.rewrite.deep_programs import training_step
 
@@ -171,6 +173,39 @@ def test_equal_layers_are_equal_pieces_and_each_kind_is_compiled_once() -> None:
     )  # what adds up the norms of the gradients of all layers
     assert len(compiled[0]) == len(compiled[1])
     assert 8 * len(compiled[1]) < pieces[1]
+
+
+def random_program(seed: int) -> pcp.Program:
+    """Operations on any values before them; results are some of all values, arguments among them, and one may come twice."""
+    random = np.random.default_rng(seed)
+    picks = random.integers(0, 1 << 30, (40, 3)).tolist()
+
+    def function(*arguments: pcp.Tensor) -> tuple[pcp.Tensor, ...]:
+        values = list(arguments)
+        for first, second, kind in picks:
+            a, b = values[first % len(values)], values[second % len(values)]
+            values.append((a @ b, a + b, pcp.tanh(a), a * 0.5)[kind % 4])
+        return tuple(values[pick % len(values)] for pick, *_ in picks[:6])
+
+    return pcp.trace(function, *[pcp.spec((8, 8), "f32")] * 5)
+
+
+@given(st.integers(0, 1 << 30), st.integers(8, 24))
+@settings(max_examples=10, deadline=None)
+def test_random_programs_within_random_limits_give_the_bits_of_the_whole(seed: int, matrices: int) -> None:
+    program, limit = random_program(seed), matrices * 8 * 8 * 4
+    random = np.random.default_rng(seed)
+    host = Target.of("metered:host")
+    given = [host.place(random.normal(0, 0.3, each.spec.shape), each.spec) for each in program.arguments]
+    wanted = host.compile(program, cache=False).run(given)
+    executable = there(program, limit)
+    METER.reset()
+    found = executable.run(given)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+    assert METER.most[CHIP] <= limit
+    assert not METER.lying[CHIP]
+    assert executable.memories[CHIP].peak <= limit
 
 
 def test_more_memory_needs_fewer_copies_and_enough_needs_each_argument_once() -> None:

@@ -8,7 +8,7 @@ from pcp.backends import Device, Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.expecting import expect_program
-from pcp.planning.capacity import memory_limit
+from pcp.planning.capacity import lower_bound, memory_limit
 from pcp.planning.chosen import BUDGET, Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.paths.path import Path, PathMismatch, expect_path
@@ -148,11 +148,7 @@ def _in_pieces(path: Path, program: Program, target: Target, limit: int) -> Path
     if not path.choices:
         return path
     sites = path.sites(program, target.device.kind)
-    large = {
-        key
-        for key, site in sites.items()
-        if sum(each.spec.bytes for each in (*site.region.arguments, *site.region.results)) > AT_ONCE * limit
-    }
+    large = {key for key, site in sites.items() if lower_bound(site.region).peak > AT_ONCE * limit}
     for choice in path.choices:
         if choice.site in large:
             log.info(
