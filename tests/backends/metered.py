@@ -104,9 +104,11 @@ class MeteredExecutable:
         assert all(buffer.device == self._device for buffer in buffers)
         METER.seconds += self._price
         METER.take(self._device, self._besides)
-        METER.inside()
-        made = self._inner.run(buffers)
-        METER.take(self._device, -self._besides)
+        try:
+            METER.inside()
+            made = self._inner.run(buffers)
+        finally:
+            METER.take(self._device, -self._besides)
         return [MeteredArray(each.array, self._device) for each in made]
 
 
