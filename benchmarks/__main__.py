@@ -15,6 +15,7 @@ BENCHMARKS = {
         "iree": "programs compiled by IREE beside XLA",
         "networks": "training steps of ResNet-50 and of an LSTM beside JAX and PyTorch",
         "prefill": "the logits of a prompt beside JAX and PyTorch",
+        "streamed": "a training step of GPT-2 piece by piece in less memory, beside the whole",
     },
     "backends": {
         "matrix": "which operation runs in which element type on which backend",

@@ -35,8 +35,8 @@ from pcp.planning import explore as explore
 from pcp.planning import find_nan as find_nan
 from pcp.planning import paths as paths
 from pcp.planning import plan as plan
-from pcp.planning.placing.streaming import streamed as streamed
 from pcp.planning.profile.database import ProfileDatabase as ProfileDatabase
+from pcp.planning.streaming import streamed as streamed
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

@@ -1,9 +1,12 @@
 """A backend for tests that runs programs in the arena, and charges made-up times for operations and copies to a meter.
 
 It has two devices with memories of their own: `host:0`, and `chip:0`, which is faster at all operations but sines. Nothing is
-timed, so what a meter says is the same on every machine.
+timed, so what a meter says is the same on every machine. The meter also counts the bytes that lie on each device: arrays that
+are alive, and what a program that runs there needs besides.
 """
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,14 +34,39 @@ OTHERS = {HOST: 12.0, CHIP: 1.0}
 
 @dataclass
 class Meter:
-    """What was charged since it was reset."""
+    """What was charged since it was reset.
+
+    Arguments:
+        lying: bytes on each device now.
+        most: the most of them.
+        inside: called while a program runs.
+        compiled: the digests of what was compiled.
+    """
 
     copies: list[tuple[Device, Device, int]] = field(default_factory=list)
     seconds: float = 0.0
+    lying: Counter[Device] = field(default_factory=Counter)
+    most: Counter[Device] = field(default_factory=Counter)
+    inside: Callable[[], object] = lambda: None
+    compiled: list[str] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
 
     def reset(self) -> None:
         self.copies.clear()
         self.seconds = 0.0
+        self.most.clear()
+        self.inside = lambda: None
+
+    def take(self, device: Device, count: int) -> None:
+        with self.changed:
+            self.lying[device] += count
+            self.most[device] = max(self.most[device], self.lying[device])
+
+    def copy(self, source: Device, place: Device, count: int) -> None:
+        with self.changed:
+            self.copies.append((source, place, count))
+            self.seconds += COPY.seconds(count)
+            self.changed.notify_all()
 
 
 METER = Meter()
@@ -52,6 +80,10 @@ class MeteredArray(ArenaArray):
     def __init__(self, array: np.ndarray[Any, Any], device: Device) -> None:
         super().__init__(array)
         self.device = device
+        METER.take(device, array.nbytes)
+
+    def __del__(self) -> None:
+        METER.take(self.device, -self.array.nbytes)
 
 
 class MeteredExecutable:
@@ -62,6 +94,7 @@ class MeteredExecutable:
         found = operations_in(program)
         pairs = zip(found.names, found.counts, strict=True)
         self._price = sum(count * _seconds(name, device) for name, count in pairs)
+        self._besides = inner.memory.temporaries + sum(entry.spec.bytes for entry in program.results)
 
     @property
     def memory(self) -> MemoryUse:
@@ -70,7 +103,13 @@ class MeteredExecutable:
     def run(self, buffers: Sequence[MeteredArray]) -> list[MeteredArray]:
         assert all(buffer.device == self._device for buffer in buffers)
         METER.seconds += self._price
-        return [MeteredArray(each.array, self._device) for each in self._inner.run(buffers)]
+        METER.take(self._device, self._besides)
+        try:
+            METER.inside()
+            made = self._inner.run(buffers)
+        finally:
+            METER.take(self._device, -self._besides)
+        return [MeteredArray(each.array, self._device) for each in made]
 
 
 class MeteredBackend(ArenaBackend):
@@ -85,13 +124,13 @@ class MeteredBackend(ArenaBackend):
     def compile(
         self, program: Program, device: Device, options: CompileOptions, *, cache: bool
     ) -> MeteredExecutable:  # type: ignore[override]  # another executable
+        METER.compiled.append(program.digest)
         return MeteredExecutable(super().compile(program, device, options, cache=cache), program, device)
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> MeteredArray:
         del alias
         if isinstance(array, MeteredArray) and array.device != device:
-            METER.copies.append((array.device, device, spec.bytes))
-            METER.seconds += COPY.seconds(spec.bytes)
+            METER.copy(array.device, device, spec.bytes)
         return MeteredArray(np.array(array, spec.dtype.numpy).reshape(spec.shape), device)
 
     def is_on(self, buffer: ArenaArray, device: Device) -> bool:

@@ -1,5 +1,6 @@
 """Weights in a file that is mapped for reading are used where they lie, so that they may be larger than memory."""
 
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,13 @@ def test_mapped_arguments_do_not_count_in_what_has_to_fit(
 def test_files_that_can_be_written_are_copied(tmp_path: Path) -> None:
     weights = written(tmp_path / "weights", 1, 8)
     assert is_read_only(weights[0])
+    with (tmp_path / "weights").open("rb") as file:
+        for access, is_safe in ((mmap.ACCESS_READ, True), (mmap.ACCESS_COPY, False)):
+            assert (
+                is_read_only(np.frombuffer(mmap.mmap(file.fileno(), 0, access=access), np.float32)) == is_safe
+            )
+    assert is_read_only(np.frombuffer(b"1234", np.float32))
+    assert not is_read_only(np.frombuffer(bytearray(b"1234"), np.float32))
     for mode in ("r+", "c"):
         assert not is_read_only(np.memmap(tmp_path / "weights", np.float32, mode))
     changeable = np.memmap(tmp_path / "weights", np.float32, "r+")

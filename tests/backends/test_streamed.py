@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.backends.metered import CHIP, HOST, METER
+from tests.rewrite.deep_programs import training_step
 
 import pcp
 from pcp import nn
-from pcp.backends import OutOfMemory, Target, registry
+from pcp.backends import ExecutionFailed, OutOfMemory, Target, registry
 from pcp.backends.regions import Copy, Drop, Run, compiled_in_places
 from pcp.backends.regions.streamed import AWAY, StreamedExecutable
 from pcp.planning.paths.entries import NotAPath
@@ -77,7 +80,7 @@ def most_there(executable: StreamedExecutable) -> int:
     return most
 
 
-@pytest.mark.parametrize("limit", [12 * WEIGHT, 24 * WEIGHT])
+@pytest.mark.parametrize("limit", [4 * WEIGHT, 12 * WEIGHT, 24 * WEIGHT])
 def test_a_step_larger_than_its_device_gives_what_the_whole_gives(limit: int) -> None:
     program = step()
     executable = there(program, limit)
@@ -88,6 +91,8 @@ def test_a_step_larger_than_its_device_gives_what_the_whole_gives(limit: int) ->
     given = at_home(program)
     METER.reset()
     found = executable.run(given)
+    assert METER.most[CHIP] <= limit
+    assert not METER.lying[CHIP]
     assert all(each.device == HOST for each in found)
     for one, other in zip(found, whole, strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
@@ -95,6 +100,112 @@ def test_a_step_larger_than_its_device_gives_what_the_whole_gives(limit: int) ->
         (HOST, CHIP, each.spec.bytes) if each.place == AWAY else (CHIP, HOST, each.spec.bytes)
         for each in executable.copies
     ]
+
+
+def copies_beside(executable: StreamedExecutable) -> list[tuple[int, int]]:
+    """For each piece, how many copies a call begins before it ends, and how many of these beside it."""
+    found: list[tuple[int, int]] = []
+    running: set[int] | None = None
+    count = 0
+    for step in executable.steps:
+        if isinstance(step, Run):
+            running = {*step.takes, *step.makes}
+            found.append((count, 0))
+        elif running is not None and step.number in running:
+            running = None  # the step waits for the piece
+        elif running is not None and isinstance(step, Copy):
+            found[-1] = (found[-1][0] + 1, found[-1][1] + 1)
+        count += isinstance(step, Copy)
+    return found
+
+
+def test_copies_go_on_beside_pieces_within_the_limit() -> None:
+    program, limit = step(), 24 * WEIGHT
+    executable, given = there(program, limit), at_home(program)
+    expected = copies_beside(executable)
+    assert sum(beside for _, beside in expected) > 0.8 * len(executable.copies)
+    pieces = iter(expected)
+    METER.reset()
+    late: list[int] = []
+
+    def until_copied() -> None:
+        """A piece ends only when everything was copied that a call copies beside it."""
+        due, _ = next(pieces)
+        with METER.changed:
+            if not late and not METER.changed.wait_for(lambda: len(METER.copies) >= due, timeout=30):
+                late.append(due)
+
+    METER.inside = until_copied
+    executable.run(given)
+    METER.inside = lambda: None
+    assert not late
+    assert next(pieces, None) is None
+    assert METER.most[CHIP] <= limit
+
+
+def test_a_piece_that_fails_ends_the_call_with_its_error() -> None:
+    program = step()
+    executable, given = there(program, 24 * WEIGHT), at_home(program)
+
+    def fails() -> None:
+        raise ExecutionFailed("the chip stopped")
+
+    METER.inside = fails
+    with pytest.raises(ExecutionFailed, match="the chip stopped"):
+        executable.run(given)
+    METER.reset()
+
+
+def test_equal_layers_are_equal_pieces_and_each_kind_is_compiled_once() -> None:
+    """A GPT-2 of eight layers and one of twelve, each with its training step."""
+    compiled: list[list[str]] = []
+    pieces = []
+    for layers in (8, 12):
+        program = training_step(layers)
+        METER.compiled.clear()
+        executable = there(program, 160_000)
+        pieces.append(sum(isinstance(each, Run) for each in executable.steps))
+        compiled.append(list(METER.compiled))
+    for each in compiled:
+        assert len(set(each)) == len(each)
+    assert (
+        len(set(compiled[0]) ^ set(compiled[1])) == 2
+    )  # what adds up the norms of the gradients of all layers
+    assert len(compiled[0]) == len(compiled[1])
+    assert 8 * len(compiled[1]) < pieces[1]
+
+
+def random_program(seed: int) -> pcp.Program:
+    """Operations on any values before them; results are some of all values, arguments among them, and one may come twice."""
+    random = np.random.default_rng(seed)
+    picks = random.integers(0, 1 << 30, (40, 3)).tolist()
+
+    def function(*arguments: pcp.Tensor) -> tuple[pcp.Tensor, ...]:
+        values = list(arguments)
+        for first, second, kind in picks:
+            a, b = values[first % len(values)], values[second % len(values)]
+            values.append((a @ b, a + b, pcp.tanh(a), a * 0.5)[kind % 4])
+        return tuple(values[pick % len(values)] for pick, *_ in picks[:6])
+
+    return pcp.trace(function, *[pcp.spec((8, 8), "f32")] * 5)
+
+
+@given(st.integers(0, 1 << 30), st.integers(8, 24))
+@settings(max_examples=10, deadline=None)
+def test_random_programs_within_random_limits_give_the_bits_of_the_whole(seed: int, matrices: int) -> None:
+    program, limit = random_program(seed), matrices * 8 * 8 * 4
+    random = np.random.default_rng(seed)
+    host = Target.of("metered:host")
+    given = [host.place(random.normal(0, 0.3, each.spec.shape), each.spec) for each in program.arguments]
+    wanted = host.compile(program, cache=False).run(given)
+    executable = there(program, limit)
+    METER.reset()
+    found = executable.run(given)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+    assert METER.most[CHIP] <= limit
+    assert not METER.lying[CHIP]
+    assert executable.memories[CHIP].peak <= limit
 
 
 def test_more_memory_needs_fewer_copies_and_enough_needs_each_argument_once() -> None:

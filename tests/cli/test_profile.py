@@ -13,7 +13,7 @@ from pcp.backends import Target
 from pcp.cli import main
 from pcp.planning.measuring.hardware import Hardware, hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.paths.path import Choice
+from pcp.planning.paths.choice import Choice
 from pcp.planning.paths.path import Path as PlannedPath
 from pcp.planning.profile.database import ProfileDatabase
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.backends.host_memory import is_read_only
 from pcp.importers.weights import NoWeights, WeightsUnreadable
 from pcp.ir.tree import map_tree
 from pcp.models.transformers_weights import WeightsMismatch
@@ -50,6 +51,20 @@ def test_every_type_arrives_as_it_was(path: Path) -> None:
         loaded = pcp.load_weights(place, pcp.specs_of(NESTED))
         assert_same(loaded, NESTED)
         assert loaded["layers"][1]["w"].dtype == ml_dtypes.bfloat16
+
+
+def test_mapped_weights_stay_in_their_file(path: Path) -> None:
+    mapped = pcp.load_weights(path, pcp.specs_of(NESTED), mapped=True)
+    assert_same(mapped, NESTED)
+    for array in (mapped["layers"][0]["w"], mapped["odd"], mapped["scale"]):
+        assert is_read_only(array)
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    x, w = np.ones((2, 3), np.float32), mapped["layers"][0]["w"]
+    program = pcp.trace(lambda w, x: x @ w, w, x)
+    np.testing.assert_allclose(pcp.plan(program, "arena:cpu", mapped=["w"]).run(w, x), x @ w, rtol=1e-6)
+    with pytest.raises(WeightsMismatch, match="missing"):
+        pcp.load_weights(path, {"other": pcp.spec((2,), "f32")}, mapped=True)
 
 
 def test_a_program_says_what_it_needs(path: Path) -> None:

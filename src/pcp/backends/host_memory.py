@@ -91,6 +91,8 @@ def is_read_only(array: np.ndarray[Any, Any]) -> bool:
         if base.flags.writeable:
             return False
         base = base.base
+    if isinstance(base, memoryview):  # as `numpy.frombuffer` makes one
+        base = base.obj
     return isinstance(base, bytes | mmap.mmap) and memoryview(base).readonly
 
 

@@ -1,7 +1,7 @@
 """Weights by name from safetensors files straight to a device.
 
-The file is mapped into memory, and each tensor goes from there to the device in one copy; no other is made. The arrays never
-share memory with the file, because whoever changes that would change them.
+The file is mapped into memory, and each tensor goes from there to the device in one copy; no other is made. The arrays do not
+share memory with the file, because whoever changes that would change them, unless they are asked for where they lie.
 """
 
 import difflib
@@ -41,8 +41,9 @@ def load_weights(
     *,
     rename: Mapping[str, str] | Callable[[str], str] | None = None,
     allow_unused: bool = False,
+    mapped: bool = False,
 ) -> Any:
-    """The weights of a program from safetensors files, on a device.
+    """The weights of a program from safetensors files, on a device, or in the files.
 
     Arguments:
         path: a file `*.safetensors`; or the index `*.safetensors.index.json` of several; or a folder that holds
@@ -52,6 +53,8 @@ def load_weights(
         rename: from a name in `like` to the name in the file; names that a mapping lacks are the same. Names in `like` are
             dotted, `blocks.0.weight`; where a program has several arguments of weights, they begin with that of the argument.
         allow_unused: whether the file may hold more.
+        mapped: whether the weights stay in the files, to be read when they are used, as `pcp.plan(..., mapped=...)` takes them.
+            Then they are read-only arrays of NumPy, on no device, and the files must not change while they live.
 
     Returns:
         Arrays on the device, nested like `like`; of a program, like its argument, or a tuple where there are several.
@@ -66,6 +69,8 @@ def load_weights(
     given = map_weights(Path(path))
     sources = [_renamed(name, rename) for name in names]
     _check(Path(path), dict(zip(sources, specs, strict=True)), given, allow_unused)
+    if mapped:
+        return tree.unflatten([given[source] for source in sources])
     backend, place = backends.backend(), backends.device(device)
     arrays = [
         backend.place(given[source], spec, place, alias=False)

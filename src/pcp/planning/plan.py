@@ -12,6 +12,7 @@ from pcp.backends import Device, Executable, Target
 from pcp.backends.base import CompileOptions
 from pcp.backends.host_memory import give_back_freed_memory
 from pcp.backends.regions import RegionsExecutable, compiled_in_places
+from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result
 from pcp.ir.expecting import expect_program
@@ -31,8 +32,7 @@ from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
 from pcp.planning.measuring.hardware import made_with
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.paths.entries import NotAPath
-from pcp.planning.paths.path import Path
+from pcp.planning.paths.path import Path, expect_path
 from pcp.planning.report import as_json, described
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.found import Found
@@ -320,7 +320,7 @@ def plan(
         register_added()
     if path is not None:
         _check_pinned(path, program, target, tolerance, options)
-        target = path.target(target.devices)
+        target = path.home(target)
     elif tolerance is not None:
         device_limit = capacity.memory_limit(place)
         asked = None if memory is None else limit
@@ -351,8 +351,8 @@ def _target(
         target = Target.of(device, options)
         return target, target.device
     path.check_backend()
-    target = Target.of(device, backend=path.backend)
-    if target.backend != path.backend:
+    target = Target.of(device, backend=DEFAULT if path.is_streamed else path.backend)
+    if not path.is_streamed and target.backend != path.backend:
         raise PlanConflict(
             f"the path is for backend {path.backend!r}, and the target names {target.backend!r}; leave the target out, give "
             f"one of backend {path.backend!r}, or plan again without the path"
@@ -363,10 +363,7 @@ def _target(
 def _check_pinned(
     path: Path, program: Program, target: Target, tolerance: float | None, options: CompileOptions
 ) -> None:
-    if not isinstance(path, Path):
-        raise NotAPath(
-            f"path is {path!r:.60}; expected a Path, as Plan.path, or pcp.Path.load(file) reads it"
-        )
+    expect_path(path)
     if tolerance is not None:
         raise PlanConflict(
             f"both a path and a tolerance of {tolerance:g} were given; a path already says how to run the "
@@ -379,4 +376,5 @@ def _check_pinned(
         )
     path.check_places()
     path.check_place(*made_with(target, path.placement))
-    path.check_sites(program, target.device.kind)
+    place = target if path.placement is None else path.placement.main(target)
+    path.check_sites(program, place.device.kind)

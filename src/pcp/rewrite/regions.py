@@ -17,7 +17,7 @@ from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.toolkit.regions import block_operations, returned_by
-from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
+from pcp.ir.toolkit.tensor_types import spec_if_tensor
 from pcp.ir.toolkit.walking import walk_block
 from pcp.rewrite.pieces import Body, Cutter, Member, Segments
 
@@ -83,34 +83,6 @@ def regions(program: Program, places: Mapping[str, int]) -> Regions:
     with context():
         cut = Cutter(program, body).segments(ranges, lambda which: found[which] == HOME)
     return Regions(cut, tuple(found))
-
-
-def portions(program: Program, most: int) -> Segments:
-    """A program in pieces that touch few bytes each; an operation that touches more is a piece of its own.
-
-    Arguments:
-        program: any.
-        most: bytes of arrays that the operations of a piece read and make, all of them together.
-
-    Raises:
-        NotDivisible: as `regions`.
-    """
-    module = opened(program)
-    block = entry_block(module)
-    check_divisible(module)
-    body = Body(block, block_operations(block), returned_by(block))
-    ranges: list[tuple[int, int]] = []
-    touched: dict[int, int] = {}
-    start = 0
-    for place, each in enumerate(body.sequence):
-        own = {number: spec_of(body.values[number].type).bytes for number in (*each.reads, *each.makes)}
-        if place > start and sum((touched | own).values()) > most:
-            ranges.append((start, place))
-            start, touched = place, {}
-        touched |= own
-    ranges += [(start, len(body.sequence))] if body.sequence else []
-    with context():
-        return Cutter(program, body).segments(ranges, lambda _: False)
 
 
 def check_divisible(module: ir.Module) -> None:

@@ -76,11 +76,15 @@ def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: S
 
 
 def _cuts(body: Body, repeat: Repeat) -> range:
-    """The places at which a stretch that repeats is cut: where the fewest bytes pass from one period to the next."""
-    starts = range(repeat.start, repeat.start + repeat.period)
-    start = min(starts, key=lambda start: _passed(body, start, repeat.period))
+    """The places at which a stretch that repeats is cut."""
     periods = -(-LEAST_LENGTH // repeat.period)
-    return range(start, repeat.stop + 1, periods * repeat.period)
+    return range(begin_of(body, repeat), repeat.stop + 1, periods * repeat.period)
+
+
+def begin_of(body: Body, repeat: Repeat) -> int:
+    """The first place at which a stretch that repeats is best cut: the fewest bytes pass there from one period to the next."""
+    starts = range(repeat.start, repeat.start + repeat.period)
+    return min(starts, key=lambda start: _passed(body, start, repeat.period))
 
 
 def _passed(body: Body, start: int, period: int) -> int:

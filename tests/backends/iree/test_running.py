@@ -204,3 +204,17 @@ y = pcp.plan(pcp.trace(lambda x: x * 2, pcp.spec((3,), "f32")), {place!r}).run(n
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("place", PLACES[-1:])  # Vulkan, where there is one
+def test_a_program_that_is_larger_than_a_device_runs_there_piece_by_piece(place: str) -> None:
+    def function(weights: list[pcp.Tensor], x: pcp.Tensor) -> pcp.Tensor:
+        for each in weights:
+            x = pcp.tanh(x @ each)
+        return x
+
+    x, *weights = (RNG.standard_normal((16, 16), np.float32) / 4 for _ in range(9))
+    program = pcp.trace(function, weights, x)
+    plan = pcp.plan(program, "cpu:0", path=pcp.streamed(program, place, 5 * x.nbytes))
+    assert f"on {place.removeprefix('iree:')}:0 by iree" in str(plan)
+    np.testing.assert_allclose(plan.run(weights, x), pcp.plan(program).run(weights, x), rtol=1e-4, atol=1e-6)

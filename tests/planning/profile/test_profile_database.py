@@ -18,7 +18,8 @@ from pcp.ir import Program
 from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.measurement_text import InvalidRows
-from pcp.planning.paths.path import Choice, Path
+from pcp.planning.paths.choice import Choice
+from pcp.planning.paths.path import Path
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import DatabaseUnusable, NothingToPrune, ProfileDatabase
 from pcp.planning.profile.region import Region

@@ -14,7 +14,8 @@ def compiled_in_places(
     """A program compiled as a placement says; without one, or where it moves nothing, as a whole.
 
     Arguments:
-        home: of the operations that the placement does not name, and of arguments and results.
+        home: of the operations that the placement does not name, and of arguments and results. Its options are those of
+            the operations, also where all of them are streamed.
 
     Raises:
         UnknownOperation, NotDivisible: as `pcp.rewrite.regions`.
@@ -23,7 +24,6 @@ def compiled_in_places(
     """
     if placement is None:
         return home.compile(program, cache=cache)
-    targets = (home, *placement.targets())
     if placement.streamed is not None:
-        return StreamedExecutable(program, targets, placement.streamed[1], cache=cache)
-    return RegionsExecutable(program, placement.regions(program), targets, cache=cache)
+        return StreamedExecutable(program, home, placement.main(home), placement.streamed[1], cache=cache)
+    return RegionsExecutable(program, placement.regions(program), (home, *placement.targets()), cache=cache)

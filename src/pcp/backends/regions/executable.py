@@ -56,6 +56,8 @@ class Drop:
 
 
 Step = Run | Copy | Drop
+Values = dict[tuple[int, int], Buffer]
+"""By number and place."""
 
 
 class RegionsExecutable:
@@ -131,6 +133,11 @@ class RegionsExecutable:
         """The copies of a call."""
         return tuple(step for step in self.steps if isinstance(step, Copy))
 
+    def _is_beside(self, step: Step, run: Run) -> bool:
+        """Whether a step that follows a region is taken while the region still runs."""
+        del step, run
+        return False
+
     @functools.cached_property
     def memories(self) -> Mapping[Device, MemoryUse]:
         """Bytes that one call takes on every device, whatever backends use it: those at the moment at which most are taken."""
@@ -138,23 +145,29 @@ class RegionsExecutable:
         live: dict[tuple[int, int], int] = {}
         most: dict[Device, int] = {each.device: 0 for each in self._targets}
         aliased, exact = 0, True
+        running: Run | None = None
 
         def on(device: Device) -> int:
             return sum(size for (_, place), size in live.items() if self._targets[place].device == device)
 
         for step in self.steps:
+            if running is not None and not self._is_beside(step, running):
+                running = None
             if isinstance(step, Drop):
                 live.pop((step.number, step.place), None)
                 continue
-            device, extra = self._targets[step.place].device, 0
+            device = self._targets[step.place].device
             if isinstance(step, Copy):
                 live[step.number, step.place] = step.spec.bytes
             else:
+                running = step
                 piece, use = self._cut.cut.sequence[step.region].program, step.executable.memory
                 heirs = {entry.alias for entry in piece.arguments if entry.alias is not None}
                 for index, (number, entry) in enumerate(zip(step.makes, piece.results, strict=True)):
                     live[number, self._memory_of(step.place)] = 0 if index in heirs else entry.spec.bytes
-                aliased, exact, extra = aliased + use.aliased, exact and use.exact, use.temporaries
+                aliased, exact = aliased + use.aliased, exact and use.exact
+            inside = running is not None and self._targets[running.place].device == device
+            extra = running.executable.memory.temporaries if running is not None and inside else 0
             most[device] = max(most[device], on(device) + extra)
         arguments = sum(entry.spec.bytes for entry in program.arguments)
         results = sum(entry.spec.bytes for entry in program.results)
@@ -171,17 +184,8 @@ class RegionsExecutable:
 
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The results for flat arguments that were checked."""
-        values: dict[tuple[int, int], Buffer] = {(n, HOME): buffer for n, buffer in enumerate(buffers)}
-        for step in self.steps:
-            if isinstance(step, Drop):
-                del values[step.number, step.place]
-            elif isinstance(step, Copy):
-                given = values[step.number, step.source]
-                values[step.number, step.place] = copied(given, step.spec, self._targets[step.place])
-            else:
-                place = self._memory_of(step.place)
-                made = step.executable.run([values[number, place] for number in step.takes])
-                values.update(zip(((number, place) for number in step.makes), made, strict=True))
+        values: Values = {(n, HOME): buffer for n, buffer in enumerate(buffers)}
+        self._take_steps(values)
         results = []
         for (number, is_copied), entry in zip(self._results, self._program.results, strict=True):
             value = values[number, HOME]
@@ -189,6 +193,33 @@ class RegionsExecutable:
         for number in self._cut.cut.left:
             buffers[number].delete()
         return results
+
+    def _take_steps(self, values: Values) -> None:
+        """Do what a call does, one step after another.
+
+        Arguments:
+            values: the arguments, to which all that is made is added.
+        """
+        for step in self.steps:
+            if isinstance(step, Run):
+                self._hold(step, self._made(step, values), values)
+            else:
+                self._move(step, values)
+
+    def _made(self, run: Run, values: Values) -> list[Buffer]:
+        place = self._memory_of(run.place)
+        return run.executable.run([values[number, place] for number in run.takes])
+
+    def _hold(self, run: Run, made: Sequence[Buffer], values: Values) -> None:
+        place = self._memory_of(run.place)
+        values.update(zip(((number, place) for number in run.makes), made, strict=True))
+
+    def _move(self, step: Copy | Drop, values: Values) -> None:
+        if isinstance(step, Drop):
+            del values[step.number, step.place]
+        else:
+            given = values[step.number, step.source]
+            values[step.number, step.place] = copied(given, step.spec, self._targets[step.place])
 
     def described(self) -> str:
         """What a call does, in one line for people."""

@@ -44,6 +44,10 @@ class Placement:
         """
         return tuple(map(Target.of, self.places))
 
+    def main(self, home: Target) -> Target:
+        """Where operations run that are not told another place: at home, or all where they are streamed, by its options."""
+        return home if self.streamed is None else self.targets()[0].with_options(dict(home.options))
+
     def regions(self, program: Program) -> Regions:
         """A program cut into the regions that it says; the places are numbered from 1, in the order of `places`.
 

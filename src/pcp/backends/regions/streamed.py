@@ -1,26 +1,23 @@
 """A program larger than its device: it runs there piece by piece, and what a piece does not need lies at home meanwhile.
 
-Arguments and results lie at home. Where a value has to make room, it is the one that is read last of all that are there
-(Belady, "A study of replacement algorithms for a virtual-storage computer", 1966): what lies at home as well is dropped, what
-does not is copied there first.
+What is copied when is known before the first call (`schedule`). A piece runs in a thread of its own, so that copies go
+on beside it: of what the next one reads, and of what the last one made.
 """
 
-from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
-from pcp.backends.base import Executable, OutOfMemory
-from pcp.backends.regions.executable import Copy, Drop, RegionsExecutable, Run, Step
+from pcp.backends.base import Buffer, OutOfMemory
+from pcp.backends.regions.executable import Copy, RegionsExecutable, Run, Step, Values
+from pcp.backends.regions.schedule import AWAY, Schedule
 from pcp.backends.target import Target
 from pcp.ir import Program
-from pcp.rewrite.pieces import Segment, Segments
-from pcp.rewrite.regions import HOME, Regions, portions
+from pcp.rewrite.portions import portions
+from pcp.rewrite.regions import HOME, Regions
 
-AWAY = HOME + 1
-"""The place in which all operations run."""
 PIECES = 4
 """A piece may touch this part of the memory, at first: then a compiler's own arrays have room, and the next values."""
 ATTEMPTS = 4
 """How often pieces are halved where one does not fit with what the compiler adds."""
-NEVER = 1 << 60
 
 
 class StreamedExecutable(RegionsExecutable):
@@ -28,7 +25,8 @@ class StreamedExecutable(RegionsExecutable):
 
     Arguments:
         program: the whole.
-        targets: where arguments and results lie, and where the operations run.
+        home: where arguments and results lie.
+        away: where the operations run.
         limit: bytes that a call may take there.
         cache: as of `Target.compile`.
 
@@ -37,13 +35,13 @@ class StreamedExecutable(RegionsExecutable):
         OutOfMemory: an operation needs more at once.
     """
 
-    def __init__(self, program: Program, targets: Sequence[Target], limit: int, *, cache: bool) -> None:
+    def __init__(self, program: Program, home: Target, away: Target, limit: int, *, cache: bool) -> None:
         self._limit = limit
         for attempt in range(ATTEMPTS):
             cut = portions(program, limit // (PIECES << attempt))
             places = (AWAY,) * len(cut.sequence)
             try:
-                super().__init__(program, Regions(cut, places), targets, cache=cache)
+                super().__init__(program, Regions(cut, places), (home, away), cache=cache)
             except OutOfMemory:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -55,69 +53,54 @@ class StreamedExecutable(RegionsExecutable):
         return place
 
     def _scheduled(self) -> list[Step]:
-        schedule = _Schedule(self._program, self._cut.cut)
-        for index, (each, executable) in enumerate(
-            zip(self._cut.cut.sequence, self._executables, strict=True)
-        ):
-            least = schedule.run(index, each, executable, self._limit)
+        schedule = Schedule(self._program, self._cut.cut, self._executables, self._limit)
+        for index in range(len(self._executables)):
+            least = schedule.add(index)
             if least > self._limit:
                 raise OutOfMemory(
                     f"piece {index} of program {self._program.digest[:12]} needs {least} bytes at once on "
                     f"{self._targets[AWAY]}; {self._limit} were given: give it more, or a smaller batch"
                 )
+        schedule.end()
         return schedule.steps
 
+    def described(self) -> str:
+        """What a call does, in one line for people."""
+        kinds, total = len(self._cut.cut.kinds), sum(each.spec.bytes for each in self.copies)
+        share = self._bytes_beside() / total if total else 1.0
+        return f"{super().described()}, {share:.0%} of the bytes beside pieces; {kinds} different pieces are compiled"
 
-class _Schedule:
-    """What a call does, piece by piece, and where values lie meanwhile."""
+    def _bytes_beside(self) -> int:
+        """Bytes that a call copies while a piece runs."""
+        running, found = None, 0
+        for step in self.steps:
+            if running is not None and not self._is_beside(step, running):
+                running = None
+            if isinstance(step, Run):
+                running = step
+            elif isinstance(step, Copy) and running is not None:
+                found += step.spec.bytes
+        return found
 
-    def __init__(self, program: Program, cut: Segments) -> None:
-        self.steps: list[Step] = []
-        self._results = set(cut.results)
-        self._uses: dict[int, list[int]] = {}
-        for index, each in enumerate(cut.sequence):
-            for number in each.takes:
-                self._uses.setdefault(number, []).append(index)
-        self._specs = {number: entry.spec for number, entry in enumerate(program.arguments)}
-        self._stays = self._specs.keys() | self._results  # at home, for the caller
-        self._at_home = set(self._specs)
-        self._away: dict[int, int] = {}
-        """Bytes of the values that lie on the device."""
+    def _is_beside(self, step: Step, run: Run) -> bool:
+        return not isinstance(step, Run) and step.number not in (*run.takes, *run.makes)
 
-    def run(self, index: int, piece: Segment, executable: Executable, limit: int) -> int:
-        """Add a piece; the bytes that it needs at once, of which the limit has to be no less."""
-        made = {number: entry.spec for number, entry in zip(piece.makes, piece.program.results, strict=True)}
-        self._specs |= made
-        taken = {number: self._specs[number].bytes for number in piece.takes}
-        further = sum(spec.bytes for spec in made.values()) + executable.memory.temporaries
-        least = sum(taken.values()) + further
-        if least > limit:
-            return least
-        others = sorted(self._away.keys() - taken.keys(), key=lambda number: self._next_use(number, index))
-        while sum((self._away | taken).values()) + further > limit:
-            self._leave(others.pop(), index)
-        for number in piece.takes:
-            if number not in self._away:
-                self.steps.append(Copy(number, HOME, AWAY, self._specs[number]))
-                self._away[number] = taken[number]
-        self.steps.append(Run(index, AWAY, executable, piece.takes, piece.makes))
-        self._away |= {number: spec.bytes for number, spec in made.items()}
-        for number in (*piece.takes, *piece.makes):
-            if self._next_use(number, index) == NEVER:
-                self._leave(number, index)
-        return least
+    def _take_steps(self, values: Values) -> None:
+        running: tuple[Run, Future[list[Buffer]]] | None = None
+        with ThreadPoolExecutor(1, "pieces") as thread:
+            for step in (*self.steps, None):
+                if running is not None and (step is None or not self._is_beside(step, running[0])):
+                    self._hold(running[0], running[1].result(), values)
+                    running = None
+                if isinstance(step, Run):
+                    running = step, thread.submit(self._finished, step, values)
+                elif step is not None:
+                    self._move(step, values)
+                    if isinstance(step, Copy) and step.place == HOME:  # what it is a copy of makes room
+                        self._targets[HOME].runner.wait([values[step.number, HOME]])
 
-    def _next_use(self, number: int, after: int) -> int:
-        return next((index for index in self._uses.get(number, ()) if index > after), NEVER)
-
-    def _leave(self, number: int, after: int) -> None:
-        """Have a value leave the device; it lies at home then if anybody needs it."""
-        is_read = self._next_use(number, after) < NEVER
-        if number not in self._at_home and (is_read or number in self._results):
-            self.steps.append(Copy(number, AWAY, HOME, self._specs[number]))
-            self._at_home.add(number)
-        self.steps.append(Drop(number, AWAY))
-        del self._away[number]
-        if not is_read and number in self._at_home - self._stays:
-            self.steps.append(Drop(number, HOME))
-            self._at_home.remove(number)
+    def _finished(self, run: Run, values: Values) -> list[Buffer]:
+        """What a piece makes, when it is there."""
+        made = self._made(run, values)
+        self._targets[run.place].runner.wait(made)
+        return made

@@ -17,8 +17,9 @@ from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
-from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, sites_of
+from pcp.kernels import Kernel, KernelUnavailable, Site, apply_kernels, kernel_named, sites_of
 from pcp.kernels.features import KINDS
+from pcp.planning.paths.choice import Choice
 from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, form_in, placement_of, recomputation_of
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.equality import Form, FormMismatch
@@ -27,28 +28,6 @@ from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
 class PathMismatch(PCPError):
     """A Path that belongs to another program, other hardware, or other versions of what it names."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Choice:
-    """A kernel for a site.
-
-    Arguments:
-        site: the key of the site in its program.
-        kernel: its name.
-        version: its version when it was chosen.
-        library: digest of the build of the native library that it called; empty where it calls none, or any build will do.
-    """
-
-    site: str
-    kernel: str
-    version: int
-    library: str = ""
-
-    @property
-    def entry(self) -> list[str | int]:
-        """As it stands in a file."""
-        return [self.site, self.kernel, self.version, *([self.library] if self.library else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +92,12 @@ class Path:
         """The path that runs a program as it is written."""
         return Path(program.digest, options=tuple(sorted(options.items())), backend=backend)
 
+    def home(self, place: Target) -> Target:
+        """The target for arguments and results in a place; by the path's own backend, unless that runs all of it elsewhere."""
+        return replace(
+            place, backend=place.backend if self.is_streamed else self.backend, options=self.options
+        )
+
     def target(self, devices: tuple[Device, ...]) -> Target:
         """What it is compiled for on some devices: a path holds for every device of its hardware, so it names none."""
         return Target(self.backend, devices, self.options)
@@ -134,6 +119,11 @@ class Path:
         """Whether the program is run as it is written."""
         is_whole = self.recomputation is None and self.placement is None and self.equal is None
         return not self.choices and not self.prepared and is_whole
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether all operations run elsewhere than where arguments and results lie, piece by piece."""
+        return self.placement is not None and self.placement.streamed is not None
 
     @property
     def digest(self) -> str:
@@ -190,13 +180,13 @@ class Path:
             PathMismatch: the path belongs to another program, or a kernel does not apply, or the program has no such equal one.
             UnknownKernel: a kernel is not registered here.
         """
-        self._check_program(program)
+        self.check_program(program)
         self.kernels()
         if self.equal is not None:
             _ready(self, program)
         if not self.choices:
             return
-        here = {site.key: site for site in sites_of(_ready(self, program), platform)}
+        here = self.sites(program, platform)
         for choice in self.choices:
             site = here.get(choice.site)
             if site is None or choice.kernel not in site.kernels:
@@ -209,6 +199,14 @@ class Path:
                     f"the path has kernel {choice.kernel} compute site {choice.site[:12]}, where it does not apply on "
                     f"{platform}: {known}; plan again"
                 )
+
+    def sites(self, program: Program, platform: str) -> dict[str, Site]:
+        """The sites of a program that it may choose kernels for, by their keys.
+
+        Raises:
+            PathMismatch: the program has another form here.
+        """
+        return {site.key: site for site in sites_of(_ready(self, program), platform)}
 
     def check_places(self) -> None:
         """Look whether the places that operations are told to run in are here.
@@ -227,7 +225,12 @@ class Path:
                 )
             Target.of(place)
 
-    def _check_program(self, program: Program) -> None:
+    def check_program(self, program: Program) -> None:
+        """Look whether it is of a program.
+
+        Raises:
+            PathMismatch: it is another's.
+        """
         if program.digest != self.program:
             raise PathMismatch(
                 f"the path belongs to program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
@@ -240,7 +243,7 @@ class Path:
             PathMismatch: it is another program's path, or a kernel has changed.
             UnknownKernel: a kernel is not registered here.
         """
-        self._check_program(program)
+        self.check_program(program)
         if not (self.choices or self.prepared or self.recomputation):
             return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
@@ -315,6 +318,18 @@ class Path:
             return Path.from_json(FilePath(path).read_text())
         except (NotAPath, UnicodeDecodeError) as error:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
+
+
+def expect_path(value: object) -> None:
+    """Look whether a value is a path.
+
+    Raises:
+        NotAPath: it is something else.
+    """
+    if not isinstance(value, Path):
+        raise NotAPath(
+            f"path is {value!r:.60}; expected a Path, as Plan.path, or pcp.Path.load(file) reads it"
+        )
 
 
 def _check_available(choice: Choice, kernel: Kernel) -> None:

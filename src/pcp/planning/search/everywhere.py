@@ -40,11 +40,18 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
                 return evidence.strategy.is_faster(row.blocks)
             _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
             return False
-    for names in _by_cost(classes):
-        alone = _taking([names], classes)
-        if alone and not _try_most(names[0], alone, whole, classes, evidence):
+    for name, alone in apart(classes):
+        if not _try_most(name, alone, whole, classes, evidence):
             return False
     return False
+
+
+def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]]]:
+    """Kernels of one family after another, by a name for them: the family first whose sites should take longest."""
+    for names in _by_cost(classes):
+        alone = _taking([names], classes)
+        if alone:
+            yield names[0], alone
 
 
 def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
