@@ -32,7 +32,7 @@ def is_read_unrounded(op: ir.Operation) -> bool:
         return False
     if kind_of(op.name) not in _ROUNDING or op.name.removeprefix("stablehlo.") in _EXACT:
         return False
-    if op.parent.name not in _BLOCKS:
+    if op.parent is None or op.parent.name not in _BLOCKS:
         return False
     return any(use.owner.name != "func.return" for use in op.results[0].uses)
 
@@ -43,7 +43,7 @@ def rounded(op: ir.Operation) -> Value:
     wide = mlir_type(TensorSpec(spec_of(narrow).shape, DType.f32))
     value: Value = _made("convert", wide, op.clone().operation.results[0])
     bits = ir.IntegerType.get_signless(32)
-    fields = {
+    fields: dict[str, ir.Attribute] = {
         name: ir.IntegerAttr.get(bits, number)
         for name, number in (("exponent_bits", 8), ("mantissa_bits", 7))
     }

@@ -67,14 +67,11 @@ def _reduce(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vie
             r.emit(ufunc, wide, init, wide)
         r.copy_narrowed(wide, out)
         return [out]
-    if (
-        x.dtype.kind == "V"
-    ):  # NumPy knows no initial element of ml_dtypes' types, and reduces no two axes at once
-        *before, axes = [(axis,) for axis in sorted(axes, reverse=True)] or [()]
-        for axis in before:
-            part = r.new((*x.shape[: axis[0]], *x.shape[axis[0] + 1 :]), x.dtype)
-            r.emit(along, ufunc, x, axis, part)
-            x = part
+    while x.dtype.kind == "V" and len(axes) > 1:  # NumPy knows no initial element of ml_dtypes' types
+        *rest, axis = sorted(axes)
+        part = r.new((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
+        r.emit(along, ufunc, x, (axis,), part)
+        x, axes = part, tuple(rest)
     r.emit(along, ufunc, x, axes, out)
     if not is_neutral:
         r.emit(combined(ufunc), out, init, out)

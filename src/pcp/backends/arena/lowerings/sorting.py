@@ -12,6 +12,7 @@ from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import comparison_direction, integer_of
+from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ir.toolkit.regions import returned_by
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +58,9 @@ def key_of(block: ir.Block) -> tuple[Value, bool] | None:
         return None
     direction = comparison_direction(result.owner.operation)
     one, other = result.owner.operation.operands
-    pairs = dict(zip(list(block.arguments)[::2], list(block.arguments)[1::2], strict=True))
+    pairs: dict[Value, Value] = dict(
+        zip(list(block.arguments)[::2], list(block.arguments)[1::2], strict=True)
+    )
     for first, second, less in ((one, other, "LT"), (other, one, "GT")):
         if direction in ("LT", "GT") and _is_alike(first, second, pairs):
             return first, direction != less
@@ -98,14 +101,12 @@ def _by_keys(
 ) -> None:
     """A row, or some short ones, in the order of whole numbers: NumPy's order has 8 bytes for each, and 4 while it is made."""
     value, descending = key
-    twice = [
-        x for x in operands for _ in range(2)
-    ]  # for both elements of a pair; nothing is made of the second
+    twice = [x for x in operands for _ in range(2)]  # both elements of a pair; nothing is made of the second
     (made,) = r.body(block, twice, [value])
     made = made.broadcast(operands[0].shape)
     kind = "u" if made.dtype.kind in "ub" else "i"
     keys = r.new([operands[0].shape[a] for a in axes], np.dtype(f"{kind}{made.dtype.itemsize}"))
-    is_total = "TOTALORDER" in str(returned_by(block)[0].owner.attributes.get("compare_type", ""))
+    is_total = "TOTALORDER" in str(result_owner(returned_by(block)[0]).attributes.get("compare_type", ""))
     r.emit(in_blocks(_keys(is_total, descending), keys.size), made.transposed(axes), keys)
     *rest, n = keys.shape
     together = min(max(1, BLOCK // n), math.prod(rest)) * n
