@@ -18,6 +18,7 @@ BENCHMARKS = {
         "streamed": "a training step of GPT-2 piece by piece in less memory, beside the whole",
     },
     "backends": {
+        "memory": "what a call takes, as the system counts it, beside what its plan says",
         "matrix": "which operation runs in which element type on which backend",
         "providers": "single operations of the arena by NumPy and by PyTorch, beside XLA",
     },
@@ -49,7 +50,17 @@ BENCHMARKS = {
 }
 
 # Only by name: on a CPU it takes hours; they need an optional package; they need namespaces of their own.
-BY_NAME = ("low_communication", "equality", "iree", "matrix", "providers", "unlike", "utilisation", "faults")
+BY_NAME = (
+    "low_communication",
+    "equality",
+    "iree",
+    "matrix",
+    "memory",
+    "providers",
+    "unlike",
+    "utilisation",
+    "faults",
+)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pcp.backends.arena.lowerings.elementwise import clamp, logistic, narrowed, power, rsqrt, select
-from pcp.backends.arena.lowerings.reductions import along, by_parts
+from pcp.backends.arena.lowerings.reductions import along
 from pcp.backends.arena.recording import copy_rounded
 from pcp.backends.arena.storage import Instruction, Storage, View, row_major
 from pcp.backends.arena.torch.kernels import COPIED, INTEGERS, KERNELS, NARROW, REDUCED
@@ -94,7 +94,7 @@ def assert_same(function: Any, kernel: Callable[..., object], arguments: list[An
 CASES = [
     pytest.param(function, dtype, id=f"{function.__name__}-{dtype.name}")
     for function, kernel in KERNELS.items()
-    if function not in (along, by_parts)
+    if function is not along
     for dtype in sorted(kernel.types, key=str)
 ]
 
@@ -121,10 +121,10 @@ def test_a_conversion_rounds_as_the_arena_does(source: Any, target: Any) -> None
 def test_a_reduction_is_that_of_the_arena(ufunc: Any, dtype: Any, axes: tuple[int, ...]) -> None:
     x = drawn(dtype, (3, 4, 5))
     wide = np.dtype(np.float32) if dtype in NARROW and ufunc is np.add else dtype
+    axes = axes[:1] if wide.kind == "V" else axes  # of ml_dtypes' types NumPy reduces one axis at once
     out = np.zeros([n for axis, n in enumerate(x.shape) if axis not in axes], wide)
-    function = by_parts if wide.kind == "V" else along
     for each in (x, np.asarray(x.T, order="C").T):
-        assert_same(function, KERNELS[function].function, [ufunc, each, axes, out.copy()], 3)
+        assert_same(along, KERNELS[along].function, [ufunc, each, axes, out.copy()], 3)
 
 
 @pytest.mark.parametrize("dtype", sorted(COPIED, key=str), ids=lambda x: x.name)

@@ -59,13 +59,13 @@ class ArenaExecutable:
 
     @property
     def memory(self) -> MemoryUse:
-        """What one call takes: temporaries are the workspace and the constants."""
+        """What one call takes: temporaries are the workspace, the constants, and what a function takes on its way."""
         arguments, results = self._program.arguments, self._program.results
         return MemoryUse(
             sum(entry.spec.bytes for entry in arguments),
             sum(entry.spec.bytes for entry in results),
             sum(arguments[number].spec.bytes for number in self._in_place),
-            self.workspace + self._constants,
+            self.workspace + self._constants + self.recording.beside,
             exact=self._exact,
         )
 

@@ -14,6 +14,7 @@ from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.attributes import describe_location
+from pcp.ir.toolkit.dataflow import operations_between
 from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
 
@@ -38,6 +39,7 @@ class Recorder:
     instructions: list[Instruction] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     time: int = 0
+    beside: int = 0
     _views: dict[Value, View] = field(default_factory=dict)
     _uses: Counter[Value] = field(default_factory=Counter)
     _homes: dict[Value, View] = field(default_factory=dict)
@@ -97,8 +99,12 @@ class Recorder:
             return view
         return self.new(view.shape, view.dtype)
 
-    def emit(self, function: Callable[..., object], *arguments: Any, writes: Sequence[int] = (-1,)) -> None:
-        """One instruction; `writes` are the places of the arguments that it writes to."""
+    def emit(
+        self, function: Callable[..., object], *arguments: Any, writes: Sequence[int] = (-1,), beside: int = 0
+    ) -> None:
+        """One instruction; `writes` are the places of the arguments that it writes to, `beside` are bytes that it takes
+        on its way, out of the workspace."""
+        self.beside = max(self.beside, beside)
         places = tuple(w % len(arguments) for w in writes)
         for each in arguments:
             if isinstance(each, View):
@@ -142,8 +148,13 @@ class Recorder:
             assert made is not None
         return made
 
-    def body(self, block: ir.Block, arguments: Sequence[View]) -> list[View]:
-        """The block of a region recorded here once more, on arguments of any shape: its operations are elementwise."""
+    def body(
+        self, block: ir.Block, arguments: Sequence[View], returned: Sequence[Value] | None = None
+    ) -> list[View]:
+        """The block of a region recorded here once more, on arguments of any shape: its operations are elementwise.
+
+        `returned` are the values that are wanted, if they are not those that the block returns.
+        """
         keep, used = dict(self._views), _uses(block)
         for value in used:
             if value in keep:  # counted once, and read once more each time
@@ -151,8 +162,12 @@ class Recorder:
         for value, view in zip(block.arguments, arguments, strict=True):
             self._views[value] = view
             view.storage.uses += used[value] + 1
-        returned = returned_by(block)
-        for op in block_operations(block):
+        operations = block_operations(block)
+        if returned is not None:
+            needed = operations_between(block.arguments, returned)
+            operations = [op for op in operations if op in needed]
+        returned = returned_by(block) if returned is None else returned
+        for op in operations:
             self.operation(op)
         views = [self._views[value] for value in returned]
         for view in arguments:
@@ -306,12 +321,14 @@ class Recording:
         storages: all that they touch.
         arguments: where each argument is read from.
         results: where each result is at the end.
+        beside: the most bytes that one of the functions takes on its way, out of the workspace.
     """
 
     instructions: list[Instruction]
     storages: list[Storage]
     arguments: list[View]
     results: list[View]
+    beside: int
 
 
 def recorded(
@@ -356,7 +373,7 @@ def recorded(
         view.storage.start = max(view.storage.start, 0)
         view.storage.end = recorder.time  # copied out behind the last instruction
     touched = [storage for storage in recorder.storages if storage.start >= 0]
-    return Recording(recorder.instructions, touched, arguments, results)
+    return Recording(recorder.instructions, touched, arguments, results, recorder.beside)
 
 
 def _uses(block: ir.Block) -> Counter[Value]:

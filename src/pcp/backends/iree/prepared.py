@@ -7,6 +7,7 @@ import numpy as np
 from pcp.backends.iree.bounds import with_bounds
 from pcp.backends.iree.copies import with_own_arrays
 from pcp.backends.iree.overlapping import writes_a_part, written_from_a_copy
+from pcp.backends.iree.rounding import is_read_unrounded, rounded
 from pcp.backends.iree.sorting import with_order_of_equals
 from pcp.backends.iree.widening import chosen_numbers, widened_without_sign, widens_booleans, widens_unsigned
 from pcp.ir import DType, Program, TensorSpec
@@ -181,5 +182,6 @@ _FORMS: tuple[tuple[Callable[[ir.Operation], bool], Callable[[ir.Operation], Val
     (_adds_booleans, _either),  # it wraps around
     (_reverses_unsigned, _reversed_as_signed),  # it refuses them
     (_is_wide_tanh, _tanh_by_exponential),  # its library for compiled code has none
+    (is_read_unrounded, rounded),  # of bfloat16, between operations that it fuses
 )
 """Which operations are written otherwise, and how; with what IREE would make of them."""

@@ -67,10 +67,13 @@ def in_blocks(function: Callable[..., object], size: int) -> Callable[..., objec
     return blocked
 
 
-def blocks_of(shape: Sequence[int]) -> Iterator[tuple[int | slice, ...]]:
-    """The places of blocks of at most `BLOCK` elements, which together are an array of a shape."""
-    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= BLOCK)
-    step = max(1, BLOCK // math.prod(shape[axis + 1 :]))
+def blocks_of(shape: Sequence[int], most: int = BLOCK) -> Iterator[tuple[int | slice, ...]]:
+    """The places of blocks of at most so many elements, which together are an array of a shape that is not empty."""
+    if not shape:
+        yield ()
+        return
+    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= most)
+    step = max(1, most // math.prod(shape[axis + 1 :]))
     for outer in np.ndindex(*shape[:axis]):
         for first in range(0, shape[axis], step):
             yield (*outer, slice(first, first + step))

@@ -1,12 +1,13 @@
 """Reading and writing at places that are known only while the program runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pcp.backends.arena.lowerings.elementwise import BLOCK, blocks_of
 from pcp.backends.arena.lowerings.reductions import ufunc_of
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
@@ -16,6 +17,7 @@ from pcp.ir.toolkit.regions import combiner, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
 
 Array = np.ndarray[Any, Any]
+Block = tuple[int | slice, ...]
 
 _LONG_ROW = 16
 """Elements from which on a row is scattered by a call of its own."""
@@ -71,23 +73,26 @@ class Places:
     index_axis: int
     window_axes: tuple[int, ...]
 
-    def starts(self, indices: Array) -> list[Array]:
-        """For each index, in row-major order, where its slice begins along each axis; unclamped."""
+    def batch(self, indices: Array) -> tuple[int, ...]:
+        """The shape of the indices, without the axis of their numbers."""
+        return tuple(n for axis, n in enumerate(indices.shape) if axis != self.index_axis)
+
+    def starts(self, indices: Array, place: Block) -> list[Array]:
+        """For each index of a block, in row-major order, where its slice begins along each axis; unclamped."""
+        batch = self.batch(indices)
         if self.index_axis == indices.ndim:
             indices = indices[..., None]
-        moved = np.moveaxis(indices, self.index_axis, -1)
-        batch = moved.shape[:-1]
-        starts = [np.zeros(batch, np.int64) for _ in self.shape]
+        moved = np.moveaxis(indices, self.index_axis, -1)[place]
+        starts = [np.zeros(moved.shape[:-1], np.int64) for _ in self.shape]
         for number, axis in enumerate(self.start_axes):
             column = moved[..., number]
             if column.dtype == np.uint64:
                 column = np.minimum(column, np.uint64(2**62))
             starts[axis] = column.astype(np.int64)
         for axis, of_indices in self.batching:
-            place = of_indices - (of_indices > self.index_axis)
-            along = [1] * len(batch)
-            along[place] = batch[place]
-            starts[axis] = np.broadcast_to(np.arange(batch[place]).reshape(along), batch)
+            along = of_indices - (of_indices > self.index_axis)
+            shape = [n if a == along else 1 for a, n in enumerate(batch)]
+            starts[axis] = np.broadcast_to(np.arange(batch[along]).reshape(shape), batch)[place]
         return starts
 
     def flat(self, starts: Sequence[Array]) -> Array:
@@ -98,6 +103,28 @@ class Places:
         for axis in self.window_axes:
             inside = inside[..., None] + np.arange(self.sizes[axis]) * steps[axis]
         return np.asarray(np.add.outer(first, inside))
+
+    def blocks(self, indices: Array) -> Iterator[tuple[Block, list[Array]]]:
+        """Some indices at once, so that their slices have few elements together: where they are, and their starts."""
+        for place in blocks_of(self.batch(indices), max(1, BLOCK // 2 // self.window)):
+            yield place, self.starts(indices, place)
+
+    @property
+    def window(self) -> int:
+        """Elements of a slice."""
+        return math.prod(self.sizes)
+
+    def slices(
+        self, x: Array, starts: Sequence[Array], inside: Array | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Array]]:
+        """For each index of a block that lies inside: its place there, and its slice of an operand, as a view."""
+        gone = tuple(axis for axis in range(x.ndim) if axis not in self.window_axes)
+        for place in np.ndindex(starts[0].shape):
+            if inside is not None and not inside[place]:
+                continue
+            firsts = [int(s[place]) for s in starts]
+            part = x[tuple(slice(a, a + n) for a, n in zip(firsts, self.sizes, strict=True))]
+            yield (*place, ...), part.squeeze(gone)
 
 
 def _gather(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
@@ -124,25 +151,46 @@ def _gather(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vie
     if not out.size:
         return [out]
     whole = r.contiguous(x)
-    rows = starts == (0,) and gone == {0} and not batching and sizes == (1, *x.shape[1:])
-    if rows and target.is_contiguous and indices.dtype != np.uint64:
+    axis = _taken_along(places, offsets, len(batch_axes))
+    if axis is not None and out.is_contiguous and indices.dtype != np.uint64:
         one = indices.at(0, index_axis) if index_axis < len(indices.shape) else indices
-        r.emit(_take, whole, r.contiguous(one, np.dtype(np.intp)), target)
+        r.emit(_take, axis, whole, r.contiguous(one, np.dtype(np.intp)), out)
         return [out]
 
-    def compute(x: Array, indices: Array, out: Array) -> None:
-        begins = places.starts(indices)
-        inside = [
-            np.clip(s, 0, n - size) for s, n, size in zip(begins, places.shape, places.sizes, strict=True)
-        ]
-        np.copyto(out, x.reshape(-1)[places.flat(inside)])
-
-    r.emit(compute, whole, indices, target)
+    r.emit(_gathering(places), whole, indices, target)
     return [out]
 
 
-def _take(x: Array, indices: Array, out: Array) -> None:
-    x.take(indices, 0, out, "clip")
+def _taken_along(places: Places, offsets: Sequence[int], count: int) -> int | None:
+    """The axis along which whole slices are taken, if the axes of the indices stand in its place."""
+    if len(places.start_axes) != 1 or places.batching:
+        return None
+    (axis,), rank = places.start_axes, len(places.shape)
+    whole = all(n == m for a, (n, m) in enumerate(zip(places.shape, places.sizes, strict=True)) if a != axis)
+    others = tuple(a for a in range(rank) if a != axis)
+    expected = (*range(axis), *range(axis + count, rank - 1 + count))
+    return axis if whole and places.window_axes == others and tuple(offsets) == expected else None
+
+
+def _gathering(places: Places) -> Any:
+    def compute(x: Array, indices: Array, out: Array) -> None:
+        flat = x.reshape(-1)
+        for block, starts in places.blocks(indices):
+            made = out[(*block, ...)]
+            inside = [
+                np.clip(s, 0, n - size) for s, n, size in zip(starts, places.shape, places.sizes, strict=True)
+            ]
+            if places.window <= BLOCK:
+                np.copyto(made, flat[places.flat(inside)])
+                continue
+            for at, part in places.slices(x, inside):
+                np.copyto(made[at], part)
+
+    return compute
+
+
+def _take(axis: int, x: Array, indices: Array, out: Array) -> None:
+    x.take(indices, axis, out, "clip")
 
 
 def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
@@ -188,7 +236,11 @@ def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
         r.emit(_scattering_rows(ufunc), rows[0], indices, rows[1], writes=(0,))
         return outs
     if ufunc is not None or replaces:
-        r.emit(_scattering(places, ufunc), flat[0], indices, moved[0], writes=(0,))
+        narrow = ufunc is not None and flat[0].dtype.kind == "V"
+        target = r.contiguous(flat[0], np.dtype(np.float32)) if narrow else flat[0]
+        r.emit(_scattering(places, ufunc), target, indices, moved[0], writes=(0,))
+        if narrow:
+            r.copy_narrowed(target, flat[0])
         return outs
     old, new = ([r.new((1,), u.dtype) for u in updates] for _ in range(2))
     kept = [r.new((1,), u.dtype) for u in updates]
@@ -203,13 +255,12 @@ def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
     return outs
 
 
-def _inside(places: Places, indices: Array) -> tuple[Array, Array]:
-    """The flat place of every element, and which of the slices lie inside: the others are left out."""
-    begins = places.starts(indices)
-    inside = np.ones(begins[0].shape if begins else (), bool)
-    for start, n, size in zip(begins, places.shape, places.sizes, strict=True):
+def _inside(places: Places, starts: Sequence[Array]) -> Array:
+    """Which of the slices lie inside: the others are left out."""
+    inside = np.ones(starts[0].shape if starts else (), bool)
+    for start, n, size in zip(starts, places.shape, places.sizes, strict=True):
         inside &= (start >= 0) & (start <= n - size)
-    return places.flat(begins), inside
+    return inside
 
 
 def _scattering_rows(ufunc: Any) -> Any:
@@ -229,17 +280,22 @@ def _scattering_rows(ufunc: Any) -> Any:
 
 def _scattering(places: Places, ufunc: Any) -> Any:
     def compute(out: Array, indices: Array, updates: Array) -> None:
-        flat, inside = _inside(places, indices)
-        if not inside.all():
-            flat, updates = flat[inside], updates[inside]
-        if ufunc is None:
-            out[flat] = updates
-        elif out.dtype.kind == "V":
-            wide = out.astype(np.float32)
-            ufunc.at(wide, flat.reshape(-1), updates.reshape(-1).astype(np.float32))
-            np.copyto(out, wide, casting="unsafe")
-        else:
-            ufunc.at(out, flat.reshape(-1), updates.reshape(-1))
+        for block, starts in places.blocks(indices):
+            inside, new = _inside(places, starts), updates[(*block, ...)]
+            if places.window > BLOCK:
+                for at, part in places.slices(out.reshape(places.shape), starts, inside):
+                    if ufunc is None:
+                        np.copyto(part, new[at])
+                    else:
+                        ufunc(part, new[at], out=part)
+                continue
+            flat = places.flat(starts)
+            if not inside.all():
+                flat, new = flat[inside], new[inside]
+            if ufunc is None:
+                out[flat] = new
+            else:
+                ufunc.at(out, flat.reshape(-1), new.reshape(-1).astype(out.dtype, copy=False))
 
     return compute
 
@@ -247,35 +303,37 @@ def _scattering(places: Places, ufunc: Any) -> Any:
 def _scatter_by_body(places: Places, half: int) -> Any:
     def compute(steps: Any, indices: Array, *arrays: Array) -> None:
         outs, updates, old, new, kept = (arrays[i : i + half] for i in range(0, 5 * half, half))
-        flat, inside = _inside(places, indices)
-        window = flat.shape[inside.ndim :]
-        for index in zip(*np.nonzero(inside), strict=True) if inside.ndim else [()] * int(inside):
-            for place in np.ndindex(*window):
-                at = flat[(*index, *place)]
-                for cell, out in zip(old, outs, strict=True):
-                    cell[0] = out[at]
-                for cell, update in zip(new, updates, strict=True):
-                    cell[0] = update[(*index, *place)]
-                for function, arguments in steps:
-                    function(*arguments)
-                for cell, out in zip(kept, outs, strict=True):
-                    out[at] = cell[0]
+        for block, starts in places.blocks(indices):
+            flat, inside = places.flat(starts), _inside(places, starts)
+            values = [update[(*block, ...)] for update in updates]
+            window = flat.shape[inside.ndim :]
+            for index in zip(*np.nonzero(inside), strict=True) if inside.ndim else [()] * int(inside):
+                for place in np.ndindex(*window):
+                    at = flat[(*index, *place)]
+                    for cell, out in zip(old, outs, strict=True):
+                        cell[0] = out[at]
+                    for cell, value in zip(new, values, strict=True):
+                        cell[0] = value[(*index, *place)]
+                    for function, arguments in steps:
+                        function(*arguments)
+                    for cell, out in zip(kept, outs, strict=True):
+                        out[at] = cell[0]
 
     return compute
 
 
 def _torch_index_select(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
-    x, indices = operands
     axis, batch = (ir.IntegerAttr(op.attributes[name]).value for name in ("dim", "batch_dims"))
+    x, indices = r.contiguous(operands[0]), r.contiguous(operands[1], np.dtype(np.intp))
     out = r.result(op)
+    target = out if out.is_contiguous else r.new(out.shape, out.dtype)
 
     def compute(x: Array, indices: Array, out: Array) -> None:
         for place in np.ndindex(*x.shape[:batch]):
-            np.copyto(
-                out[place], np.take(x[place], indices[place].astype(np.intp), axis - batch, mode="clip")
-            )
+            x[place].take(indices[place], axis - batch, out[place], "clip")
 
-    r.emit(compute, x, indices, out)
+    r.emit(compute, x, indices, target)
+    r.copy(target, out)
     return [out]
 
 

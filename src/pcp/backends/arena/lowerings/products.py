@@ -80,10 +80,13 @@ def _einsum(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vie
     dtype = computing_type(out.dtype)
 
     def compute(x: Array, y: Array, out: Array) -> None:
-        summed = np.einsum(formula, x.astype(dtype, copy=False), y.astype(dtype, copy=False))
-        np.copyto(out, summed, casting="unsafe")
+        np.einsum(formula, x, y, out=out)
 
-    r.emit(compute, *operands, out)
+    direct = out.dtype == dtype
+    target = out if direct else r.new(out.shape, dtype)
+    r.emit(compute, *(x if x.dtype == dtype else r.contiguous(x, dtype) for x in operands), target)
+    if not direct:
+        r.copy_narrowed(target, out)
     return [out]
 
 

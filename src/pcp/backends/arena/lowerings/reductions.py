@@ -10,7 +10,7 @@ from pcp.backends.arena.lowerings.elementwise import maximum, minimum
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import integer_of, integers_of
+from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.regions import combiner
 
@@ -67,8 +67,12 @@ def _reduce(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vie
             r.emit(ufunc, wide, init, wide)
         r.copy_narrowed(wide, out)
         return [out]
-    # NumPy knows no initial element of ml_dtypes' types, and copies the first
-    r.emit(by_parts if x.dtype.kind == "V" else along, ufunc, x, axes, out)
+    while x.dtype.kind == "V" and len(axes) > 1:  # NumPy knows no initial element of ml_dtypes' types
+        *rest, axis = sorted(axes)
+        part = r.new((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
+        r.emit(along, ufunc, x, (axis,), part)
+        x, axes = part, tuple(rest)
+    r.emit(along, ufunc, x, axes, out)
     if not is_neutral:
         r.emit(combined(ufunc), out, init, out)
     return [out]
@@ -77,13 +81,6 @@ def _reduce(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vie
 def along(ufunc: Any, x: Array, axes: tuple[int, ...], out: Array) -> None:
     """All axes at once."""
     ufunc.reduce(x, axes, out.dtype, out)
-
-
-def by_parts(ufunc: Any, x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """One axis after the other."""
-    for axis in sorted(axes, reverse=True):
-        x = ufunc.reduce(x, axis)
-    np.copyto(out, x)
 
 
 def _by_body(r: Recorder, op: ir.Operation, operands: list[View], axes: tuple[int, ...]) -> Sequence[View]:
@@ -133,64 +130,7 @@ def _map(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
     return [out]
 
 
-def _batch_norm(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
-    axis = integer_of(op.attributes["feature_index"])
-    epsilon = ir.FloatAttr(op.attributes["epsilon"]).value
-    outs = [r.result(op, index) for index in range(len(op.results))]
-    function = _BATCH_NORMS[op.name.removeprefix("stablehlo.")]
-    r.emit(function, axis, epsilon, *operands, *outs, writes=range(-len(outs), 0))
-    return outs
-
-
-def _along(x: Array, axis: int, rank: int) -> Array:
-    return x.astype(np.float64).reshape([-1 if a == axis else 1 for a in range(rank)])
-
-
-def _norm_inference(
-    axis: int, epsilon: float, x: Array, scale: Array, offset: Array, mean: Array, variance: Array, out: Array
-) -> None:
-    scale, offset, mean, variance = (_along(each, axis, x.ndim) for each in (scale, offset, mean, variance))
-    made = (x.astype(np.float64) - mean) / np.sqrt(variance + epsilon) * scale + offset
-    np.copyto(out, made, casting="unsafe")
-
-
-def _norm_training(
-    axis: int, epsilon: float, x: Array, scale: Array, offset: Array, out: Array, mean: Array, variance: Array
-) -> None:
-    axes = tuple(a for a in range(x.ndim) if a != axis)
-    wide = x.astype(np.float64)
-    average, spread = wide.mean(axes), wide.var(axes)
-    np.copyto(mean, average, casting="unsafe")
-    np.copyto(variance, spread, casting="unsafe")
-    _norm_inference(axis, epsilon, x, scale, offset, average, spread, out)
-
-
-def _norm_grad(
-    axis: int, epsilon: float, x: Array, scale: Array, mean: Array, variance: Array, cotangent: Array,
-    out: Array, of_scale: Array, of_offset: Array,
-) -> None:  # fmt: skip
-    axes = tuple(a for a in range(x.ndim) if a != axis)
-    scale, mean, variance = (_along(each, axis, x.ndim) for each in (scale, mean, variance))
-    g, deviation = cotangent.astype(np.float64), 1 / np.sqrt(variance + epsilon)
-    normal = (x.astype(np.float64) - mean) * deviation
-    made = (
-        scale
-        * deviation
-        * (g - g.mean(axes, keepdims=True) - normal * (g * normal).mean(axes, keepdims=True))
-    )
-    np.copyto(out, made, casting="unsafe")
-    np.copyto(of_scale, (g * normal).sum(axes), casting="unsafe")
-    np.copyto(of_offset, g.sum(axes), casting="unsafe")
-
-
-_BATCH_NORMS: dict[str, Callable[..., None]] = {
-    "batch_norm_inference": _norm_inference,
-    "batch_norm_training": _norm_training,
-    "batch_norm_grad": _norm_grad,
-}
-
 LOWERINGS: dict[str, Lowering] = {
     "reduce": _reduce,
     "map": _map,
-    **dict.fromkeys(_BATCH_NORMS, _batch_norm),
 }

@@ -5,11 +5,13 @@ from pcp.backends.arena.lowerings import (
     elementwise,
     indexing,
     movement,
+    norms,
     outside,
     products,
     reductions,
     solvers,
     sorting,
+    transforms,
     windows,
 )
 from pcp.backends.arena.recording import Lowering
@@ -18,11 +20,13 @@ FAMILIES = (
     elementwise,
     movement,
     reductions,
+    norms,
     products,
     windows,
     indexing,
     sorting,
     solvers,
+    transforms,
     control,
     outside,
 )

@@ -18,7 +18,7 @@ from pcp.backends.arena.lowerings.elementwise import (
     rsqrt,
     select,
 )
-from pcp.backends.arena.lowerings.reductions import along, by_parts
+from pcp.backends.arena.lowerings.reductions import along
 from pcp.backends.arena.recording import copy_rounded
 
 Types = frozenset["np.dtype[Any]"]
@@ -121,7 +121,6 @@ KERNELS: dict[Callable[..., object], Kernel] = {
     np.copyto: Kernel(_copied, COPIED),
     np.matmul: Kernel(_into(torch.matmul), PRODUCTS, is_elementwise=False),
     along: Kernel(_reduced, NUMBERS, ((1, NUMBERS),), is_elementwise=False),
-    by_parts: Kernel(_reduced, NUMBERS, ((1, NUMBERS),), is_elementwise=False),
 }
 """The kernels of torch, by the functions of the arena whose place they take.
 
