@@ -75,6 +75,20 @@ class Band:
         return cls(queries, offset, None if least is None else offset - least + 1, tuple(others))
 
 
+def shows_some_key(mask: View, axis: int, lengths: tuple[int, int]) -> bool:
+    """Whether a mask compares places alone, and every query sees a key.
+
+    Arguments:
+        mask: the mask.
+        axis: that of the keys.
+        lengths: how many queries and keys there are.
+    """
+    band, (queries, keys) = Band.of(list(conjuncts(mask)), axis), lengths
+    if band.others or band.offset is None or band.offset < 0:
+        return False
+    return band.window is None or queries + band.offset - band.window < keys
+
+
 def _bounds(part: Part, axis: int) -> list[Bound]:
     """Those that a mask says and nothing else does; empty if it says something else."""
     found = [_bound(each, axis) for each in conjuncts(*part, through=True)]
@@ -125,13 +139,20 @@ def _sum_of_places(terms: Sequence[tuple[View, int]]) -> tuple[dict[int, int], i
         if constant is not None:
             if not math.isfinite(constant) or constant != int(constant):
                 return None
-            number, reach = number + factor * int(constant), reach + abs(int(constant))
+            number, reach = number + factor * int(constant), reach + abs(factor * int(constant))
         elif places is not None:
             axis, start, size = places
             factors[axis] = factors.get(axis, 0) + factor
-            number, reach = number + factor * start, reach + abs(start) + size
+            number, reach = number + factor * start, reach + abs(factor) * (abs(start) + size)
         elif op.name == "stablehlo.convert":
             waiting.append((View(op.operands[0], source.axes), factor))
+        elif op.name == "stablehlo.multiply":
+            left, right = (View(operand, source.axes) for operand in op.operands)
+            left, right = (right, left) if left.number() is not None else (left, right)
+            times = right.number()
+            if times is None or not abs(times) < most or times != int(times):
+                return None
+            waiting.append((left, factor * int(times)))
         elif op.name in ("stablehlo.add", "stablehlo.subtract", "stablehlo.negate"):
             signs = (1, 1) if op.name.endswith("add") else (1, -1) if op.name.endswith("subtract") else (-1,)
             for operand, sign in zip(op.operands, signs, strict=True):
