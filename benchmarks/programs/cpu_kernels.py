@@ -9,8 +9,8 @@ Each contestant runs in a process of its own, on so many of the cores that this 
 others. Operands and results of PCP are float32; its kernels of bfloat16 round where they read. PyTorch is given bfloat16 and
 the memory of its result, or float32 that it rounds first ("rounds"). Products are those of GPT-2 124M's training step of 1,024
 tokens, with those of their gradients, and 2048 x 2048 x 2048; sizes are rows x columns x summed over, and an operand is stored
-turned where it says so. The error is in norm, of some rows, beside float64. With `--limit` rates are told as shares of it, in
-GFLOP/s of one core: 3600 for tiles of bfloat16 at 3.5 GHz.
+turned where it says so. PyTorch is told a window by a mask of booleans. The error is in norm, of some rows, beside float64.
+With `--limit` rates are told as shares of it, in GFLOP/s of one core: 3600 for tiles of bfloat16 at 3.5 GHz.
 """
 
 import argparse
@@ -85,20 +85,29 @@ class ProductCase:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCase:
-    """Causal attention of 12 heads of width 64, perhaps with its gradient."""
+    """Causal attention of 12 heads of width 64, perhaps with its gradient, perhaps of the last keys of a window alone."""
 
     batch: int
     length: int
     gradient: bool
+    window: int | None = None
 
     def __str__(self) -> str:
         kind = "with its gradient" if self.gradient else "forward"
-        return f"attention {self.batch} x {self.length}, {kind}"
+        seen = "" if self.window is None else f", window {self.window}"
+        return f"attention {self.batch} x {self.length}{seen}, {kind}"
 
     @property
     def flops(self) -> float:
-        """Of one call: two products forward, and five more for the gradient, of half of all pairs."""
-        return (7 if self.gradient else 2) * self.batch * 12 * self.length**2 * 64.0
+        """Of one call: two products forward, and five more for the gradient, of the pairs of which a query sees the key."""
+        pairs = self.length**2 / 2 if self.window is None else float(self.seen.sum())
+        return (14 if self.gradient else 4) * self.batch * 12 * pairs * 64.0
+
+    @property
+    def seen(self) -> np.ndarray[Any, Any]:
+        """Which keys a query sees."""
+        causal = np.tri(self.length, dtype=bool)
+        return causal if self.window is None else causal & ~np.tri(self.length, k=-self.window, dtype=bool)
 
     def operands(self) -> Arrays:
         """Query, key, value and a cotangent."""
@@ -111,16 +120,19 @@ class AttentionCase:
         specs = [pcp.spec(each.shape, "f32") for each in self.operands()]
 
         def weighted(q: Any, k: Any, v: Any, g: Any) -> Any:
-            return (nn.scaled_dot_product_attention(q, k, v, causal=True) * g).sum()
+            return (attention(q, k, v) * g).sum()
+
+        def attention(*x: Any) -> Any:
+            return nn.scaled_dot_product_attention(*x, causal=True, window=self.window)
 
         if not self.gradient:
-            return raised(pcp.trace(lambda *x: nn.scaled_dot_product_attention(*x, causal=True), *specs))
+            return raised(pcp.trace(attention, *specs))
         return pcp.value_and_grad(raised(pcp.trace(weighted, *specs)), wrt=(0, 1, 2))
 
     def error(self, found: Arrays) -> float:
         """The worst of the results of one head of one sequence; the value beside gradients is not looked at."""
         q, k, v, *g = (each[0, :, 0].astype(np.float64) for each in self.operands())
-        scores = q @ k.T / 8 + np.where(np.tri(self.length, dtype=bool), 0.0, -np.inf)
+        scores = q @ k.T / 8 + np.where(self.seen, 0.0, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         exact = [weights @ v]
@@ -157,12 +169,14 @@ def attention_cases() -> Iterator[AttentionCase]:
     for gradient in (False, True):
         for batch, length in ((4, 256), (1, 1024), (1, 4096)):
             yield AttentionCase(batch, length, gradient)
+        yield AttentionCase(1, 4096, gradient, window=256)
 
 
 DRY: list[Case] = [
     ProductCase(64, 96, 80, "right"),
     ProductCase(40, 33, 65, "left"),
     AttentionCase(1, 64, True),
+    AttentionCase(1, 64, True, window=9),
 ]
 """What proves in a minute that every line of this runs."""
 
@@ -216,11 +230,12 @@ def with_torch(case: Case, narrow: bool, rounds: bool) -> tuple[Arrays, Run] | N
             return [torch.mm(x, y, out=result)]
     else:
         leaves = [each.requires_grad_(of_gradient) for each in operands for of_gradient in [case.gradient]]
+        seen = {"is_causal": True} if case.window is None else {"attn_mask": torch.from_numpy(case.seen)}
 
         def call() -> Any:
             q, k, v, *g = leaves
             turned = (each.to(dtype).transpose(1, 2) for each in (q, k, v))
-            found = torch.nn.functional.scaled_dot_product_attention(*turned, is_causal=True).transpose(1, 2)
+            found = torch.nn.functional.scaled_dot_product_attention(*turned, **seen).transpose(1, 2)
             return list(torch.autograd.grad(found, (q, k, v), g[0].to(dtype))) if g else [found]
 
     return [each.detach().float().numpy() for each in call()], timed(call)

@@ -60,6 +60,45 @@ def test_it_is_the_definition(queries: int, keys: int, groups: int, causal: bool
         assert np.linalg.norm(found - theirs) <= 1e-6 * np.linalg.norm(found)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (7, 3), (1, 4)])
+@pytest.mark.parametrize("groups", [4, 2])
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_a_query_sees_the_last_keys_of_a_window(queries: int, keys: int, groups: int, window: int) -> None:
+    given = operands(queries, keys, groups)
+    program = pcp.trace(
+        lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True, window=window), *given
+    )
+    assert f"window = {window}" in program.text
+    found = run(program, *given)
+
+    def sees(_batch: int, _head: int, query: int) -> Any:
+        last = query + keys - queries
+        return (np.arange(keys) <= last) & (np.arange(keys) > last - window)
+
+    with np.errstate(invalid="ignore"):  # of more queries than keys the first see none
+        np.testing.assert_allclose(found, one_query_at_a_time(*given, sees), rtol=1e-12)
+    if queries == keys:
+        theirs = jax.nn.dot_product_attention(
+            *map(jnp.asarray, given), is_causal=True, local_window_size=(window - 1, 0)
+        )
+        assert np.linalg.norm(found - theirs) <= 1e-6 * np.linalg.norm(found)
+
+
+@pytest.mark.parametrize(
+    ("causal", "window", "words"),
+    [
+        (False, 3, "a window without causal=True was given"),
+        (True, 0, "a window of 0 was given; expected 1 key or more"),
+    ],
+)
+def test_windows_that_are_none(causal: bool, window: int, words: str) -> None:
+    with pytest.raises(nn.InvalidWindow, match=words):
+        pcp.trace(
+            lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal, window=window),
+            *operands(5, 5, 4),
+        )
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(BATCH, HEADS, 5, 5), (BATCH, 1, 1, 5), (5,)])
 def test_a_mask_hides_keys(shape: tuple[int, ...], causal: bool) -> None:
@@ -76,16 +115,20 @@ def test_a_mask_hides_keys(shape: tuple[int, ...], causal: bool) -> None:
     assert not np.allclose(found, one_query_at_a_time(*given, lambda *_: np.ones(5)))
 
 
-def test_gradients_equal_those_of_jax() -> None:
+@pytest.mark.parametrize("window", [None, 2])
+def test_gradients_equal_those_of_jax(window: int | None) -> None:
     given = operands(5, 5, 2)
     cotangent = np.random.default_rng(9).normal(size=given[0].shape)
-    program = pcp.trace(lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True), *given)
+    program = pcp.trace(
+        lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True, window=window), *given
+    )
+    seen = np.tril(np.ones((5, 5), bool)) & np.triu(np.ones((5, 5), bool), 1 - (window or 5))
     found = run(pcp.vjp(program), *given, cotangent)
 
     def theirs(q: Any, k: Any, v: Any) -> Any:
         k, v = (jnp.repeat(x, HEADS // 2, axis=2) for x in (k, v))
         scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(WIDTH)
-        scores = jnp.where(np.tril(np.ones((5, 5), bool)), scores, -jnp.inf)
+        scores = jnp.where(seen, scores, -jnp.inf)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
 
     expected = run_in_jax(lambda c, *x: jax.vjp(theirs, *x)[1](c), cotangent, *given)

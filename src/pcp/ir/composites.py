@@ -36,7 +36,7 @@ NAMED: dict[str, dict[str, type]] = {
     "pcp.cross_entropy": {"axis": int, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
 }  # fmt: skip
 """The attributes of PCP's own composites, which PCP computes with."""
-_SOMETIMES = {"mask": tuple, "bias": tuple, "queries": int, "offset": int, "fill": float}
+_SOMETIMES = {"mask": tuple, "bias": tuple, "queries": int, "offset": int, "window": int, "fill": float}
 """Those that an attention may have besides."""
 
 
@@ -83,6 +83,13 @@ def known_attributes(op: ir.Operation) -> dict[str, Any]:
             not given["causal"] or {"queries", "offset"} <= given.keys(),
             "causal",
             "`queries` and `offset`, too",
+        )
+        window = given.get("window", 1)
+        _require(
+            op,
+            window > 0 and (given["causal"] or "window" not in given),
+            "window",
+            "1 or more keys, and `causal`, too",
         )
     elif expected:
         rank = ranks[0] if ranks else 0

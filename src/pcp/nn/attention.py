@@ -9,14 +9,18 @@ import numpy as np
 from pcp.composites import named
 from pcp.ir.composites import Number
 from pcp.nn.layers import linear
-from pcp.ops.elementwise import greater_equal, where
+from pcp.ops.elementwise import greater, greater_equal, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import iota, reshape, split, transpose
 from pcp.ops.normalizing import softmax, softmax_form
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.reductions.primitives import narrowed, widened
 from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, TracingError, as_tensor, explained
+
+
+class InvalidWindow(TracingError):
+    """A number of keys to see that is none, or is asked for where queries see later keys, too."""
 
 
 @explained
@@ -26,6 +30,7 @@ def scaled_dot_product_attention(
     value: TensorLike,
     causal: bool = False,
     mask: TensorLike | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """softmax(query key^T / sqrt(width)) value, for every head.
 
@@ -35,14 +40,17 @@ def scaled_dot_product_attention(
         value: shape (batch, keys, groups, width).
         causal: query i sees the keys up to i + keys - queries only.
         mask: booleans that broadcast to (batch, heads, queries, keys), true where a query sees a key; in addition to `causal`.
+        window: of the keys that a causal query sees, it sees the last ones only, so many at most; None: all of them.
 
     Returns:
         Shape (batch, queries, heads, width).
 
     Raises:
         ShapeMismatch: the shapes do not correspond.
+        InvalidWindow: the window is below 1, or there is one without `causal`.
 
-    Source: Vaswani et al., "Attention Is All You Need", 2017, equation 1; groups: Ainslie et al., 2023.
+    Source: Vaswani et al., "Attention Is All You Need", 2017, equation 1; groups: Ainslie et al., 2023;
+    windows: Beltagy et al., "Longformer: The Long-Document Transformer", 2020.
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     if (
@@ -60,6 +68,11 @@ def scaled_dot_product_attention(
     keys, groups = k.shape[1], k.shape[2]
     if heads % groups:
         raise ShapeMismatch(f"attention: {heads} heads cannot share {groups} groups of keys evenly")
+    if window is not None and not (causal and window >= 1):
+        wrong = "without causal=True" if window >= 1 else f"of {window}"
+        raise InvalidWindow(
+            f"attention: a window {wrong} was given; expected 1 key or more, the last of those that a causal query sees"
+        )
     batch, shared = q.shape[0], heads // groups
     masks = [] if mask is None else [_broadcasting(as_tensor(mask), (batch, heads, queries, keys))]
     if shared > 1:  # queries that share keys have an axis of their own, so that no key is written twice
@@ -72,7 +85,10 @@ def scaled_dot_product_attention(
         scores = dot_general(q, k, ((axis,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
         if causal:
             places = (queries, keys)
-            visible = greater_equal(iota(places, 0) + (keys - queries), iota(places, 1))
+            last = iota(places, 0) + (keys - queries)
+            visible = greater_equal(last, iota(places, 1))
+            if window is not None:
+                visible = visible & greater(iota(places, 1), last - window)
             visible = reshape(visible, (queries, 1, keys)) if shared > 1 else visible
             scores = where(visible, scores, -math.inf)
         for given in masks:
@@ -83,6 +99,8 @@ def scaled_dot_product_attention(
         return dot_general(weights, v, ((axis,), (1,)), ((0, 1), (0, 2)))
 
     attributes = _attributes(shape, masks, causal) | {"scale": 1 / math.sqrt(width)}
+    if window is not None:
+        attributes["window"] = window
     found = attention_of(scored, mixed, (q, k, v), masks, attributes)
     return reshape(transpose(found, (0, 2, 1, *range(3, found.ndim))), (batch, queries, heads, width))
 

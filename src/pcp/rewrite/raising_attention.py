@@ -7,23 +7,23 @@ not have, so any order of axes, any number of batch axes and heads in groups are
 - `query`, `key`, `value`, `result`, `mask`, `bias`: names of axes; None of a mask that runs along an axis is `BROADCAST`;
 - `axis`: that of the keys in the scores;  `scale`: of the scores;
 - `causal`: whether query i sees the keys up to i + `offset` only, i counted along axis `queries`;
+- `window`: of those it sees the last ones, so many at most; there is none if it sees all of them;
 - `fill`: the score of a key that is not seen.
 
 The function is the matched form itself, so no number changes.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, Number, composite_name, decomposition_of, known_attributes
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
+from pcp.rewrite.counts import Band, Bound
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.terms import Found, Term, compare, match
-from pcp.rewrite.view import View, conjuncts, counted
+from pcp.rewrite.view import Part, View, conjuncts
 from pcp.tensor import Tensor, current_builder
 
 Names = tuple[int, ...]
@@ -44,19 +44,15 @@ class Scores:
     Arguments:
         product: the `dot_general`, seen from the scores.
         scale: its factor.
-        masks: booleans, true where a key is seen.
+        masks: booleans, all true where a key is seen, or false where they are negated.
         biases: what is added.
-        offset: how many keys more than its number a query sees; None if it sees all.
-        queries: the axis along which queries are counted for `offset`.
         fill: the score of a key that is not seen; None if all are seen.
     """
 
     product: View
     scale: float = 1.0
-    masks: list[View] = field(default_factory=list)
+    masks: list[Part] = field(default_factory=list)
     biases: list[View] = field(default_factory=list)
-    offset: int | None = None
-    queries: int = 0
     fill: float | None = None
 
 
@@ -69,20 +65,26 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
             continue
         axis = softmax[1]
         named = _second_product(op, side, axis)
-        scores = named and _scores(Scores(softmax[0]), axis)
+        scores = named and _scores(Scores(softmax[0]))
         factors = scores and _first_product(scores.product, axis)
-        if not named or not scores or not factors or len(scores.masks) > 1 or len(scores.biases) > 1:
+        if not named or not scores or not factors or len(scores.biases) > 1:
+            continue
+        band = Band.of(scores.masks, axis)
+        masks = [mask.source() for mask, is_negated in band.others if not is_negated]
+        if len(band.others) > 1 or len(masks) < len(band.others):
             continue
         operands = [*factors.values(), op.operands[1 - side]]
         attributes: dict[str, Number] = {
             **dict(zip(("query", "key"), factors, strict=True)), "value": named[0], "result": named[1], "axis": axis,
-            "scale": scores.scale, "causal": scores.offset is not None,
+            "scale": scores.scale, "causal": band.offset is not None,
         }  # fmt: skip
-        if scores.offset is not None:
-            attributes |= {"offset": scores.offset, "queries": scores.queries}
+        if band.offset is not None:
+            attributes |= {"offset": band.offset, "queries": band.queries}
+        if band.window is not None:
+            attributes["window"] = band.window
         if scores.fill is not None:
             attributes["fill"] = scores.fill
-        for name, views in (("mask", scores.masks), ("bias", scores.biases)):
+        for name, views in (("mask", masks), ("bias", scores.biases)):
             for view in views:
                 operands.append(view.value)
                 attributes[name] = tuple(BROADCAST if axis is None else axis for axis in view.axes)
@@ -140,7 +142,7 @@ def _first_product(product: View, axis: int) -> dict[Names, Value] | None:
     return dict(sides) if shared == [axis] else None
 
 
-def _scores(found: Scores, axis: int) -> Scores | None:
+def _scores(found: Scores) -> Scores | None:
     """Go back from the scores to the product, through masks, additions and one scale."""
     waiting = [found]
     for _ in range(BETWEEN):
@@ -149,19 +151,21 @@ def _scores(found: Scores, axis: int) -> Scores | None:
         found = waiting.pop()
         if found.product.made_by("dot_general") is not None:
             return found
-        waiting += reversed(_before(found, axis))
+        waiting += reversed(_before(found))
     return None
 
 
-def _before(found: Scores, axis: int) -> list[Scores]:
+def _before(found: Scores) -> list[Scores]:
     """One step back; two ways where either side of a sum may lead to the product, for a mask leads nowhere."""
     view = found.product
     selected = view.operands("select")
     if selected is not None:
-        fill = selected[2].number()
-        if fill is None or fill > LOWEST or found.fill not in (None, fill) or found.scale != 1:
-            return []
-        return [_masked(replace(found, product=selected[1], fill=fill), selected[0], axis)]
+        for inner, filled, is_negated in ((*selected[1:], False), (*selected[:0:-1], True)):
+            fill = filled.number()
+            if fill is not None and fill <= LOWEST and found.fill in (None, fill) and found.scale == 1:
+                masks = [*found.masks, *conjuncts(selected[0], is_negated)]
+                return [replace(found, product=inner, masks=masks, fill=fill)]
+        return []
     terms = view.operands("add")
     if terms is not None and found.scale == 1 and found.fill is None:
         return [
@@ -179,44 +183,18 @@ def _before(found: Scores, axis: int) -> list[Scores]:
     return []
 
 
-def _masked(found: Scores, mask: View, axis: int) -> Scores:
-    """The scores with one more mask: its conjuncts, of which one may say that a query sees no later keys."""
-    for conjunct in conjuncts(mask):
-        causal = _causal(conjunct, axis)
-        if causal is not None and found.offset is None:
-            found = replace(found, queries=causal[0], offset=causal[1])
-        else:
-            found = replace(found, masks=[*found.masks, conjunct.source()])
-    return found
-
-
-def _causal(mask: View, axis: int) -> tuple[int, int] | None:
-    """The axis of the queries and the offset in: number of the query + offset >= number of the key."""
-    for direction in ("GE", "GT"):
-        found = match(compare(direction, _count("query"), _count("key")), mask)
-        if found is not None and found["key"][0] == axis != found["query"][0]:
-            return found["query"][0], found["query"][1] - found["key"][1] - (direction == "GT")
-    return None
-
-
-def _count(name: str) -> Term:
-    """Places along an axis, counted from a number."""
-
-    def counts(view: View, found: Found) -> Iterator[Found]:
-        known = counted(view)
-        if known is not None:
-            yield {**found, name: known}
-
-    return Term(counts)
-
-
 def read_mask(op: ir.Operation) -> list[Tensor] | None:
-    """A composite whose mask is made of counts is written out, so that it is recognised as causal."""
+    """A composite whose mask compares places is written out, so that it is recognised as causal, or as seeing a window."""
     if composite_name(op) != "pcp.attention" or "mask" not in (given := known_attributes(op)):
         return None
-    mask = op.operands[3]
-    axes = tuple(None if axis == BROADCAST else axis for axis in given["mask"])
-    if given["causal"] or not any(_causal(each, given["axis"]) for each in conjuncts(View(mask, axes))):
+    mask = View(op.operands[3], tuple(None if axis == BROADCAST else axis for axis in given["mask"]))
+    known = []
+    if given["causal"]:
+        known.append(Bound(given["queries"], given["offset"], is_most=True))
+    if "window" in given:
+        known.append(Bound(given["queries"], given["offset"] - given["window"] + 1, is_most=False))
+    parts = list(conjuncts(mask))
+    if len(Band.of(parts, given["axis"], known).others) == len(parts):
         return None
     builder = current_builder()
     return [Tensor(x, builder) for x in builder.inline(decomposition_of(op), list(op.operands))]

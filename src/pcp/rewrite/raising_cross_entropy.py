@@ -97,7 +97,7 @@ def picked_of(chosen: View, rank: int) -> Picked | None:
     size = picked.rows.shape[-1]
     bound = either(compare("GE", _numbers, 0), compare("LE", _numbers, size - 1))
     targets = picked.targets.source()
-    if any(match(bound, each, numbers=targets) is None for each in conjuncts(guarded[0])):
+    if any(match(bound, each, numbers=targets) is None for each, _ in conjuncts(guarded[0])):
         return None
     n = value("n")
     wrapped = match(apply("select", compare("LT", n, 0), n + size, n), targets)

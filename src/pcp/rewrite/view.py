@@ -221,33 +221,55 @@ def is_same_value(a: Value, b: Value, depth: int = DEPTH) -> bool:
     )
 
 
-def conjuncts(mask: View) -> Iterator[View]:
-    """Masks that are all true where a mask is, and nowhere else."""
-    waiting, split = [mask], 0
+Part = tuple[View, bool]
+"""A mask, and whether its negation is meant."""
+
+
+def conjuncts(mask: View, is_negated: bool = False, through: bool = False) -> Iterator[Part]:
+    """Masks that are all true where a mask, or its negation, is, and nowhere else.
+
+    Arguments:
+        mask: the mask.
+        is_negated: whether its negation is meant.
+        through: also what is negated inside of it is split, which may leave negations of values that are nowhere negated.
+    """
+    waiting, split = [(mask, is_negated)], 0
     while waiting:
-        mask = waiting.pop()
-        parts = _conjunction(mask) if split < FOLDED else None
+        mask, is_negated = waiting.pop()
+        parts = _conjunction(mask, is_negated, through) if split < FOLDED else None
         if parts is not None:
             waiting += reversed(parts)
             split += 1
-        elif not mask.is_number(1):
-            yield mask
+        elif not mask.is_number(not is_negated):
+            yield mask, is_negated
 
 
-def _conjunction(mask: View) -> Sequence[View] | None:
+def _conjunction(mask: View, is_negated: bool, through: bool) -> Sequence[Part] | None:
     """What a mask is the conjunction of, if it is one; a reduction over axes of size 1 is that of one mask."""
-    parts, chosen = mask.operands("and"), mask.operands("select")
-    if parts is None and chosen is not None and chosen[2].is_number(0):  # as jnp.tril writes it
-        return chosen[:2]
+    turned = mask.operands("not")
+    if turned is not None:
+        return [(turned[0], not is_negated)] if is_negated or through else None
+    parts = mask.operands("or" if is_negated else "and")
+    if parts is not None:
+        return [(part, is_negated) for part in parts]
+    chosen = mask.operands("select")
+    if chosen is not None:  # as jnp.tril and jnp.triu write it
+        condition, yes, no = chosen
+        if no.is_number(is_negated) and (through or not is_negated):
+            return [(condition, False), (yes, is_negated)]
+        return (
+            [(condition, True), (no, is_negated)]
+            if yes.is_number(is_negated) and (through or is_negated)
+            else None
+        )
     op = mask.made_by("reduce")
-    if parts is None and op is not None and combiner(op.regions[0]) == "and":
+    if op is not None and combiner(op.regions[0]) == "and":
         gone, shape = integers_of(op.attributes["dimensions"]), spec_of(op.operands[0].type).shape
         if all(shape[axis] == 1 for axis in gone):
             kept = iter(mask.source().axes)
-            return (
-                View(op.operands[0], tuple(None if i in gone else next(kept) for i in range(len(shape)))),
-            )
-    return parts
+            axes = tuple(None if i in gone else next(kept) for i in range(len(shape)))
+            return [(View(op.operands[0], axes), is_negated)]
+    return None
 
 
 def counted(value: View) -> tuple[int, int] | None:

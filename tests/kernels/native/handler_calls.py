@@ -93,15 +93,18 @@ def _programs() -> Iterator[pcp.Program]:
         raised(pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), rows, vector, rows))
     )
     heads = of(2, 40, 4, 16)
-    yield pcp.value_and_grad(
-        raised(
-            pcp.trace(
-                lambda q, k, v, g: (nn.scaled_dot_product_attention(q, k, v, causal=True) * g).sum(),
-                *[heads] * 4,
-            )
-        ),
-        wrt=(0, 1, 2),
-    )
+    for window in (None, 7):
+        yield pcp.value_and_grad(
+            raised(
+                pcp.trace(
+                    lambda q, k, v, g, w=window: (
+                        nn.scaled_dot_product_attention(q, k, v, causal=True, window=w) * g
+                    ).sum(),
+                    *[heads] * 4,
+                )
+            ),
+            wrt=(0, 1, 2),
+        )
     yield pcp.value_and_grad(
         raised(
             pcp.trace(lambda x, t: nn.negative_log_likelihood(x, t).mean(), of(9, 51), pcp.spec((9,), "i32"))

@@ -72,6 +72,7 @@ class Problem(NamedTuple):
         return prepared(value_and_vjp(raised(pcp.trace(attention, *specs)), (0, 1, 2)))
 
     def _seen(self, iota: Any, greater_equal: Any) -> Any:
+        """A query sees the keys up to `offset` after its own number, and from `window` before it, or after it where that is negative."""
         if self.offset is None:
             return None
         shape = (self.queries, self.keys)
@@ -106,6 +107,12 @@ PROBLEMS = [
     Problem(260, 260, width=64, depth=64, offset=0),
     Problem(70, 70, groups=2, sharing=3, width=16, depth=16, offset=0),
     Problem(140, 140, width=8, offset=0, window=20),
+    Problem(301, 301, groups=2, sharing=2, width=24, depth=9, offset=0, window=4),
+    Problem(170, 170, offset=0, window=0),
+    Problem(75, 75, offset=0, window=1000),
+    Problem(60, 333, groups=2, offset=273, window=-174),
+    Problem(150, 150, groups=2, offset=0, window=130, masks=True, biases=True),
+    Problem(1, 150, groups=2, sharing=4, width=16, depth=5, offset=149, window=-75),
     Problem(45, 150, sharing=2, width=128, depth=100, masks=True),
     Problem(45, 150, groups=2, biases=True),
     Problem(64, 64, offset=0, masks=True, biases=True, fill=-1e9),
@@ -225,6 +232,28 @@ def test_operands_are_read_where_one_product_wrote_them() -> None:
     np.testing.assert_allclose(np.asarray(found), true, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("queries", [200, 3])
+def test_keys_before_a_window_are_not_looked_at(queries: int) -> None:
+    """No mask is in memory, and NaN of keys that no query sees reaches nothing, for no product meets it."""
+    problem = Problem(queries, 700, groups=2, sharing=2, offset=700 - queries, window=queries - 680)
+    program, arrays = problem.program(), problem.arrays(np.random.default_rng())
+    changed = by(program, "native")
+    calls = [line for line in changed.text.splitlines() if "custom_call" in line]
+    assert ["xi1>" in line for line in calls] == [False] * 2
+    exact = problem.exactly(*arrays)
+    arrays[1][:, :300] = arrays[2][:, :300] = np.nan
+    for mine, true in zip(run(changed, arrays), exact, strict=True):
+        assert np.linalg.norm(mine - true) < 1e-5 * np.linalg.norm(true)
+
+
+def test_where_a_query_sees_no_key_of_its_window_masks_say_so() -> None:
+    """Of more queries than keys the last see none; of a finite fill they see all alike, so no key may be skipped."""
+    problem = Problem(90, 40, groups=2, offset=0, window=5, fill=-1e30)
+    program, arrays = problem.program(), problem.arrays(np.random.default_rng())
+    mine, true = run(by(program, "native"), arrays)[0], problem.exactly(*arrays)[0]
+    assert np.linalg.norm(mine - true) < 1e-5 * np.linalg.norm(true)
+
+
 def attended(queries: int = 40, keys: int = 40) -> Program:
     return Problem(queries, keys, offset=0).program()
 
@@ -268,7 +297,7 @@ def test_the_bits_do_not_depend_on_the_moment(queries: int) -> None:
 ATTRIBUTES = {
     "batch": [2], "sizes": [1, 3, 5, 4, 6], "starts": [0, 0, 0], "query": [12, 0, 4], "key": [20, 4], "value": [30, 6],
     "result": [18, 0, 6], "for_query": [12, 0, 4], "for_key": [20, 4], "for_value": [30, 6],
-    "mask": [], "bias": [], "scale": 1.0, "fill": 0.0, "causal": 1, "skips": 1, "offset": 2,
+    "mask": [], "bias": [], "scale": 1.0, "fill": 0.0, "causal": 1, "skips": 1, "offset": 2, "window": 4,
 }  # fmt: skip
 FORWARD = [(2, 3, 4), (2, 5, 4), (2, 5, 6)], [(2, 3, 6), (6,)]
 
@@ -292,6 +321,10 @@ FORWARD = [(2, 3, 4), (2, 5, 4), (2, 5, 6)], [(2, 3, 6), (6,)]
         ({"causal": 2}, "causal or skips is 2; expected 0 or 1"),
         ({"offset": -1}, "keys are skipped that are seen, or by queries that see none"),
         ({"offset": 1 << 62}, "the offset is too large"),
+        ({"window": -1}, "the window is -1; expected 0, or some keys where causal is 1"),
+        ({"window": 1 << 62}, "the window is 4611686018427387904; expected 0, or some keys"),
+        ({"causal": 0, "skips": 0}, "the window is 4; expected 0, or some keys where causal is 1"),
+        ({"sizes": [1, 40, 5, 4, 6]}, "keys are skipped that are seen, or by queries that see none"),
         ({"mask": [0, 0, 5, 1]}, "there are 0 masks; expected 1"),
     ],
 )

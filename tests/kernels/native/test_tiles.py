@@ -130,14 +130,15 @@ def with_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
 
 
+@pytest.mark.parametrize("window", [None, 40])
 @pytest.mark.usefixtures("with_stand_in")
-def test_attention_by_tiles_is_that_of_rounded_numbers() -> None:
+def test_attention_by_tiles_is_that_of_rounded_numbers(window: int | None) -> None:
     """Every gradient has other bits where they are hidden: pairs are added up in another order. A loss is one number."""
     rng = np.random.default_rng(0)
-    operands = [rng.normal(size=(2, 75, 2, 40)).astype(np.float32) for _ in range(4)]
+    operands = [rng.normal(size=(2, 175, 2, 40)).astype(np.float32) for _ in range(4)]
 
     def loss(q: Any, k: Any, v: Any, g: Any) -> Any:
-        return (nn.scaled_dot_product_attention(q, k, v, causal=True) * g).sum()
+        return (nn.scaled_dot_product_attention(q, k, v, causal=True, window=window) * g).sum()
 
     program = pcp.value_and_grad(
         raised(pcp.trace(loss, *(pcp.spec(x.shape, "f32") for x in operands))), wrt=(0, 1, 2)

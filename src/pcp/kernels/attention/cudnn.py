@@ -97,7 +97,7 @@ class Layout:
                     **(_BACKWARD if backward else _FORWARD),
                     "dropout_rate": 0.0,
                     "seed": 42,
-                    "sliding_window_length": 0,
+                    "sliding_window_length": self.heads.window or 0,
                     "max_seg_per_batch": 1,
                     "is_paged_attention": False,
                 },
@@ -211,6 +211,8 @@ def _applies(op: ir.Operation) -> bool:
         return False
     given, sizes = heads.attributes, heads.sizes
     if "mask" in given or "bias" in given or (given["causal"] and heads.last_key != 0):
+        return False
+    if heads.window is not None and heads.lengths[0] != heads.lengths[1]:
         return False
     width = sizes[CONTRACTED]
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()

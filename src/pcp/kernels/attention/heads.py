@@ -62,14 +62,33 @@ class Heads:
     def last_key(self) -> int | None:
         """How many keys after its own number a query sees; None if every query sees all.
 
-        It says which keys need no look at all, so it is also None where a row of masked keys would count in the result.
+        It says which keys need no look at all, so it is also None where a row of masked keys would count in the result, as
+        where a query sees none.
         """
         given = self.attributes
         if not given["causal"] or given["offset"] < 0:
             return None
         if given["fill"] != -math.inf and ("mask" in given or "bias" in given or given["fill"] > -1e30):
             return None
+        queries, keys = self.lengths
+        if self.window is not None and queries + given["offset"] - self.window >= keys:
+            return None  # the last query sees no key
         return int(given["offset"])
+
+    @property
+    def window(self) -> int | None:
+        """How many keys a query sees, at most, the last ones that it may see; None if that hides none."""
+        window = self.attributes.get("window")
+        return (
+            None if window is None or window >= self.lengths[0] + self.attributes["offset"] else int(window)
+        )
+
+    def seen(self, first: int, last: int) -> slice:
+        """The keys that need a look for queries from `first` on and before `last`."""
+        if self.last_key is None:
+            return slice(0, self.lengths[1])
+        before = 0 if self.window is None else first + self.last_key + 1 - self.window
+        return slice(max(0, before), min(self.lengths[1], last + self.last_key))
 
     def order(self, kind: str) -> tuple[Names, ...]:
         """The axes, four (`query`, `result`) or three (`key`, `value`) in all, that an operand has here."""

@@ -120,6 +120,7 @@ class _Layout:
             "causal": int(given["causal"]),
             "skips": int(heads.last_key is not None),
             "offset": int(given.get("offset", 0)),
+            "window": heads.window or 0,
         }
 
 

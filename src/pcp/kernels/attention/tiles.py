@@ -41,11 +41,12 @@ class Tiling:
     def blocks(self, heads: Heads) -> Iterator[tuple[slice, list[slice]]]:
         """Every block of queries, with the blocks of keys that one of them sees."""
         queries, keys = heads.lengths
-        for rows in _cut(queries, self.queries):
-            seen = keys if heads.last_key is None else min(keys, rows.stop + heads.last_key)
-            # The last block is whole, so that equal blocks of keys meet all blocks of queries.
-            end = seen if self.keys is None else min(keys, -(-seen // self.keys) * self.keys)
-            yield rows, _cut(end, self.keys)
+        for rows in _cut(0, queries, self.queries):
+            seen = heads.seen(rows.start, rows.stop)
+            if self.keys is not None:  # whole blocks, so that equal blocks of keys meet all blocks of queries
+                end = -(-seen.stop // self.keys) * self.keys
+                seen = slice(seen.start // self.keys * self.keys, min(keys, end))
+            yield rows, _cut(seen.start, seen.stop, self.keys)
 
     def count(self, heads: Heads) -> int:
         """How many tiles there are."""
@@ -90,11 +91,16 @@ class Operands:
         if self.bias is not None:
             found = found + self.bias[:, :, rows, columns]
         visible = None if self.mask is None else self.mask[:, :, rows, columns]
-        if given["causal"] and columns.stop > rows.start + given["offset"] + 1:
-            shape = (rows.stop - rows.start, columns.stop - columns.start)
-            number = iota(shape, 0) + (rows.start + given["offset"] - columns.start)
-            earlier = greater_equal(number, iota(shape, 1))
+        shape = (rows.stop - rows.start, columns.stop - columns.start)
+        # The last key that a query sees, less its number, both counted from the beginning of the tile.
+        last = rows.start + given["offset"] - columns.start if given["causal"] else 0
+        if given["causal"] and shape[1] > last + 1:
+            earlier = greater_equal(iota(shape, 0) + last, iota(shape, 1))
             visible = earlier if visible is None else visible & earlier
+        window = self.heads.window
+        if window is not None and shape[0] + last > window:
+            recent = greater_equal(iota(shape, 1), iota(shape, 0) + (last - window + 1))
+            visible = recent if visible is None else visible & recent
         return (found if visible is None else where(visible, found, given["fill"])), visible
 
 
@@ -170,9 +176,9 @@ def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Ten
     return concatenate(queries, 2) * heads.attributes["scale"], of_keys, _whole(values, heads)
 
 
-def _cut(length: int, block: int | None) -> list[slice]:
-    step = length if block is None else block
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+def _cut(first: int, end: int, block: int | None) -> list[slice]:
+    step = end - first if block is None else block
+    return [slice(start, min(start + step, end)) for start in range(first, end, step)]
 
 
 def _whole(parts: Places, heads: Heads) -> Tensor:
@@ -180,6 +186,6 @@ def _whole(parts: Places, heads: Heads) -> Tensor:
     length = heads.lengths[1]
     sums = {place: total(found) for place, found in sorted(parts.items())}
     starts, stops = [start for start, _ in sums], [stop for _, stop in sums]
-    if [*stops[:-1], length] == [*starts[1:], stops[-1]]:  # side by side
+    if [0, *stops] == [*starts, length]:  # side by side
         return concatenate(list(sums.values()), 1)
     return total([pad(x, ((0, 0), (start, length - stop), (0, 0))) for (start, stop), x in sums.items()])

@@ -34,10 +34,11 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
   const auto query_at = pieces.add<Word>(Panels::right_size(sizes.width));
   const auto weights_at = pieces.add<Word>(Panels::right_size(kKeys));
   const auto scores_at = pieces.add<float>(kKeys * kWide), mixed_at = pieces.add<float>(sizes.depth * kWide);
+  const auto copied_at = pieces.add<bool>(sizes.blocks(kKeys));
   if (!pieces.take()) return false;
   Word *keys = pieces.at<Word>(keys_at), *values = pieces.at<Word>(values_at), *query = pieces.at<Word>(query_at);
   float *scores = pieces.at<float>(scores_at), *mixed = pieces.at<float>(mixed_at);
-  int64_t copied = 0;  // keys, whole blocks of them
+  bool* copied = std::fill_n(pieces.at<bool>(copied_at), sizes.blocks(kKeys), false) - sizes.blocks(kKeys);
   for (int64_t panel = begin; panel < end; ++panel) {
     const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
     const Sight sight = heads.sight_of(group);
@@ -45,13 +46,14 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
     Panels::copy_right(from.at, from.apart, 1, count, sizes.width, query);
     Queries top = {Register{} - kInfinity, Register{} - kInfinity}, sums = {};
     std::fill_n(mixed, sizes.depth * kWide, 0.0f);
-    const int64_t seen = sight.seen(first + count, sizes.keys);
-    for (int64_t key = 0; key < seen; key += kKeys) {
+    const int64_t seen = sight.seen(first + count, sizes.keys), start = sight.unseen(first) / kKeys * kKeys;
+    for (int64_t key = start; key < seen; key += kKeys) {
       const int64_t here = std::min(kKeys, seen - key), block = key / kKeys;
-      if (key >= copied) {
-        copied = std::min(key + kKeys, sizes.keys);
-        copy_rows<Panels>(heads.key.of(0, key), copied - key, sizes.width, keys + key / kHigh * of_key);
-        copy_turned<Panels>(heads.value.of(0, key), copied - key, sizes.depth, kKeys, values + block * block_of_values);
+      if (!copied[block]) {
+        const int64_t there = std::min(kKeys, sizes.keys - key);
+        copy_rows<Panels>(heads.key.of(0, key), there, sizes.width, keys + key / kHigh * of_key);
+        copy_turned<Panels>(heads.value.of(0, key), there, sizes.depth, kKeys, values + block * block_of_values);
+        copied[block] = true;
       }
       multiply_rows<Panels>(here, sizes.width, of_key, keys + key / kHigh * of_key, query, scores, kWide, false);
       const Queries before = {top[0], top[1]};
@@ -65,7 +67,7 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
           std::memcpy(place, &x, sizeof x);
         }
         sums[half] = sums[half] * shrink + added;
-        for (float* place = mixed + half * kRegister; key && place < mixed + sizes.depth * kWide; place += kWide) {
+        for (float* place = mixed + half * kRegister; key > start && place < mixed + sizes.depth * kWide; place += kWide) {
           const Register x = numbers_of(place) * shrink;
           std::memcpy(place, &x, sizeof x);
         }
@@ -169,10 +171,9 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
   Word *keys = pieces.at<Word>(keys_at), *values = pieces.at<Word>(values_at), *columns = pieces.at<Word>(columns_at);
   float *inner = pieces.at<float>(inner_at), *weights = pieces.at<float>(weights_at), *slopes = pieces.at<float>(slopes_at);
   float *for_keys = pieces.at<float>(for_keys_at), *for_values = pieces.at<float>(for_values_at);
-  const auto is_blind = [&](int64_t first, int64_t count, int64_t key) { return first + count <= heads.sight.blind(key); };
   for (int64_t panel = 0; panel < every; ++panel) {
     const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
-    if (is_blind(first, count, begin * kKeys)) continue;
+    if (heads.sight.misses(first, first + count, begin * kKeys, end * kKeys)) continue;
     const auto query = heads.query.of(group, first), cotangent = back.cotangent.of(group, first);
     const auto result = back.result.of(group, first);
     Word* to = copies + panel * of_panel;
@@ -201,8 +202,8 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
     std::fill_n(for_values, have * broad * kWide, 0.0f);
     for (int64_t panel = 0; panel < every; ++panel) {
       const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
-      if (is_blind(first, count, key)) continue;
       const Sight sight = heads.sight_of(group);
+      if (sight.misses(first, first + count, key, key + have)) continue;
       const int64_t here = std::min(have, sight.seen(first + count, sizes.keys) - key);
       const Word *turned = copies + panel * of_panel, *rows = turned + turned_query + turned_cotangent;
       Queries top = {};
@@ -217,7 +218,7 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
           float *weight = weights + k * kWide + half * kRegister, *slope = slopes + k * kWide + half * kRegister;
           const Register x = weight_of(numbers_of(weight) - normaliser);
           Register change = x * (numbers_of(slope) - mean) * sight.scale;
-          if (!sight.is_clear(query, key + k)) change = sight.visible(query, there, key + k) ? change : Register{};
+          if (!sight.is_clear(query, kRegister, key + k, key + k)) change = sight.visible(query, there, key + k) ? change : Register{};
           std::memcpy(weight, &x, sizeof x);
           std::memcpy(slope, &change, sizeof change);
         }

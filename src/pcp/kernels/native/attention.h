@@ -38,7 +38,7 @@ inline Register numbers_of(const float* at) {
 struct Sight {
   float scale, fill;        // of scores; the score of a key that is not seen
   bool causal, skips;       // skips: keys that come too late count for nothing, whatever they are
-  int64_t offset;           // how many keys after its own number a query sees
+  int64_t offset, window;   // how many keys after its own number a query sees; of those the last ones, so many, or all if it is 0
   const bool* mask;
   int64_t mask_down, mask_right;
   const float* bias;
@@ -46,8 +46,14 @@ struct Sight {
 
   // Of the first keys, so many are looked at by queries before `last`.
   int64_t seen(int64_t last, int64_t keys) const { return skips ? std::min(keys, last + offset) : keys; }
-  // Of all queries, so many at least see no key from `key` on.
-  int64_t blind(int64_t key) const { return skips ? std::max<int64_t>(0, key - offset) : 0; }
+  // The first key that a query sees; it may be negative.
+  int64_t oldest(int64_t query) const { return query + offset - window + 1; }
+  // Of the first keys, so many are not looked at by queries from `first` on.
+  int64_t unseen(int64_t first) const { return skips && window ? std::max<int64_t>(0, oldest(first)) : 0; }
+  // Whether no query of [first, last) looks at a key of [key, end).
+  bool misses(int64_t first, int64_t last, int64_t key, int64_t end) const {
+    return skips && (last + offset <= key || unseen(first) >= end);
+  }
 
   // Of the queries from one on.
   Sight from(int64_t query) const {
@@ -62,14 +68,14 @@ struct Sight {
   Places visible(int64_t first, int64_t count, int64_t key) const {
     Places found;
     for (int i = 0; i < kRegister; ++i) {
-      const bool late = causal && key > first + i + offset;
-      found[i] = late || (mask && i < count && !mask[(first + i) * mask_down + key * mask_right]) ? 0 : -1;
+      const bool far = (causal && key > first + i + offset) || (window && key < oldest(first + i));
+      found[i] = far || (mask && i < count && !mask[(first + i) * mask_down + key * mask_right]) ? 0 : -1;
     }
     return found;
   }
-  // Whether all these queries see all these keys.
-  bool is_clear(int64_t first_query, int64_t last_key) const {
-    return !mask && !(causal && last_key > first_query + offset);
+  // Whether all these queries see all keys from one to another.
+  bool is_clear(int64_t first_query, int64_t queries, int64_t first_key, int64_t last_key) const {
+    return !mask && !(causal && last_key > first_query + offset) && !(window && first_key < oldest(first_query + queries - 1));
   }
   Register biases(int64_t first, int64_t count, int64_t key) const {
     Register found = {};
@@ -135,7 +141,7 @@ inline void return_queries(const float* from, int64_t width, int64_t count, Line
 
 // Products of query and key become scores; the largest of each query so far is in `top`.
 inline void score(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count, Queries top) {
-  if (!sight.bias && sight.is_clear(first, first_key + keys - 1)) {
+  if (!sight.bias && sight.is_clear(first, kWide, first_key, first_key + keys - 1)) {
     for (int64_t k = 0; k < keys; ++k)
       for (int half = 0; half < 2; ++half) {
         float* place = scores + k * kWide + half * kRegister;
@@ -151,7 +157,7 @@ inline void score(const Sight& sight, float* scores, int64_t keys, int64_t first
       const int64_t query = first + half * kRegister, there = count - half * kRegister, key = first_key + k;
       Register x = numbers_of(place) * sight.scale;
       if (sight.bias) x += sight.biases(query, there, key);
-      if (!sight.is_clear(query, key)) x = sight.visible(query, there, key) ? x : Register{} + sight.fill;
+      if (!sight.is_clear(query, kRegister, key, key)) x = sight.visible(query, there, key) ? x : Register{} + sight.fill;
       std::memcpy(place, &x, sizeof x);
       top[half] = x > top[half] ? x : top[half];
     }

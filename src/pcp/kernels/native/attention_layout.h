@@ -47,7 +47,7 @@ struct Heads {
 struct Layout {
   Numbers batch, sizes, starts, query, key, value, result, for_query, for_key, for_value, mask, bias;
   float scale, fill;
-  int64_t causal, skips, offset;
+  int64_t causal, skips, offset, window;
 
   Sizes size() const { return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}; }
   int64_t sets() const {
@@ -82,7 +82,7 @@ struct Call {
                 layout.grouped(value, layout.value, set), {}, 0, 0};
     Sight& sight = found.sight;
     sight.scale = layout.scale, sight.fill = layout.fill, sight.offset = layout.offset;
-    sight.causal = layout.causal, sight.skips = layout.skips;
+    sight.causal = layout.causal, sight.skips = layout.skips, sight.window = layout.window;
     if (mask) {
       sight.mask = mask + layout.start(layout.mask, set), found.mask_apart = layout.mask[rank];
       sight.mask_down = layout.mask[rank + 1], sight.mask_right = layout.mask[rank + 2];
@@ -117,10 +117,15 @@ inline std::string complaint(const Layout& layout) {
       if (size < 1) return "a size is " + std::to_string(size) + "; expected 1 or more";
   for (int64_t flag : {layout.causal, layout.skips})
     if (flag != 0 && flag != 1) return "causal or skips is " + std::to_string(flag) + "; expected 0 or 1";
-  if (layout.skips && (!layout.causal || layout.offset < 0))
-    return "keys are skipped that are seen, or by queries that see none";
   constexpr int64_t kFar = int64_t{1} << 40;
-  return layout.offset < -kFar || layout.offset > kFar ? "the offset is too large" : "";
+  if (layout.offset < -kFar || layout.offset > kFar) return "the offset is too large";
+  if (layout.window < 0 || layout.window > kFar || (layout.window && !layout.causal))
+    return "the window is " + std::to_string(layout.window) + "; expected 0, or some keys where causal is 1";
+  const Sizes of = layout.size();
+  if (of.queries > kFar || of.keys > kFar) return "the sizes are too large";
+  if (layout.skips && (!layout.causal || layout.offset < 0 || (layout.window && of.queries + layout.offset - layout.window >= of.keys)))
+    return "keys are skipped that are seen, or by queries that see none";
+  return "";
 }
 
 // The operands that all calls have, and the masks that may follow others; or what is wrong with them.
@@ -172,4 +177,5 @@ XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
     StructMember<pcp::Numbers>("result"), StructMember<pcp::Numbers>("for_query"), StructMember<pcp::Numbers>("for_key"),
     StructMember<pcp::Numbers>("for_value"),
     StructMember<pcp::Numbers>("mask"), StructMember<pcp::Numbers>("bias"), StructMember<float>("scale"),
-    StructMember<float>("fill"), StructMember<int64_t>("causal"), StructMember<int64_t>("skips"), StructMember<int64_t>("offset"));
+    StructMember<float>("fill"), StructMember<int64_t>("causal"), StructMember<int64_t>("skips"), StructMember<int64_t>("offset"),
+    StructMember<int64_t>("window"));

@@ -26,7 +26,7 @@ struct One {
   Lines<const float> key, value;
   Sight sight;
   float *result, *normaliser;
-  int64_t keys = 0;  // from which on it sees none; 0 as well if it is not computed here
+  int64_t begin = 0, keys = 0;  // it sees none before the one, and from the other on
 
   bool is_seen(int64_t key) const { return !sight.mask || sight.mask[key * sight.mask_right]; }
 };
@@ -97,16 +97,17 @@ inline void mix_rows(const Sizes& sizes, const One& one, int64_t first, int64_t 
     mix_columns<1>(one, first, last, weights, column, std::min(kLanes, sizes.depth - column), to + column, begins);
 }
 
-// Finds how many keys each sees at most, and returns the most.
+// Finds between which keys are those that each sees, and returns the end of all.
 inline int64_t find_keys(const Sizes& sizes, std::vector<One>& ones) {
   int64_t most = 0;
   const One* before = nullptr;
   for (One& one : ones) {
     one.keys = one.sight.causal ? std::clamp<int64_t>(one.sight.offset + 1, 0, sizes.keys) : sizes.keys;
+    one.begin = one.sight.window ? std::clamp<int64_t>(one.sight.oldest(0), 0, one.keys) : 0;
     if (before && one.sight.mask == before->sight.mask && one.sight.offset == before->sight.offset)
       one.keys = before->keys;
     else
-      while (one.keys > 0 && !one.is_seen(one.keys - 1)) --one.keys;
+      while (one.keys > one.begin && !one.is_seen(one.keys - 1)) --one.keys;
     before = &one;
     most = std::max(most, one.keys);
   }
@@ -121,16 +122,18 @@ inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64
   const auto for_rows = [&](const auto& work) {
     for (int64_t first = from; first < from + kChunk; first += kRows)
       for (int64_t i = begin; i < end; ++i)
-        if (first < ones[i].keys) work(i, first, std::min(first + kRows, ones[i].keys));
+        if (first < ones[i].keys && first + kRows > ones[i].begin)
+          work(i, std::max(first, ones[i].begin), std::min(first + kRows, ones[i].keys));
   };
   for_rows([&](int64_t i, int64_t first, int64_t last) {
     score_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.tops[i * to.room + chunk], to.hide[i * to.room + chunk]);
   });
   for (int64_t i = begin; i < end; ++i) {
     float &top = to.tops[i * to.room + chunk], *at = weights[i - begin];
-    const int64_t keys = std::clamp<int64_t>(ones[i].keys - from, 0, kChunk);
+    const int64_t keys = std::clamp<int64_t>(ones[i].keys - from, 0, kChunk), some = std::clamp<int64_t>(ones[i].begin - from, 0, keys);
+    std::fill(at, at + some, -kInfinity);
     std::fill(at + keys, at + kChunk, -kInfinity);
-    if (top == -kInfinity && std::any_of(at, at + keys, [](float x) { return std::isnan(x); })) top = NAN;
+    if (top == -kInfinity && std::any_of(at + some, at + keys, [](float x) { return std::isnan(x); })) top = NAN;
     Lanes sums = {};
     for (int64_t key = 0; key < kChunk && top != -kInfinity; key += kLanes) {
       const Lanes found = weight_of(load(at + key) - top);
@@ -140,7 +143,8 @@ inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64
     to.totals[i * to.room + chunk] = sum(sums);
   }
   for_rows([&](int64_t i, int64_t first, int64_t last) {
-    mix_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.mixed + (i * to.count + chunk) * sizes.depth, first == from);
+    mix_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.mixed + (i * to.count + chunk) * sizes.depth,
+             first == std::max(from, ones[i].begin));
   });
 }
 
@@ -149,7 +153,7 @@ inline bool complete(const Sizes& sizes, const One& one, int64_t place, const Ch
   const float *tops = of.tops + place * of.room, *totals = of.totals + place * of.room;
   const int64_t count = divided_up(one.keys, kChunk);
   float top = -kInfinity;
-  bool hides = one.keys < sizes.keys;
+  bool hides = one.begin > 0 || one.keys < sizes.keys;
   for (int64_t chunk = 0; chunk < count; ++chunk) {
     top = tops[chunk] > top ? tops[chunk] : top;
     hides |= of.hide[place * of.room + chunk];

@@ -194,7 +194,9 @@ def _attention(op: ir.Operation) -> Iterator[Fit]:
     is_causal = bool(given["causal"])
     if free != width or not math.isclose(given["scale"], 1 / math.sqrt(width), rel_tol=1e-6):
         return
-    if is_causal and (heads.last_key is None or given["offset"] != keys - queries):
+    if is_causal and (
+        heads.last_key is None or heads.window is not None or given["offset"] != keys - queries
+    ):
         return
     sets = math.prod(heads.sizes[axis] for axis in heads.batch)
 

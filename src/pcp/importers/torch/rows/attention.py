@@ -8,7 +8,9 @@ from pcp.importers.torch.table import row
 from pcp.ir import DType
 from pcp.ir.composites import Number
 from pcp.nn.attention import attention_of, axes_of_mask
-from pcp.rewrite.raising_attention import CONTRACTED, FREE
+from pcp.rewrite.counts import shows_some_key
+from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
+from pcp.rewrite.view import View
 from pcp.tensor import Tensor
 
 
@@ -44,11 +46,14 @@ def scaled_dot_product_attention(
         if is_causal:
             visible = ops.greater_equal(ops.iota(shape[-2:], 0), ops.iota(shape[-2:], 1))
             scores = ops.where(visible, scores, -math.inf)
+        if added and added[0].dtype is DType.bool:
+            return ops.where(added[0], scores, -math.inf)
         return scores + added[0] if added else scores
 
-    if mask is None or mask.dtype is not DType.bool:
+    if mask is None or mask.dtype is not DType.bool or _shows_some_key(mask, shape):
         added = [] if mask is None else [mask]
-        if query.shape[:-2] != key.shape[:-2] or any(x.dtype is not query.dtype for x in added):
+        kinds = (query.dtype, DType.bool)
+        if query.shape[:-2] != key.shape[:-2] or any(x.dtype not in kinds for x in added):
             return ops.matmul(_softmax(scored(query, key, *added)), value)
         *batch, queries, keys = range(query.ndim)
         attributes: dict[str, Number] = {
@@ -58,7 +63,9 @@ def scaled_dot_product_attention(
         if is_causal:
             attributes |= {"offset": 0, "queries": queries, "fill": -math.inf}
         for each in added:
-            attributes["bias"] = axes_of_mask(each, shape)
+            attributes["mask" if each.dtype is DType.bool else "bias"] = axes_of_mask(each, shape)
+            if each.dtype is DType.bool:
+                attributes["fill"] = -math.inf
         return attention_of(scored, ops.matmul, (query, key, value), added, attributes)
     scores = scored(query, key)
     # A row without anything visible would be NaN: it is computed as if it saw everything, and then replaced.
@@ -66,6 +73,12 @@ def scaled_dot_product_attention(
     some = ops.any(visible, -1, keepdims=True)
     weights = _softmax(ops.where(visible | ops.logical_not(some), scores, -math.inf))
     return ops.matmul(ops.where(some, weights, 0), value)
+
+
+def _shows_some_key(mask: Tensor, scores: tuple[int, ...]) -> bool:
+    """Whether a mask says by places alone which keys are seen, as of a window, and hides all of them from no query."""
+    axes = tuple(None if axis == BROADCAST else axis for axis in axes_of_mask(mask, scores))
+    return shows_some_key(View(mask.value, axes), len(scores) - 1, (scores[-2], scores[-1]))
 
 
 def _softmax(scores: Tensor) -> Tensor:
