@@ -69,9 +69,10 @@ LIBRARIES = {
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),
         Library(
             "products",
-            ("product_f32", "product_bf16"),
+            ("product_f32", "product_bf16", "product_int8"),
             (
                 *("arrays.h", "elementwise.h", "rows.h", "scratch.h"),
+                *("panels/byte_blocks.h", "panels/bytes.h"),
                 *("panels/multiply.h", "panels/panels.h", "panels/tiles.h"),
             ),
         ),

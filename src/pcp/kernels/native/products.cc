@@ -4,6 +4,7 @@
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
 #include "arrays.h"
+#include "panels/byte_blocks.h"
 #include "panels/multiply.h"
 #include "panels/tiles.h"
 #include "rows.h"
@@ -24,6 +25,9 @@ ffi::Error refused(const std::string& words) {
 
 constexpr int64_t kAcross = kRegister == 16 ? 16 : 2;   // lanes of the result of one row that are summed up at once
 constexpr int64_t kAlone = int64_t{1} << 18;           // multiplications of a product that is not worth a second thread
+
+// The form of numbers that are bytes with scales.
+struct InBytes {};
 
 // A product of one row, in whose right operand the numbers of a row lie side by side: nothing is copied but the left operand.
 // Each block of columns is summed up in registers, so every number of the right operand is read once, in order.
@@ -97,13 +101,18 @@ bool multiply_row_turned(const Product& product, Workers workers) {
 // The same, by whatever is fastest for its sizes here.
 template <typename Form>
 bool multiply(const Product& product, Workers workers) {
-  if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {
-    const Matrix row{product.right.at, 0, product.right.down}, turned{product.left.at, product.left.right, product.left.down};
-    return multiply<Form>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
+  if constexpr (std::is_same_v<Form, InBytes>) {
+    const auto by = has_byte_products() ? multiply_panels<ByteBlocks<true>, Matrix> : multiply_panels<ByteBlocks<false>, Matrix>;
+    return by(product, workers);
+  } else {
+    if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {
+      const Matrix row{product.right.at, 0, product.right.down}, turned{product.left.at, product.left.right, product.left.down};
+      return multiply<Form>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
+    }
+    if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
+    if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
+    return by_panels<Form>([&](auto panels) { return multiply_panels<decltype(panels)>(product, workers); });
   }
-  if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
-  if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
-  return by_panels<Form>([&](auto panels) { return multiply_panels<decltype(panels)>(product, workers); });
 }
 
 // The sizes are rows, columns, the inner dimension and those of the batch; the strides of the left operand are those of rows and of
@@ -224,3 +233,4 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::Remaining
 
 PCP_PRODUCT(pcp_product_f32, Singles);
 PCP_PRODUCT(pcp_product_bf16, Pairs);
+PCP_PRODUCT(pcp_product_int8, InBytes);

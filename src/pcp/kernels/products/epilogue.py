@@ -12,7 +12,7 @@ from pcp.kernels.groups import parts_of, places_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
 from pcp.kernels.native import native_call
-from pcp.kernels.products.native import LIBRARY, read
+from pcp.kernels.products.native import LIBRARY, pays_in_bytes, read
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
@@ -90,7 +90,11 @@ register_family(
         "product_epilogue",
         "a product, a bias, and an activation or a residual",
         is_named(EPILOGUE.name),
-        everywhere=(("product_epilogue.native",), ("product_epilogue.native_bf16",)),
+        everywhere=(
+            ("product_epilogue.native",),
+            ("product_epilogue.native_bf16",),
+            ("product_epilogue.native_int8", "product_epilogue.native_bf16"),
+        ),
         pattern=EPILOGUE,
     )
 )
@@ -112,3 +116,14 @@ for _name, _handler, _effect, _about in (
             Native(LIBRARY, _by(_handler)),
         )
     )
+register_kernel(
+    Kernel(
+        "product_epilogue.native_int8",
+        Effect.lowers_precision,
+        "operands rounded to bytes with a scale for 128 numbers of a row or column, sums of integers, completed in registers",
+        lambda op: _applies(op) and pays_in_bytes(_product(op)),
+        Native(LIBRARY, _by("product_int8")),
+        requires=("avx512_vnni",),
+        nonfinite="spreads",
+    )
+)

@@ -86,7 +86,13 @@ register_family(
         everywhere=(
             ("product.tf32", "product.native"),
             ("product.native_bf16", "product.bf16_blocked", "product.bf16"),
-            ("product.native_bf16", "product.bf16_result", "product.bf16_blocked", "product.bf16"),
+            (
+                "product.native_int8",
+                "product.native_bf16",
+                "product.bf16_result",
+                "product.bf16_blocked",
+                "product.bf16",
+            ),
         ),
     )
 )

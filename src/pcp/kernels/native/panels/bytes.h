@@ -167,7 +167,6 @@ struct Bytes {
     }
   }
 
- private:
   // Adds to each lane the products of four bytes, the left ones unsigned.
   [[gnu::always_inline]] static Ints dot(Ints sums, Word left, const Word* right) {
 #if defined(__AVX512F__)
