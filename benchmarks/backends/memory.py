@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import pcp
 from benchmarks.own_process import OwnProcess
 from pcp.ir.tree import flatten
@@ -42,6 +44,7 @@ def make_call(name: str, place: str) -> tuple[dict[str, int], Callable[[Any], in
     program = models[name]()
     plan = pcp.plan(program, place)
     use = plan.memory["cpu:0"]
+    np.matmul(*np.ones((2, 2048, 2048), np.float32))  # NumPy's library keeps some MB, once for a process
 
     def call(_: Any) -> int:
         placed = plan.place(*program.argument_tree.unflatten(arguments_of(program)))

@@ -75,3 +75,27 @@ def test_what_is_only_returned_is_left_to_the_compiler() -> None:
 
     prepared = with_safe_forms(pcp.trace(function, X, Y))
     assert prepared.text.count("reduce_precision") == 1
+
+
+def test_a_constant_is_left_to_the_compiler_too() -> None:
+    program = pcp.Program.parse("""
+    func.func @main(%x: tensor<4x4xbf16>, %s: tensor<2x2xbf16>) -> tensor<4x4xbf16> {
+        %c = stablehlo.constant dense<0> : tensor<i32>
+        %zero = stablehlo.convert %c : (tensor<i32>) -> tensor<bf16>
+        %r = "stablehlo.select_and_scatter"(%x, %s, %zero) <{
+            window_dimensions = array<i64: 2, 2>, window_strides = array<i64: 2, 2>}> ({
+            ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+                %ge = stablehlo.compare GE, %a, %b : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+                stablehlo.return %ge : tensor<i1>
+        }, {
+            ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+                %sum = stablehlo.add %a, %b : tensor<bf16>
+                stablehlo.return %sum : tensor<bf16>
+        }) : (tensor<4x4xbf16>, tensor<2x2xbf16>, tensor<bf16>) -> tensor<4x4xbf16>
+        return %r : tensor<4x4xbf16>
+    }""")
+    x, s = np.arange(16).reshape(4, 4).astype(NARROW), np.ones((2, 2), NARROW)
+    made = np.asarray(pcp.plan(program, "iree:llvm-cpu").run(x, s)).astype(np.float32)
+    expected = np.zeros((4, 4), np.float32)
+    expected[1::2, 1::2] = 1
+    np.testing.assert_array_equal(made, expected)
