@@ -2,7 +2,7 @@
 
     python -m benchmarks cpu-kernels --cores 1 2
     python -m benchmarks cpu-kernels products --precision f32
-    python -m benchmarks cpu-kernels attention --seconds 3
+    python -m benchmarks cpu-kernels attention --seconds 3 --only 4096
     python -m benchmarks cpu-kernels --dry
 
 Each contestant runs in a process of its own, on so many of the cores that this process may use, and takes turns with the
@@ -315,7 +315,7 @@ def line_of(row: dict[str, Any], limit: float) -> str:
     """A row as text."""
     share = f"{row['gflops'] / limit / row['cores']:5.0%} of the limit, " if limit else ""
     return (
-        f"{row['case']:36} {row['cores']:3} cores  {row['contestant']:16} {row['seconds'] * 1e3:9.2f} ms "
+        f"{row['case']:46} {row['cores']:3} cores  {row['contestant']:16} {row['seconds'] * 1e3:9.2f} ms "
         f"(least {row['fastest_seconds'] * 1e3:9.2f})  {row['gflops']:7.0f} GFLOP/s, {share}error {row['error']:.1e}"
     )
 
@@ -329,6 +329,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=("bf16", "f32"), default="bf16", help="default: bf16")
     add_option(parser, "--seconds", 1.0, "of calls of each contestant")
     add_option(parser, "--cases", 0, "so many of each only; 0 for all")
+    parser.add_argument("--only", default="", help="cases whose names have this in them")
     parser.add_argument("--limit", type=float, default=0.0, help="of one core, in GFLOP/s")
     parser.add_argument("--dry", action="store_true", help="tiny sizes")
 
@@ -340,7 +341,7 @@ def run(arguments: argparse.Namespace) -> None:
     cases: list[Case] = []
     for name, some in (("products", product_cases()), ("attention", attention_cases())):
         if name in which:
-            cases += list(some)[: arguments.cases or None]
+            cases += [case for case in some if arguments.only in str(case)][: arguments.cases or None]
     for cores in arguments.cores or [len(os.sched_getaffinity(0))]:
         given, seconds = (DRY, 0.01) if arguments.dry else (cases, arguments.seconds)
         with on_cores(cores):

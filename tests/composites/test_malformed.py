@@ -27,6 +27,10 @@ func.func @main(%x: {array}, %c: {array}) -> {array} {{
   return %0 : {array} }}""")
 
 
+_ATTENTION = (
+    "query = array<i64: 0, -1>, key = array<i64: 1, -1>, value = array<i64: 1, -2>, result = array<i64: 0, -2>, axis = 1, "
+    "scale = 1.0 : f64, queries = 0, offset = 0"
+)
 MALFORMED: list[tuple[str, str, int, str]] = [
     ("pcp.softmax", "", 1, "has no axis; expected a value of type int"),
     ("pcp.softmax", 'axis = "x"', 1, "has axis = 'x'; expected a value of type int"),
@@ -34,6 +38,24 @@ MALFORMED: list[tuple[str, str, int, str]] = [
     ("pcp.layer_norm", "axis = dense<1> : tensor<2xi64>", 1, "expected a value of type int"),
     ("pcp.cross_entropy", "axis = unit", 2, r"has axis = UnitAttr\(unit\); expected a value of type int"),
     ("pcp.attention", "mask = 1", 2, "has no query; expected a value of type tuple"),
+    (
+        "pcp.attention",
+        f"{_ATTENTION}, causal = true, window = 0",
+        2,
+        "has window = 0; expected 1 or more keys, and `causal`",
+    ),
+    (
+        "pcp.attention",
+        f"{_ATTENTION}, causal = false, window = 3",
+        2,
+        "has window = 3; expected 1 or more keys, and `causal`",
+    ),
+    (
+        "pcp.attention",
+        f"{_ATTENTION}, causal = true, window = true",
+        2,
+        "has window = True; expected a value of type int",
+    ),
     ("pcp.softmax.vjp", "axis = 1, wrt = array<i64: 0>", 2, "has no added; expected places of operands"),
     (
         "pcp.softmax.vjp",

@@ -46,6 +46,10 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, causal=True)
 
 
+def _windowed(q: Any, k: Any, v: Any) -> Any:
+    return nn.scaled_dot_product_attention(q, k, v, causal=True, window=70)
+
+
 def _masked(q: Any, k: Any, v: Any, m: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, mask=m)
 
@@ -141,6 +145,7 @@ ROWS: dict[str, list[Row]] = {
         _row(_causal, "f32[2,130,2,8]", "f32[2,130,1,8]", "f32[2,130,1,8]", wrt=THIRD),
         _row(_causal, "f32[1,67,1,4]", "f32[1,200,1,4]", "f32[1,200,1,4]", wrt=THIRD),
         _row(_causal, "f32[1,1,1,1]", "f32[1,1,1,1]", "f32[1,1,1,1]", wrt=THIRD),
+        _row(_windowed, "f32[1,140,2,4]", "f32[1,290,1,4]", "f32[1,290,1,4]", wrt=THIRD),
         _row(_causal, "f32[1,140,1,4]", "f32[1,140,1,4]", "f32[1,140,1,4]", wrt=THIRD, at_0=_large),
         _row(
             _masked, "f32[2,3,2,4]", "f32[2,260,2,4]", "f32[2,260,2,4]", "bool[2,1,3,260]",

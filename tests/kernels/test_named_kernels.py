@@ -120,6 +120,21 @@ def test_later_keys_are_not_left_out_where_some_queries_see_none() -> None:
     assert "attention.rows_64" not in site.kernels
 
 
+def test_tiles_before_a_window_are_left_out() -> None:
+    """As many products as blocks of 128 queries meet blocks of 128 keys: 1 + 3 * 2 with a window, 1 + 2 + 3 + 4 without."""
+    for window, tiles in ((100, 7), (None, 10), (1 << 40, 10)):
+        program = raised(
+            pcp.trace(
+                lambda q, k, v, w=window: pcp.nn.scaled_dot_product_attention(q, k, v, True, window=w),
+                *[pcp.spec((1, 512, 1, 8), "f32")] * 3,
+            )
+        )
+        (site,) = (s for s in kernels.sites_of(program, "cpu") if s.family == "attention")
+        tiled = kernels.replaced(site.region, kernels.kernel_named("attention.tiled"))
+        main, _, _ = tiled.text.partition("func.func private")  # which says what is computed
+        assert main.count("dot_general") == 2 * tiles
+
+
 def test_rows_without_any_key_are_no_numbers_as_in_the_plain_form() -> None:
     program = attention(True, True)
     (site,) = (s for s in kernels.sites_of(program, "cpu") if s.family == "attention")

@@ -160,10 +160,11 @@ def _before(found: Scores) -> list[Scores]:
     view = found.product
     selected = view.operands("select")
     if selected is not None:
-        for inner, filled, is_negated in ((*selected[1:], False), (*selected[:0:-1], True)):
+        mask, yes, no = selected
+        for inner, filled, is_negated in ((yes, no, False), (no, yes, True)):
             fill = filled.number()
             if fill is not None and fill <= LOWEST and found.fill in (None, fill) and found.scale == 1:
-                masks = [*found.masks, *conjuncts(selected[0], is_negated)]
+                masks = [*found.masks, *conjuncts(mask, is_negated)]
                 return [replace(found, product=inner, masks=masks, fill=fill)]
         return []
     terms = view.operands("add")

@@ -123,6 +123,19 @@ def test_a_kernel_stands_at_a_site_of_any_order_of_axes(place: int, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("lowered_here")
+@pytest.mark.parametrize(("window", "stands"), [(3, False), (9, True)])
+def test_a_kernel_of_causal_attention_stands_at_no_window(window: int, stands: bool, tmp_path: Path) -> None:
+    entered(Planted("attention.added", HONEST["attention"]), tmp_path / "kernel")
+    [kernel] = register_added()
+    program = pcp.trace(
+        lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True, window=window),
+        *[_spec("2,9,3,4")] * 3,
+    )
+    [site] = [site for site in sites_of(program, "cpu") if site.family == "attention"]
+    assert (kernel.name in site.kernels) is stands
+
+
+@pytest.mark.usefixtures("lowered_here")
 def test_the_gradient_of_an_embedding(tmp_path: Path) -> None:
     family = "embedding_gradient"
     entered(Planted(f"{family}.added", HONEST[family]), tmp_path / "kernel")
