@@ -108,9 +108,9 @@ OTHERS: dict[str, tuple[Callable[..., Any], bool]] = {
     "a window in which no key is": (seen_by(lambda i, j: (j <= i) & (j > i)), True),
     "every second key": (seen_by(lambda i, j: 2 * j <= i), True),
     "keys before a number": (seen_by(lambda _, j: j < WINDOW), True),
-    "a multiple of a difference": (seen_by(lambda i, j: 2 * i - 2 * j < WINDOW), True),
+    "a multiple of a difference": (seen_by(lambda i, j: (j <= i) & (2 * i - 2 * j < WINDOW)), True),
     "a half": (seen_by(lambda i, j: i - j < 3.5, "f32"), True),
-    "numbers that wrap": (seen_by(lambda i, j: i - j < (1 << 31) - 5), True),
+    "numbers that wrap": (seen_by(lambda i, j: (j <= i) & (i - j < (1 << 31) - 5)), True),
     "unsigned numbers": (seen_by(lambda i, j: i - j < WINDOW, "u32"), True),
     "numbers in steps": (seen_by(lambda i, _: as_tensor(np.arange(0, 2 * LENGTH, 2, np.int32)) <= i), True),
     "both of several masks, hidden": (

