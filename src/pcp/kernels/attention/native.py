@@ -87,9 +87,11 @@ class _Layout:
 
     @property
     def normalisers(self) -> TensorSpec:
-        """Of what the handler returns besides the result: the logarithm of the sum of each query's weights."""
+        """Of what the handler returns besides the result: of each query the largest score, then of each the logarithm of the sum of
+        its weights beside that.
+        """
         axes = (*self.heads.batch, *self.heads.groups, self.heads.queries)
-        return TensorSpec((math.prod(self.heads.sizes[axis] for axis in axes),), DType.f32)
+        return TensorSpec((2 * math.prod(self.heads.sizes[axis] for axis in axes),), DType.f32)
 
     def attributes(self, read: Sequence[_Read], masks: Sequence[Tensor]) -> dict[str, float | Sequence[int]]:
         """What handlers are told of query, key and value, and of masks."""
@@ -197,6 +199,7 @@ for _precision, _suffix, _effect, _about in (
             _applies,
             Native(_LIBRARY, _attention(_precision)),
             nonfinite="skips",
+            version=2,
             hands=_residuals,
         )
     )
@@ -208,6 +211,7 @@ for _precision, _suffix, _effect, _about in (
             _applies,
             Native(_LIBRARY, _gradient(_precision)),
             nonfinite="skips",
+            version=2,
             takes=_residuals,
         )
     )

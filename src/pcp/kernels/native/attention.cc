@@ -22,7 +22,7 @@ ffi::Error no_memory() {
 
 // Results of panels [begin, end) of the queries of a set, those of one group after those of another; false if there is no memory.
 template <typename Panels>
-bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float* normalisers, int64_t begin, int64_t end) {
+bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<float> normalisers, int64_t begin, int64_t end) {
   using Word = typename Panels::Word;
   constexpr int64_t kHigh = Panels::kHigh, kKeys = kKeysOf<Panels>;
   const typename Panels::Scope in_use;
@@ -84,8 +84,9 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
     return_queries(mixed, sizes.depth, count, result.of(group, first), false);
     for (int64_t i = 0; i < count; ++i) {
       const float largest = top[i / kRegister][i % kRegister];
-      normalisers[group * sizes.queries + first + i] =
-          (largest == -kInfinity ? 0.0f : largest) + std::log(sums[i / kRegister][i % kRegister]);
+      const int64_t query = group * sizes.queries + first + i;
+      normalisers[0][query] = largest == -kInfinity ? 0.0f : largest;
+      normalisers[1][query] = std::log(sums[i / kRegister][i % kRegister]);
     }
   }
   return true;
@@ -93,7 +94,7 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
 
 // Results of few queries; false if there is no memory.
 template <typename Panels>
-bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, float* normalisers) {
+bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, Lines<float> normalisers) {
   const Sizes& sizes = call.sizes;
   const Layout& layout = call.layout;
   const int64_t sets = layout.sets(), of_set = sizes.groups * sizes.queries;
@@ -105,7 +106,7 @@ bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, float* n
     for (int64_t i = 0; i < of_set; ++i) {
       const int64_t group = i / sizes.queries, query = i % sizes.queries;
       ones.push_back({heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), heads.sight_of(group).from(query),
-                      to.of(group, query).at, normalisers + set * of_set + i});
+                      to.of(group, query).at, {normalisers[0] + set * of_set + i, normalisers.apart}});
     }
   }
   const int64_t count = static_cast<int64_t>(ones.size());
@@ -131,8 +132,8 @@ bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, float* n
       bool is_complete = true;
       for (int64_t i = place * sizes.queries; i < (place + 1) * sizes.queries; ++i) is_complete &= complete(sizes, ones[i], i, chunks);
       const int64_t set = place / sizes.groups, group = place % sizes.groups;
-      if (!is_complete && !attend<Panels>(sizes, call.heads(set), layout.grouped(result, layout.result, set), normalisers + set * of_set,
-                                          group, group + 1))
+      if (!is_complete && !attend<Panels>(sizes, call.heads(set), layout.grouped(result, layout.result, set),
+                                          {normalisers[0] + set * of_set, normalisers.apart}, group, group + 1))
         has_memory = false;
     }
   });
@@ -142,7 +143,7 @@ bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, float* n
 // What the gradient is made from, and where it goes: of one set of keys.
 struct Backward {
   Groups<const float> cotangent, result;
-  const float* normalisers;
+  Lines<const float> normalisers;
   Groups<float> for_query, for_key, for_value;
 };
 
@@ -212,11 +213,13 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
       multiply_rows<Panels>(here, sizes.depth, of_value, values, turned + turned_query, slopes, kWide, false);
       for (int half = 0; half < 2; ++half) {
         const int64_t query = first + half * kRegister, there = count - half * kRegister;
-        const Register normaliser = part<Register>(back.normalisers + group * sizes.queries + query, std::max<int64_t>(0, there));
+        const int64_t place = group * sizes.queries + query, some = std::max<int64_t>(0, there);
+        const Register largest = part<Register>(back.normalisers[0] + place, some);
+        const Register logarithm = part<Register>(back.normalisers[1] + place, some);
         const Register mean = numbers_of(inner + panel * kWide + half * kRegister);
         for (int64_t k = 0; k < here; ++k) {
           float *weight = weights + k * kWide + half * kRegister, *slope = slopes + k * kWide + half * kRegister;
-          const Register x = weight_of(numbers_of(weight) - normaliser);
+          const Register x = weight_of(numbers_of(weight) - largest - logarithm);
           Register change = x * (numbers_of(slope) - mean) * sight.scale;
           if (!sight.is_clear(query, kRegister, key + k, key + k)) change = sight.visible(query, there, key + k) ? change : Register{};
           std::memcpy(weight, &x, sizeof x);
@@ -256,7 +259,8 @@ void take_mean_off(Lines<float> rows, int64_t count, int64_t width) {
   }
 }
 
-// For every query a mean of values, and the logarithm of the sum of its weights.
+// For every query a mean of values, its largest score, and the logarithm of the sum of its weights beside that: the sum of both would
+// lose the second where every key is hidden by a score such as -1e30.
 template <typename Form>
 ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, ffi::RemainingArgs masks, Result result,
                      Result normalisers, Layout layout) {
@@ -266,9 +270,11 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   const Sizes& sizes = call.sizes;
   ask_for_huge_pages_of(result);
   const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), threads = std::max<int64_t>(1, pool.num_threads());
+  const int64_t of_set = sizes.groups * sizes.queries;
+  const Lines<float> kept{normalisers->typed_data(), sets * of_set};
   std::atomic<bool> has_memory{true};
   const auto each = [&](auto panels) {
-    if (!attend_few<decltype(panels)>(pool, call, result->typed_data(), normalisers->typed_data())) has_memory = false;
+    if (!attend_few<decltype(panels)>(pool, call, result->typed_data(), kept)) has_memory = false;
   };
   const auto tiled = [&](auto panels) {
     using Panels = decltype(panels);
@@ -277,7 +283,7 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
       for (int64_t task = first; task < last; ++task) {
         const int64_t set = task / parts, begin = task % parts * grain;
         if (!attend<Panels>(sizes, call.heads(set), layout.grouped(result->typed_data(), layout.result, set),
-                            normalisers->typed_data() + set * sizes.groups * sizes.queries, begin, std::min(every, begin + grain)))
+                            {kept[0] + set * of_set, kept.apart}, begin, std::min(every, begin + grain)))
           has_memory = false;
       }
     });
@@ -305,7 +311,7 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
   return by_panels<Form>([&](auto panels) {
     using Panels = decltype(panels);
     const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), of_set = every * sizes.width * kWide;
-    const int64_t blocks = sizes.blocks(kKeysOf<Panels>);
+    const int64_t blocks = sizes.blocks(kKeysOf<Panels>), of_one = sizes.groups * sizes.queries;
     const int64_t parts = std::min(blocks, divided_up(kEnough, sets)), grain = divided_up(blocks, parts);
     Scratch kept(parts * sets * of_set * static_cast<int64_t>(sizeof(float)));
     float* for_queries = kept.as<float>();
@@ -316,7 +322,7 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
         const int64_t set = task / parts, begin = task % parts * grain;
         const Backward back{layout.grouped<const float>(cotangent.typed_data(), layout.result, set),
                             layout.grouped<const float>(result.typed_data(), layout.result, set),
-                            normalisers.typed_data() + set * sizes.groups * sizes.queries,
+                            {normalisers.typed_data() + set * of_one, sets * of_one},
                             layout.grouped(for_query->typed_data(), layout.for_query, set),
                             layout.grouped(for_key->typed_data(), layout.for_key, set),
                             layout.grouped(for_value->typed_data(), layout.for_value, set)};

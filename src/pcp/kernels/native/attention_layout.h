@@ -164,8 +164,8 @@ inline xla::ffi::Error take(Call& call, const Array& query, const Array& key, co
 inline std::string complaint(const Call& call, int64_t result, int64_t normalisers) {
   const Sizes& of = call.sizes;
   auto words = complaint("the result", result, call.layout, {of.groups, of.queries}, of.depth, call.layout.result);
-  if (words.empty() && normalisers != call.layout.sets() * of.groups * of.queries)
-    words = "there are " + std::to_string(normalisers) + " normalisers; expected one of each query";
+  if (words.empty() && normalisers != 2 * call.layout.sets() * of.groups * of.queries)
+    words = "there are " + std::to_string(normalisers) + " normalisers; expected two of each query";
   return words;
 }
 

@@ -25,7 +25,8 @@ struct One {
   const float* query;
   Lines<const float> key, value;
   Sight sight;
-  float *result, *normaliser;
+  float* result;
+  Lines<float> normaliser;      // its largest score, and the logarithm of the sum of its weights beside that
   int64_t begin = 0, keys = 0;  // it sees none before the one, and from the other on
 
   bool is_seen(int64_t key) const { return !sight.mask || sight.mask[key * sight.mask_right]; }
@@ -163,7 +164,8 @@ inline bool complete(const Sizes& sizes, const One& one, int64_t place, const Ch
   Lanes sums = {};
   for (int64_t chunk = 0; chunk < count; chunk += kLanes) sums += weight_of(load(tops + chunk) - top) * load(totals + chunk);
   const float total = sum(sums);
-  *one.normaliser = top + std::log(total);
+  one.normaliser[0][0] = top;
+  one.normaliser[1][0] = std::log(total);
   std::fill_n(one.result, sizes.depth, 0.0f);
   for (int64_t chunk = 0; chunk < count; ++chunk) {
     if (chunk % kLanes == 0) store(parts, weight_of(load(tops + chunk) - top) * (1.0f / total));
