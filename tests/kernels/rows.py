@@ -130,7 +130,7 @@ ROWS: dict[str, list[Row]] = {
         _row(lambda g, u: nn.silu(g) * u, *["f32[2,64]"] * 2, wrt=(0, 1), at_0=_large),
     ],
     "product_epilogue": [
-        _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), "f32[3,7,33]", "f32[33,18]", "f32[18]", wrt=THIRD),
+        _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), "f32[3,22,33]", "f32[33,66]", "f32[66]", wrt=THIRD),
         _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b), approximate=False), "f32[40,300]", "f32[300,70]", "f32[70]"),
         _row(lambda x, w, r: r + nn.linear(x, w), "f32[9,31]", "f32[31,5]", "f32[9,5]", at_0=_large),
         _row(lambda x, w, b, r: r + nn.linear(nn.silu(x), w, b), "f32[1,5]", "f32[5,1]", "f32[1]", "f32[1,1]"),

@@ -8,6 +8,7 @@ import pytest
 
 import pcp
 from pcp import Program, kernels
+from pcp.kernels.features import features_of
 from pcp.kernels.sites import Site
 from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.rewrite.raising import raised
@@ -81,7 +82,8 @@ def test_kernels_are_as_exact_as_they_say(family: str, index: int) -> None:
 
 def test_every_kernel_has_a_row() -> None:
     reached = {name for each in ROWS.values() for row in each for site in sites(row) for name in site.kernels}
-    assert {kernel.name for kernel in KERNELS} == reached
+    needless = {"product_epilogue.native_int8"} if "amx_bf16" in features_of("cpu") else set()
+    assert {kernel.name for kernel in KERNELS if not kernel.lacks("cpu")} - needless == reached
 
 
 def test_families_name_those_of_their_gradients() -> None:

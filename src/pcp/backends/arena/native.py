@@ -54,18 +54,26 @@ def runner() -> Callable[[int, int], None] | None:
 
 
 def runs_of(instructions: Sequence[Instruction]) -> Iterator[tuple[list[Instruction], bool]]:
-    """The instructions in runs, in order, and whether the native library runs them."""
+    """The instructions in runs, in order, and whether the native library runs them.
+
+    A single one is left to NumPy, which is as fast then, but not a hyperbolic tangent: of all operations its bits are not
+    NumPy's, and they must not depend on what stands beside it.
+    """
     waiting: list[Instruction] = []
+
+    def pays() -> bool:
+        return len(waiting) > 1 or waiting[0].function is np.tanh
+
     for each in instructions:
         if _is_native(each):
             waiting.append(each)
             continue
         if waiting:
-            yield waiting, len(waiting) > 1
+            yield waiting, pays()
             waiting = []
         yield [each], False
     if waiting:
-        yield waiting, len(waiting) > 1
+        yield waiting, pays()
 
 
 def _is_native(instruction: Instruction) -> bool:
