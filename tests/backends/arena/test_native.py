@@ -69,6 +69,14 @@ def test_another_array_of_the_caller_is_read_where_it_lies() -> None:
         np.testing.assert_array_equal(np.asarray(plan.run(x)), (x + 1) * x - 2)
 
 
+def test_tanh_has_the_same_bits_alone_and_beside_others() -> None:
+    x = np.random.default_rng().normal(size=1000).astype(np.float32)
+    spec = pcp.spec((1000,), "f32")
+    [alone] = results_of(pcp.trace(pcp.tanh, spec), [x])
+    beside, _ = results_of(pcp.trace(lambda x: (pcp.tanh(x * 1), x * 1), spec), [x])
+    np.testing.assert_array_equal(alone, beside)
+
+
 def test_tanh_is_as_near_as_a_few_roundings() -> None:
     x = np.linspace(-12, 12, 16001, dtype=np.float32)
     made = results_of(pcp.trace(lambda x: pcp.tanh(x) * 1, pcp.spec((16001,), "f32")), [x])[0]
