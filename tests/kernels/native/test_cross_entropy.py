@@ -96,6 +96,16 @@ def test_the_gradient_needs_no_normaliser() -> None:
     assert x.std() > 0.5  # what the user gave is not written over
 
 
+@pytest.mark.parametrize("size", [-1e9, 3e5, 1e30])
+def test_large_logits_of_equal_size_share_the_gradient(size: float) -> None:
+    """The logarithm of their number must not be lost beside them."""
+    logits = np.random.default_rng().normal(size=(9, 51)).astype(np.float32)
+    logits[3] = size
+    targets = np.arange(9, dtype=np.int32)
+    found, true = run(program(9, 51), logits, targets)[1], exactly(logits, targets)[1]
+    assert np.linalg.norm(found - true) <= 2e-6 * np.linalg.norm(true)
+
+
 @pytest.mark.parametrize(
     ("handler", "takes", "makes", "words"),
     [

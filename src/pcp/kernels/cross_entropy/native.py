@@ -58,6 +58,7 @@ register_kernel(
         "softmax less 1 at the target, where the logits were",
         _applies,
         Native(_LIBRARY, _gradient),
+        version=2,
         takes=_NORMALISER,
     )
 )

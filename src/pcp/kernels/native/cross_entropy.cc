@@ -21,6 +21,7 @@ namespace {
 constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
 constexpr int64_t kBlock = 1 << 12;  // of a row at once: read from memory for its maximum, from the cache for its sum
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLarge = 1024.0f;  // a normaliser beyond which float32 loses of the logarithm in it
 using Classes = ffi::Buffer<ffi::S32>;
 
 ffi::Error refused(const std::string& words) { return refused_by("cross entropy", words); }
@@ -52,14 +53,22 @@ float normaliser_of(const float* row, int64_t width) {
   return std::isfinite(largest) ? std::log(total) + largest : std::nanf("");
 }
 
-// (softmax, less 1 at the target) times the factor; no class is the target where that is none of them.
+// (softmax, less 1 at the target) times the factor; no class is the target where that is none of them. What a large normaliser has
+// lost is found by the sum of the weights that it gives.
 void gradient_of(const float* row, float normaliser, int64_t target, float factor, int64_t width, float* to) {
   const float chosen = target >= 0 && target < width ? row[target] : 0.0f;
+  float total = 1.0f;
+  if (std::abs(normaliser) > kLarge) {
+    Lanes sums = {};
+    for (int64_t i = 0; i < width; i += kLanes) sums += weight_of(logits_at(row + i, width - i) - normaliser);
+    total = sum(sums);
+  }
+  const float share = factor / total;
   for (int64_t i = 0; i < width; i += kLanes) {
-    const Lanes weights = weight_of(logits_at(row + i, width - i) - normaliser) * factor;
+    const Lanes weights = weight_of(logits_at(row + i, width - i) - normaliser) * share;
     put(to + i, weights, width - i);
   }
-  if (target >= 0 && target < width) to[target] = (std::exp(chosen - normaliser) - 1.0f) * factor;
+  if (target >= 0 && target < width) to[target] = std::exp(chosen - normaliser) * share - factor;
 }
 
 int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
