@@ -19,7 +19,7 @@ import numpy as np
 
 import pcp
 from benchmarks.options import add_option
-from pcp.backends import Target
+from pcp.backends import OutOfMemory, Target
 from pcp.backends.xla import native_device
 from pcp.ir.tree import flatten
 from pcp.models import gpt2
@@ -53,9 +53,13 @@ def run(arguments: argparse.Namespace) -> None:
     peak = whole.memory[str(device)].peak
     contestants = []
     for part in sorted(arguments.parts, reverse=True):
-        path = pcp.streamed(step, device, peak // part)
         began = time.perf_counter()
-        plan = pcp.plan(step, "cpu:0", path=path, cache=False)
+        try:
+            path = pcp.streamed(step, device, peak // part)
+            plan = pcp.plan(step, "cpu:0", path=path, cache=False)
+        except OutOfMemory as refused:
+            print(f"1/{part:<4d} within {human(peak // part)}: {refused}", flush=True)
+            continue
         made = time.perf_counter() - began
         contestants.append(_Contestant(f"1/{part}", plan, step, params, batch, peak // part, made))
     contestants.append(_Contestant("whole", whole, step, params, batch, peak, 0.0))

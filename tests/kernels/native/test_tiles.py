@@ -25,6 +25,7 @@ SHAPES = [
     (1, 1, 1), (2, 3, 2), (16, 16, 32), (32, 32, 32), (31, 33, 31), (33, 31, 33), (17, 65, 34), (64, 96, 512), (65, 97, 513),
     (40, 40, 1025), (3, 70, 1536), (529, 40, 47), (1, 50, 70), (70, 1, 50),
 ]  # fmt: skip
+IN_PARTS = "product_in_parts_by_emulated_tiles"
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +43,11 @@ def tiles(tmp_path_factory: pytest.TempPathFactory) -> str:
         check=True,
     )
     library = ctypes.CDLL(str(file))
-    jax.ffi.register_ffi_target(
-        "product_by_emulated_tiles", jax.ffi.pycapsule(library.pcp_product_bf16), platform="cpu"
-    )
+    for target, handler in (
+        ("product_by_emulated_tiles", library.pcp_product_bf16),
+        (IN_PARTS, library.pcp_product_bf16_x3),
+    ):
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     return "product_by_emulated_tiles"
 
 
@@ -83,6 +86,37 @@ def test_they_are_products_of_rounded_numbers(tiles: str, turned: str) -> None:
         found = product(tiles, x, y, turned=turned)
         error = np.abs(found - rounded(x) @ rounded(y)) / (np.abs(x).astype(np.float64) @ np.abs(y))
         assert error.max() <= 2e-6, (rows, columns, inner)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("turned", ["", "x", "y", "xy"])
+def test_numbers_in_two_parts_lose_256_times_less(turned: str) -> None:
+    """Each operand is off by 2^-17 at most, and the product of both rests, at most 2^-16, is left out."""
+    rng = np.random.default_rng()
+    for rows, columns, inner in SHAPES:
+        x, y = (rng.normal(size=size).astype(np.float32) for size in ((rows, inner), (inner, columns)))
+        found = product(IN_PARTS, x, y, turned=turned)
+        exact, terms = x.astype(np.float64) @ y, np.abs(x).astype(np.float64) @ np.abs(y)
+        assert (np.abs(found - exact) / terms).max() <= 2**-15, (rows, columns, inner)
+        whole = min(rows, columns) > 1
+        assert not whole or np.linalg.norm(found - exact) > 1e-7 * np.linalg.norm(terms)  # by tiles indeed
+        with masked("amx_bf16"):
+            plain = product(IN_PARTS, x, y, turned=turned)
+        np.testing.assert_allclose(plain, exact, atol=1e-6 * terms.max())
+
+
+@pytest.mark.usefixtures("tiles")
+def test_what_follows_is_done_to_complete_sums_of_parts() -> None:
+    rng = np.random.default_rng()
+    x, y = (rng.normal(size=size).astype(np.float32) for size in ((45, 1030), (1030, 75)))
+    bias, residual = (rng.normal(size=size).astype(np.float32) for size in ((75,), (45, 75)))
+    found = product(IN_PARTS, x, y, bias, residual, bias=1, residual=1)
+    np.testing.assert_allclose(found, x.astype(np.float64) @ y + bias + residual, atol=2e-3)
+    x[3, 5], y[7, 69] = np.nan, np.inf
+    found = product(IN_PARTS, x, y)
+    assert np.isnan(found[3]).all()
+    assert not np.isfinite(found[:, 69]).any()
+    assert np.isfinite(np.delete(np.delete(found, 3, 0), 69, 1)).all()
 
 
 def test_infinities_and_nan_stay_where_they_belong(tiles: str) -> None:

@@ -233,4 +233,5 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::Remaining
 
 PCP_PRODUCT(pcp_product_f32, Singles);
 PCP_PRODUCT(pcp_product_bf16, Pairs);
+PCP_PRODUCT(pcp_product_bf16_x3, InParts);
 PCP_PRODUCT(pcp_product_int8, InBytes);

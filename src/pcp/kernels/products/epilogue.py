@@ -91,7 +91,7 @@ register_family(
         "a product, a bias, and an activation or a residual",
         is_named(EPILOGUE.name),
         everywhere=(
-            ("product_epilogue.native",),
+            ("product_epilogue.native_bf16_x3", "product_epilogue.native"),
             ("product_epilogue.native_bf16",),
             ("product_epilogue.native_int8", "product_epilogue.native_bf16"),
         ),
@@ -116,6 +116,17 @@ for _name, _handler, _effect, _about in (
             Native(LIBRARY, _by(_handler)),
         )
     )
+register_kernel(
+    Kernel(
+        "product_epilogue.native_bf16_x3",
+        Effect.lowers_precision,
+        "operands as sums of two bfloat16 numbers, three products by tiles, sums in float32, completed in registers",
+        _applies,
+        Native(LIBRARY, _by("product_bf16_x3")),
+        requires=("amx_bf16",),
+        nonfinite="spreads",
+    )
+)
 register_kernel(
     Kernel(
         "product_epilogue.native_int8",

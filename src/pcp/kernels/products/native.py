@@ -108,6 +108,17 @@ register_kernel(
         Native(LIBRARY, _by("product_bf16")),
     )
 )
+register_kernel(
+    Kernel(
+        "product.native_bf16_x3",
+        Effect.lowers_precision,
+        "operands as sums of two bfloat16 numbers where they are copied, three products by tiles, sums in float32",
+        _applies,
+        Native(LIBRARY, _by("product_bf16_x3")),
+        requires=("amx_bf16",),
+        nonfinite="spreads",
+    )
+)
 
 
 def pays_in_bytes(product: Product) -> bool:

@@ -84,7 +84,7 @@ register_family(
         "sums of products over pairs of axes",
         lambda op: op.name == "stablehlo.dot_general",
         everywhere=(
-            ("product.tf32", "product.native"),
+            ("product.tf32", "product.native_bf16_x3", "product.native"),
             ("product.native_bf16", "product.bf16_blocked", "product.bf16"),
             (
                 "product.native_int8",

@@ -130,13 +130,13 @@ struct Pairs {
           sums[i][half] += number(left[i] << 16) * first + number(left[i] & 0xffff0000u) * second;
       }
   }
+#endif
+
   static float number(Word bits) {
     float found;
     std::memcpy(&found, &bits, sizeof found);
     return found;
   }
-#endif
-
   static Word word(const float* at, int64_t apart, bool both) {
     return rounded(at[0]) | (both ? rounded(at[apart]) << 16 : 0);
   }
