@@ -1,5 +1,6 @@
 """The contestants of a training step: PCP, PyTorch and JAX, each made in a process of its own."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -95,7 +96,7 @@ class WithPCP(Contestant):
     perhaps only of those that round no further.
     """
 
-    def __init__(self, task: Task, tolerance: float, budget: float, rounds: bool = True) -> None:
+    def __init__(self, task: Task, tolerance: float, budget: float, rounding: float = math.inf) -> None:
         step = task.step
         if tolerance:
             example = (step.state(), step.tokens) if task.folder else None
@@ -105,8 +106,9 @@ class WithPCP(Contestant):
             error = self.plan.error
             self.about = "not measured in time" if error is None else f"the plan's error {error:.2g}"
         else:
-            self.plan = fastest(step.program, task.device, rounds=rounds)
-        fastest_of = "PCP, fastest kernels" if rounds else "PCP, fastest of float32"
+            self.plan = fastest(step.program, task.device, rounding)
+        found = {0.0: "PCP, fastest of float32", math.inf: "PCP, fastest kernels"}
+        fastest_of = found.get(rounding, "PCP, fastest of 16 bits")
         self.name = f"PCP within {tolerance:.2g}" if tolerance else fastest_of
         self.tokens = tuple(jax.device_put(each) for each in step.tokens)
         self.now: Any = (step.program.initial_state(step.params), {})
@@ -217,7 +219,8 @@ CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "torch.compile": lambda task, *_: WithTorch(task, compiled=True),
     "planned": WithPCP,
     "fastest": lambda task, _, budget: WithPCP(task, 0.0, budget),
-    "fastest f32": lambda task, _, budget: WithPCP(task, 0.0, budget, rounds=False),
+    "fastest f32": lambda task, _, budget: WithPCP(task, 0.0, budget, 0.0),
+    "fastest 16 bits": lambda task, _, budget: WithPCP(task, 0.0, budget, 2.0**-16),
     "jax": lambda task, *_: WithJAX(task),
     "eager": lambda task, *_: WithTorch(task, compiled=False),
     "jax f32": lambda task, *_: WithJAX(task, narrow=False),

@@ -36,7 +36,7 @@ from pcp.models import gpt2
 
 GROUPS = {
     "lower": ("eager", "fastest", "torch.compile", "planned"),
-    "f32": ("eager f32", "fastest f32", "planned", "torch.compile f32", "jax f32"),
+    "f32": ("eager f32", "fastest f32", "fastest 16 bits", "planned", "torch.compile f32", "jax f32"),
 }
 # What proves in a minute that every line of this runs.
 DRY = gpt2.GPT2Config(2, 2, 128, 64, 256, True)

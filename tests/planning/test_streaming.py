@@ -104,7 +104,7 @@ def levels(monkeypatch: pytest.MonkeyPatch, bench: FakeBench) -> FakeBench:
         ("log1p", (("log1p.other",),)),
     ):
         monkeypatch.setitem(FAMILIES, name, replace(FAMILIES[name], everywhere=everywhere))
-    set_strategy(monkeypatch, rounds_everything=0.0)
+    set_strategy(monkeypatch, error_of_bits=1e-9)
     return bench
 
 

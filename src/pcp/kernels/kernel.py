@@ -28,6 +28,7 @@ class Kernel:
         artifact: what it is made of.
         requires: features of hardware and software that it needs, by name, beside those that its artifact needs; with the kind
             of a device (`cpu`) it is for that only. See `pcp.kernels.features`.
+        bits: of every operand that it keeps, at least, if it lowers precision.
         version: raised whenever it computes something else, so that no older measurement is taken for its own.
         nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
             (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
@@ -45,6 +46,7 @@ class Kernel:
     applies: Callable[[ir.Operation], bool]
     artifact: Artifact
     requires: tuple[str, ...] = ()
+    bits: int = 8
     version: int = 1
     nonfinite: str = "nan"
     hands: tuple[str, ...] = ()

@@ -105,8 +105,8 @@ def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, 
     Times are relative to those of the whole at home, beside which all are measured and by whose float64 all are judged.
     """
     classes = site_classes(whole.prepared, target.device.kind, whole.tolerance)
-    rounds = whole.tolerance >= conditions.strategy.rounds_everything
-    tried = itertools.chain(together(classes, rounds=rounds), (kernels for _, kernels in apart(classes)))
+    rounding = whole.tolerance / conditions.strategy.error_of_bits
+    tried = itertools.chain(together(classes, rounding), (kernels for _, kernels in apart(classes)))
     with evidence_of(conditions) as evidence:
 
         def measured(path: Path) -> Measurement | None:

@@ -117,8 +117,27 @@ def test_without_kernels_that_round_further_each_family_comes_with_the_fastest_o
     classes = site_classes(prepared(attended), "cpu")
     if not any(kernel.name == "product.native" for each in classes for kernel in each.kernels):
         pytest.skip("there is no C++ compiler")
-    exact = [{kernel.name for kernel in level.values()} for level in together(classes, rounds=False)]
+    exact = [{kernel.name for kernel in level.values()} for level in together(classes, 0.0)]
     assert exact == [{"product.native", "attention.native", "normalisation.native"}]
     assert {"product.native_bf16", "attention.native_bf16"} < {
         each.name for each in next(together(classes)).values()
     }
+
+
+@pytest.mark.usefixtures("whole_only")
+@pytest.mark.parametrize("bits", [11, 12])
+def test_kernels_that_keep_enough_bits_take_part_and_exact_ones_come_last(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sines, logarithms = FAMILIES["sine"], FAMILIES["log1p"]
+    coarse = replace(sines.kernels["sine.fast"], bits=11)
+    monkeypatch.setitem(sines.kernels, "sine.fast", coarse)
+    monkeypatch.setattr(sines, "everywhere", (("sine.fast", "sine.bitwise"),))
+    other = replace(logarithms.kernels["log1p.other"], effect=Effect.exact)
+    monkeypatch.setitem(logarithms.kernels, "log1p.other", other)
+    classes = site_classes(prepared(program()), "cpu")
+    levels = [
+        {kernel.name for kernel in level.values() if kernel.family == "sine"}
+        for level in together(classes, 2.0**-bits)
+    ]
+    assert levels == [{"sine.fast"}, {"sine.bitwise"}][bits - 11 :]

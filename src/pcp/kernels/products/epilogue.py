@@ -124,6 +124,7 @@ register_kernel(
         _applies,
         Native(LIBRARY, _by("product_bf16_x3")),
         requires=("amx_bf16",),
+        bits=16,
         nonfinite="spreads",
     )
 )

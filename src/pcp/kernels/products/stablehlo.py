@@ -96,10 +96,10 @@ register_family(
         ),
     )
 )
-for _name, _terms, _about in (
-    ("bf16", ONE, "operands rounded to bfloat16, sums in float32"),
-    ("bf16_x3", THREE, "operands as sums of two bfloat16 numbers, three products"),
-    ("bf16_x6", SIX, "operands as sums of three bfloat16 numbers, six products"),
+for _name, _bits, _terms, _about in (
+    ("bf16", 8, ONE, "operands rounded to bfloat16, sums in float32"),
+    ("bf16_x3", 16, THREE, "operands as sums of two bfloat16 numbers, three products"),
+    ("bf16_x6", 24, SIX, "operands as sums of three bfloat16 numbers, six products"),
 ):
     register_kernel(
         Kernel(
@@ -108,6 +108,7 @@ for _name, _terms, _about in (
             _about,
             _f32,
             StableHLO(_by_parts(_terms, Product.emit)),
+            bits=_bits,
         )
     )
     register_kernel(
@@ -118,6 +119,7 @@ for _name, _terms, _about in (
             _f32_columns,
             StableHLO(_by_parts(_terms, Product.emit_blocked)),
             requires=("cpu",),
+            bits=_bits,
         )
     )
 register_kernel(
@@ -128,6 +130,7 @@ register_kernel(
         _f32,
         StableHLO(_tf32),
         requires=("cuda",),
+        bits=11,
     )
 )
 register_kernel(

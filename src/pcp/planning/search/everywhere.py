@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -28,8 +29,7 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
     Returns:
         Whether the fastest of all families are exact enough everywhere, and faster than the plain program.
     """
-    rounds = whole.tolerance >= evidence.strategy.rounds_everything
-    levels = list(together(classes, rounds=rounds))
+    levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
     for chosen in levels:
         row = _measured(_TOGETHER, chosen, whole, classes, evidence)
         if row is None:
@@ -63,27 +63,30 @@ def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
         yield from FAMILIES[family].everywhere
 
 
-def together(classes: Sequence[SiteClass], *, rounds: bool = True) -> Iterator[dict[str, Kernel]]:
-    """Kernels of all families for all classes, the fastest first; nothing where one family has all.
+def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
+    """Kernels of all families for all classes, the fastest first, exact ones last; nothing where one family has all.
 
     Arguments:
-        rounds: whether kernels that round to fewer bits are among them.
+        rounding: kernels that keep so few of the bits of their operands that 2^-bits is more than this are left out.
     """
-    families = [levels for family in FAMILIES.values() if (levels := _levels(family, rounds=rounds))]
     before: dict[str, Kernel] = {}
-    for level in reversed(range(max(map(len, families), default=0))):
-        chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
-        if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
-            yield chosen
-        before = chosen
+    for most in (rounding, 0.0):
+        families = [levels for family in FAMILIES.values() if (levels := _levels(family, most))]
+        for level in reversed(range(max(map(len, families), default=0))):
+            chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
+            if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
+                yield chosen
+            before = chosen
 
 
-def _levels(family: Family, *, rounds: bool) -> list[tuple[str, ...]]:
-    """What a family names, level by level; perhaps without kernels that round to fewer bits."""
-    if rounds:
-        return list(family.everywhere)
-    lowering = {name for name, kernel in family.kernels.items() if kernel.effect is Effect.lowers_precision}
-    levels = [tuple(name for name in names if name not in lowering) for names in family.everywhere]
+def _levels(family: Family, rounding: float) -> list[tuple[str, ...]]:
+    """What a family names, level by level, without kernels that round more than that."""
+    coarse = {
+        name
+        for name, kernel in family.kernels.items()
+        if kernel.effect is Effect.lowers_precision and 2.0**-kernel.bits > rounding
+    }
+    levels = [tuple(name for name in names if name not in coarse) for names in family.everywhere]
     return list(filter(None, levels))
 
 

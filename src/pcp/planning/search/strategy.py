@@ -55,7 +55,8 @@ class Strategy:
         coarse_seconds: the same of a path that is timed against others, too.
         warm_calls: calls of a training step before it is judged, so that its moments are those of a run.
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
-        rounds_everything: where the tolerance is less, kernels that round to fewer bits are not tried in all families at once.
+        error_of_bits: a kernel that keeps n bits of its operands is not tried in all families at once where the tolerance is
+            less than this times 2^-n.
         everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.
         attempts: selections of a family that are measured whole at most.
         settled_on: kinds of devices where nothing is measured alone once the fastest kernels of all families hold together, and
@@ -111,7 +112,7 @@ class Strategy:
     coarse_seconds: float = 2.0
     warm_calls: int = 8
     large_seconds: float = 0.1
-    rounds_everything: float = 1e-3
+    error_of_bits: float = 0.25
     everywhere_attempts: int = 4
     attempts: int = 8
     settled_on: tuple[str, ...] = ("cuda",)
