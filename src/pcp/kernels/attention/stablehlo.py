@@ -71,7 +71,7 @@ for _name, _about, _matches, _gradient in (
             everywhere=(
                 (f"{_name}.native",),
                 (f"{_name}.native_bf16",),
-                (f"{_name}.cudnn", f"{_name}.native_bf16"),
+                (f"{_name}.cudnn", f"{_name}.triton_bf16", f"{_name}.native_bf16"),
             ),
         )
     )
