@@ -1,11 +1,12 @@
-"""Single kernels on a GPU, forward and backward pass together, beside PyTorch's: attention, norms, cross entropy, AdamW.
+"""Single kernels on a GPU, forward and backward, beside PyTorch's and JAX's: attention, norms, cross entropy, AdamW.
 
     python -m benchmarks gpu-kernels --out kernels.jsonl
     python -m benchmarks gpu-kernels --only attention
     python -m benchmarks gpu-kernels --dry
 
 PCP's kernels stand in a program whose operands and results are in bfloat16, as in a step. Attention is causal, of 16 heads of
-width 128 and 16k tokens in all, as in FlashAttention's tables; TFLOP/s count half of the scores. Contestants have a process
+width 128 and 16k tokens in all, as in FlashAttention's tables; TFLOP/s count half of the scores. With a cap it has 8 heads of
+width 256, too; padded, it is not causal, and work is counted within the lengths. Contestants have a process
 each, and take turns. The time is the median of turns of many calls that do not wait for one another. The error is the largest
 of a result, relative to its norm, beside the same operation in float32 as it is written.
 """
@@ -13,16 +14,25 @@ of a result, relative to its norm, beside the same operation in float32 as it is
 import argparse
 import json
 import statistics
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import kernels_pcp
+from benchmarks.gpu import kernels_jax, kernels_pcp
 from benchmarks.gpu.card import is_here
 from benchmarks.gpu.kernel_cases import Array, Case, cases, error_of
 from benchmarks.own_process import OwnProcess
 
-OPERATIONS = ("attention", "layer_norm", "rms_norm", "cross_entropy", "adamw")
+OPERATIONS = (
+    "attention",
+    "attention_capped",
+    "attention_padded",
+    "layer_norm",
+    "rms_norm",
+    "cross_entropy",
+    "adamw",
+)
 PCP = "PCP, fastest kernels"
 TURNS = 5
 TURN_SECONDS = 0.2
@@ -52,13 +62,17 @@ class Contestants:
         return self._results("as written", kernels_pcp.contestant, case, True) if case.is_judged else None
 
     def found(self, case: Case) -> dict[str, dict[int, Array]]:
-        """The results of each way to compute a case, which is then ready to be timed."""
+        """The results of each way to compute a case that ends without an error, and is then ready to be timed."""
         from benchmarks.gpu import kernels_torch  # which only this command needs
 
-        found = {PCP: self._results(PCP, kernels_pcp.contestant, case, False)}
-        for how in kernels_torch.variants(case, self.device):
-            name = f"PyTorch, {how}"
-            found[name] = self._results(name, kernels_torch.contestant, (case, how))
+        results = {PCP: self._results(PCP, kernels_pcp.contestant, case, False)}
+        for peer, module in (("PyTorch", kernels_torch), ("JAX", kernels_jax)):
+            for how in module.variants(case, self.device):
+                name = f"{peer}, {how}"
+                results[name] = self._results(name, module.contestant, (case, how))
+        found = {name: each for name, each in results.items() if each is not None}
+        for name in results.keys() - found.keys():
+            print(f"{case.name}: {name} is left out, its process ended with the error above", file=sys.stderr)
         return found
 
     def timed(self, names: list[str], turns: int, turn_seconds: float) -> dict[str, list[float]]:
@@ -75,10 +89,14 @@ class Contestants:
                 seconds[name].append(process.call(calls[name])[0] / calls[name])
         return seconds
 
-    def _results(self, name: str, make: Any, asked: object, *arguments: object) -> dict[int, Array]:
+    def _results(self, name: str, make: Any, asked: object, *arguments: object) -> dict[int, Array] | None:
         if name not in self._started:
             self._started[name] = self._stack.enter_context(OwnProcess(make, self.device, *arguments))
-        results: dict[int, Array] = self._started[name].call(asked)[1]
+        try:
+            results: dict[int, Array] = self._started[name].call(asked)[1]
+        except EOFError:
+            del self._started[name]
+            return None
         return results
 
 

@@ -1,7 +1,7 @@
 """What single kernels are compared at: attention, norms, cross entropy, AdamW, with operands as a step in bfloat16 has them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 HEADS, WIDTH, TOKENS = 16, 128, 16384
 """Of attention, as in FlashAttention's own tables: 16k tokens in all, a width of 2048."""
+CAP = 50.0
+"""Of scores, as in Gemma 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,13 @@ class Case:
     is_judged: bool = True
 
     @property
+    def lengths(self) -> Array:
+        """Of the sequences of padded attention: the longest whole, the others a quarter of it or more, as they come."""
+        batch, length, _, _ = self.shape
+        drawn = np.random.default_rng(9).integers(max(1, length // 4), length + 1, batch, np.int32)
+        return np.where(np.arange(batch) == 0, np.int32(length), drawn)
+
+    @property
     def name(self) -> str:
         """For people."""
         return f"{self.operation} {' x '.join(map(str, self.shape))}"
@@ -37,7 +46,11 @@ class Case:
     def operands(self) -> list[Array]:
         """Random operands, equal in every process: float32, to be rounded to bfloat16 by who takes them so, and integers."""
         draw = np.random.Generator(np.random.Philox(7)).standard_normal
-        if self.operation == "attention":
+        if self.operation == "attention_padded":  # whose cotangent is 0 beyond the lengths
+            *qkv, cotangent = (draw(self.shape, np.float32) for _ in range(4))
+            inside = np.arange(self.shape[1]) < self.lengths[:, None]
+            return [*qkv, cotangent * inside[:, :, None, None], self.lengths]
+        if self.operation in ("attention", "attention_capped"):
             return [draw(self.shape, np.float32) for _ in range(4)]
         if self.operation == "cross_entropy":
             rows, classes = self.shape
@@ -65,15 +78,36 @@ def attention(length: int, tokens: int = TOKENS, heads: int = HEADS, width: int 
     )
 
 
+def padded_attention(length: int, tokens: int = TOKENS, heads: int = HEADS, width: int = WIDTH) -> Case:
+    """Attention of sequences of different lengths, no key of them hidden: work is counted within the lengths."""
+    shape = (max(1, tokens // length), length, heads, width)
+    pairs = int((Case("attention_padded", shape).lengths.astype(np.int64) ** 2).sum())
+    return Case(
+        "attention_padded",
+        shape,
+        flops=14 * heads * width * pairs,
+        bytes=11 * 2 * int(np.prod(shape)),
+        is_judged=length <= 4096,
+    )
+
+
+def capped_attention(length: int, tokens: int = TOKENS, heads: int = HEADS, width: int = WIDTH) -> Case:
+    """Causal attention whose scores have a cap; the tanh is not counted."""
+    return replace(attention(length, tokens, heads, width), operation="attention_capped")
+
+
 def cases(dry: bool) -> list[Case]:
     """What is compared; small where nothing is to be measured."""
     if dry:
         sizes = {"rows": 32, "classes": 96, "values": 512}
         found = [attention(length, 64, 2, 16) for length in (32, 64)]
+        found += [capped_attention(64, 64, 2, 16), padded_attention(32, 64, 2, 16)]
         widths = (64,)
     else:
         sizes = {"rows": 16384, "classes": 50304, "values": 124 * 2**20}
         found = [attention(length) for length in (1024, 4096, 16384)]
+        found += [make(length) for make in (capped_attention, padded_attention) for length in (1024, 4096)]
+        found.append(capped_attention(4096, heads=8, width=256))  # as heads of Gemma 2
         widths = (768, 2048)
     for width in widths:
         shape = (2 * sizes["rows"], width)

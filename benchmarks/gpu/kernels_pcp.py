@@ -8,7 +8,7 @@ import numpy as np
 
 import pcp
 from benchmarks.gpu.fastest import fastest
-from benchmarks.gpu.kernel_cases import Case
+from benchmarks.gpu.kernel_cases import CAP, Case
 from benchmarks.own_process import Run
 from pcp import nn
 from pcp.ir import Role
@@ -23,20 +23,25 @@ def _differentiated(case: Case, dtype: str) -> pcp.Program:
     """The program of a case; its results are the cotangents, and the loss of cross entropy."""
     operands = case.operands()
     x = pcp.spec(case.shape, dtype)
-    if case.operation == "attention":
-        form = pcp.trace(
-            lambda *qkv: _narrow(nn.scaled_dot_product_attention(*map(_wide, qkv), causal=True), dtype),
-            x,
-            x,
-            x,
-        )
-        return pcp.vjp(form)
+    if "attention" in case.operation:
+        ends = [pcp.specs_of(case.lengths)] * (case.operation == "attention_padded")
+        return pcp.vjp(pcp.trace(lambda *given: _attention(case.operation, dtype, *given), x, x, x, *ends))
     if case.operation == "cross_entropy":
         targets = pcp.specs_of(operands[1])
         return pcp.value_and_grad(pcp.trace(lambda x, t: nn.cross_entropy(_wide(x), t), x, targets))
     norm: Callable[..., Any] = nn.layer_norm if case.operation == "layer_norm" else nn.rms_norm
     weights = map(pcp.specs_of, operands[2:])
     return pcp.vjp(pcp.trace(lambda x, *w: _narrow(norm(_wide(x), *w, 1e-5), dtype), x, *weights))
+
+
+def _attention(operation: str, dtype: str, *given: pcp.Tensor) -> pcp.Tensor:
+    q, k, v = map(_wide, given[:3])
+    if operation == "attention_padded":
+        return _narrow(
+            nn.scaled_dot_product_attention(q, k, v, query_lengths=given[3], key_lengths=given[3]), dtype
+        )
+    cap = CAP if operation == "attention_capped" else None
+    return _narrow(nn.scaled_dot_product_attention(q, k, v, causal=True, cap=cap), dtype)
 
 
 def _wide(x: pcp.Tensor) -> pcp.Tensor:
@@ -74,7 +79,7 @@ def made(case: Case, device: str, plain: bool) -> tuple[Callable[[int], None], d
         params, gradient = case.operands()
         placed = jax.device_put(gradient)
         now = [plan.run(_state(params), placed)]
-        first = _sample(np.asarray(now[0]["params"]) - params)
+        first = sample(np.asarray(now[0]["params"]) - params)
 
         def update(calls: int) -> None:
             for _ in range(calls):
@@ -87,6 +92,8 @@ def made(case: Case, device: str, plain: bool) -> tuple[Callable[[int], None], d
         for operand in case.operands()
     ]
     order = [rounded[0], *rounded[2:], rounded[1]] if "norm" in case.operation else rounded
+    if case.operation == "attention_padded":
+        order = [*rounded[:3], rounded[4], rounded[3]]
     operands = [jax.device_put(each) for each in order]
 
     def call(calls: int) -> None:
@@ -94,7 +101,7 @@ def made(case: Case, device: str, plain: bool) -> tuple[Callable[[int], None], d
             result = plan.run(*operands)
         jax.block_until_ready(result)
 
-    return call, _sample(plan.run(*operands))
+    return call, sample(plan.run(*operands))
 
 
 def _rounded(operand: Any, plain: bool) -> Any:
@@ -103,7 +110,7 @@ def _rounded(operand: Any, plain: bool) -> Any:
     return narrow.astype(np.float32) if plain else narrow
 
 
-def _sample(results: Any) -> dict[int, Any]:
+def sample(results: Any) -> dict[int, Any]:
     """The first elements of each result, in float32."""
     return {
         place: np.asarray(leaf).reshape(-1)[:KEPT].astype(np.float32)

@@ -20,6 +20,11 @@ def names(program: Program) -> list[str]:
     return sorted(re.findall(r'stablehlo.composite "([^"]*)"', program.text))
 
 
+def padded(q: Any, k: Any, v: Any, rows: Any, columns: Any) -> Any:
+    """A length of 0, too: then the result is 0."""
+    return nn.scaled_dot_product_attention(q, k, v, True, cap=2.0, query_lengths=rows, key_lengths=columns)
+
+
 def attention(causal: bool) -> Any:
     return lambda q, k, v, *mask: nn.scaled_dot_product_attention(q, k, v, causal, *mask)
 
@@ -34,6 +39,8 @@ FORMS: dict[str, tuple[Any, tuple[tuple[tuple[int, ...], str, int | None], ...]]
     "attention": (attention(True), ((Q, "f32", 0), (K, "f32", 1), (K, "f32", 0))),
     "attention with one mask": (attention(False), (*[(Q, "f32", 0)] * 3, ((1, 1, 6, 6), "bool", None))),
     "attention with masks": (attention(True), (*[(Q, "f32", 0)] * 3, ((1, 4, 6, 1), "bool", 0))),
+    "attention with lengths": (padded, ((Q, "f32", 0), (K, "f32", 1), (K, "f32", 0), ((1,), "i32", 0), ((1,), "i32", 0))),
+    "attention with lengths of all": (padded, (*[(Q, "f32", 0)] * 3, ((1,), "i32", None), ((1,), "i32", 0))),
     "cross_entropy": (nn.negative_log_likelihood, (((4, 5), "f32", 0), ((4,), "i32", 0))),
 }  # fmt: skip
 

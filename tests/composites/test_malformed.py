@@ -56,6 +56,18 @@ MALFORMED: list[tuple[str, str, int, str]] = [
         2,
         "has window = True; expected a value of type int",
     ),
+    (
+        "pcp.attention",
+        f"{_ATTENTION}, causal = false, cap = 0.0 : f64",
+        2,
+        r"has cap = 0\.0; expected a finite number above 0",
+    ),
+    (
+        "pcp.attention",
+        f"{_ATTENTION.partition(', queries')[0]}, causal = false, key_lengths = array<i64>",
+        2,
+        r"has key_lengths = \(\); expected `queries`, too",
+    ),
     ("pcp.softmax.vjp", "axis = 1, wrt = array<i64: 0>", 2, "has no added; expected places of operands"),
     (
         "pcp.softmax.vjp",

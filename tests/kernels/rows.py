@@ -50,6 +50,18 @@ def _windowed(q: Any, k: Any, v: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, causal=True, window=70)
 
 
+def _capped(q: Any, k: Any, v: Any) -> Any:
+    return nn.scaled_dot_product_attention(q, k, v, causal=True, cap=0.5)
+
+
+def _padded(q: Any, k: Any, v: Any, rows: Any, columns: Any) -> Any:
+    return nn.scaled_dot_product_attention(q, k, v, query_lengths=rows, key_lengths=columns)
+
+
+def _padded_window(q: Any, k: Any, v: Any, columns: Any) -> Any:
+    return nn.scaled_dot_product_attention(q, k, v, causal=True, window=70, key_lengths=columns)
+
+
 def _masked(q: Any, k: Any, v: Any, m: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, mask=m)
 
@@ -74,6 +86,11 @@ def _some_infinite(shape: tuple[int, ...]) -> Any:
 def _one_key_seen(shape: tuple[int, ...]) -> Any:
     """Every query sees one key, and not always one in the first block."""
     return np.arange(shape[-1]) == np.random.default_rng(3).integers(0, shape[-1], (*shape[:-1], 1))
+
+
+def _ends(shape: tuple[int, ...]) -> Any:
+    """Lengths of sequences: none, some of a block, and more than there is."""
+    return np.resize([0, 131, 5, 999], shape)
 
 
 def _positive(shape: tuple[int, ...]) -> Any:
@@ -147,6 +164,12 @@ ROWS: dict[str, list[Row]] = {
         _row(_causal, "f32[1,1,1,1]", "f32[1,1,1,1]", "f32[1,1,1,1]", wrt=THIRD),
         _row(_windowed, "f32[1,140,2,4]", "f32[1,290,1,4]", "f32[1,290,1,4]", wrt=THIRD),
         _row(_causal, "f32[1,140,1,4]", "f32[1,140,1,4]", "f32[1,140,1,4]", wrt=THIRD, at_0=_large),
+        _row(_capped, "f32[1,140,2,4]", "f32[1,290,1,4]", "f32[1,290,1,4]", wrt=THIRD),
+        _row(
+            _padded, "f32[3,140,2,4]", *["f32[3,290,1,4]"] * 2, *["i32[3]"] * 2,
+            wrt=THIRD, at_3=lambda shape: _ends(shape)[::-1], at_4=_ends,
+        ),
+        _row(_padded_window, "f32[4,290,2,4]", *["f32[4,290,1,4]"] * 2, "i32[4]", wrt=THIRD, at_3=_ends),
         _row(
             _masked, "f32[2,3,2,4]", "f32[2,260,2,4]", "f32[2,260,2,4]", "bool[2,1,3,260]",
             wrt=THIRD, at_3=_one_key_seen,

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from benchmarks.gpu import kernels_pcp, kernels_torch
+from benchmarks.gpu import kernels_jax, kernels_pcp, kernels_torch
 from benchmarks.gpu.kernel_cases import Case, cases, error_of
 
 CASES = [case for case in cases(dry=True) if case.name != "attention 2 x 32 x 2 x 16"]
@@ -21,8 +21,21 @@ def test_both_sides_compute_the_same(case: Case, monkeypatch: pytest.MonkeyPatch
         p: each.shape for p, each in right.items()
     }
     assert error_of(found, right) < 6e-3
+    for how in kernels_jax.variants(case, "cpu:0"):
+        assert error_of(kernels_jax.contestant("cpu:0")[1]((case, how)), right) < 6e-3
     worse = {place: each * 1.5 for place, each in found.items()}
     assert error_of(worse, right) > 0.4
+
+
+def test_work_is_counted_within_the_lengths() -> None:
+    case = next(case for case in cases(dry=False) if case.operation == "attention_padded")
+    *_, cotangent, lengths = dataclasses.replace(case, shape=(4, 64, 1, 8)).operands()
+    assert lengths[0] == 64
+    assert lengths.min() >= 16
+    for each, end in zip(cotangent, lengths, strict=True):
+        assert each[:end].all()
+        assert not each[end:].any()
+    assert 0.25 < case.flops / (14 * 16 * 16 * 1024**2 * 128) < 0.8
 
 
 def test_what_a_case_needs_at_least() -> None:

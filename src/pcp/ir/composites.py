@@ -3,6 +3,7 @@
 The functions are private to their module and named by their contents, so equal ones are stored once.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,11 @@ NAMED: dict[str, dict[str, type]] = {
     "pcp.cross_entropy": {"axis": int, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
 }  # fmt: skip
 """The attributes of PCP's own composites, which PCP computes with."""
-_SOMETIMES = {"mask": tuple, "bias": tuple, "queries": int, "offset": int, "window": int, "fill": float}
+BESIDES = ("mask", "bias", "query_lengths", "key_lengths")
+"""Operands of an attention after query, key and value, in their order, those that its attributes name."""
+_SOMETIMES = {
+    **dict.fromkeys(BESIDES, tuple), "queries": int, "offset": int, "window": int, "fill": float, "cap": float,
+}  # fmt: skip
 """Those that an attention may have besides."""
 
 
@@ -75,7 +80,7 @@ def known_attributes(op: ir.Operation) -> dict[str, Any]:
             _require(
                 op, type(given[key]) is _SOMETIMES[key], key, f"a value of type {_SOMETIMES[key].__name__}"
             )
-        operands = ("query", "key", "value", *(key for key in ("mask", "bias") if key in given))
+        operands = ("query", "key", "value", *(key for key in BESIDES if key in given))
         for key, rank in zip(operands, ranks, strict=False):
             _require(op, len(given[key]) == rank, key, f"{rank} axes, as the operand has")
         _require(
@@ -84,6 +89,9 @@ def known_attributes(op: ir.Operation) -> dict[str, Any]:
             "causal",
             "`queries` and `offset`, too",
         )
+        for key in given.keys() & {"query_lengths", "key_lengths"}:
+            _require(op, "queries" in given, key, "`queries`, too")
+        _require(op, 0 < given.get("cap", 1) < math.inf, "cap", "a finite number above 0")
         window = given.get("window", 1)
         _require(
             op,

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -9,6 +10,9 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
+
+LEAST = "NVIDIA A100"
+"""The oldest GPU that kernels are lowered for."""
 
 
 class NotLowered(PCPError):
@@ -29,11 +33,19 @@ def lowered_text(function: Callable[..., Any], specs: Sequence[TensorSpec], plat
     shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
     wide = any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
     try:
-        with jax.enable_x64(wide):
+        with jax.enable_x64(wide), _device_of(platform):
             traced = jax.jit(function, keep_unused=True).trace(*shapes)
             return str(traced.lower(lowering_platforms=(platform,)).as_text())
     except Exception as error:  # whatever somebody else's function raises
         raise NotLowered(f"{type(error).__name__}: {error}") from None
+
+
+def _device_of(platform: str) -> AbstractContextManager[Any]:
+    """Where jax asks what GPU Pallas lowers for and there is none, one that has what all of them have (jax 0.11)."""
+    if platform != "cuda" or jax.default_backend() == "gpu":
+        return nullcontext()
+    device = jax.sharding.AbstractDevice(device_kind=LEAST, num_cores=None, platform="gpu")
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))
 
 
 @functools.lru_cache(maxsize=256)

@@ -103,6 +103,7 @@ def launched(
     threads: float,
     interpreted: bool,
     in_place: Mapping[int, int] = MappingProxyType({}),
+    stages: int | None = None,
 ) -> Callable[..., Any]:
     """A function of JAX arrays that runs a body once for each program.
 
@@ -113,6 +114,7 @@ def launched(
         threads: of a program, about.
         interpreted: whether it runs without a GPU, slowly.
         in_place: places of arrays, and of the results that are written over them.
+        stages: of a loop, how many turns are read ahead; None as Triton has it.
     """
     import jax
     from jax.experimental import pallas
@@ -125,7 +127,7 @@ def launched(
         out_shape=[shaped(shape, dtype) for shape, dtype in results],
         grid=(programs,),
         interpret=interpreted,
-        compiler_params=None if interpreted else triton.CompilerParams(num_warps=warps),
+        compiler_params=None if interpreted else triton.CompilerParams(num_warps=warps, num_stages=stages),
         input_output_aliases=dict(in_place),
     )
     return call

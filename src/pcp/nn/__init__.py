@@ -3,6 +3,7 @@
 from pcp.nn.activations import gelu as gelu
 from pcp.nn.activations import relu as relu
 from pcp.nn.activations import silu as silu
+from pcp.nn.attention import InvalidCap as InvalidCap
 from pcp.nn.attention import InvalidWindow as InvalidWindow
 from pcp.nn.attention import attention as attention
 from pcp.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention

@@ -1,7 +1,8 @@
 """Multi-head attention."""
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from pcp.composites import named
 from pcp.ir.composites import Number
 from pcp.nn.layers import linear
-from pcp.ops.elementwise import greater, greater_equal, where
+from pcp.nn.lengths import Padded, lengths_of
+from pcp.ops.elementwise import greater, greater_equal, tanh, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import iota, reshape, split, transpose
 from pcp.ops.normalizing import softmax, softmax_form
@@ -18,12 +20,18 @@ from pcp.ops.reductions.primitives import narrowed, widened
 from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, TracingError, as_tensor, explained
 
+Softmax = Callable[[Tensor], Tensor]
+
 FURTHEST = 1 << 30
 """A window, at most: more keys than there are, and numbers of places stay within 32 bits."""
 
 
 class InvalidWindow(TracingError):
     """A number of keys to see that is none, or is asked for where queries see later keys, too."""
+
+
+class InvalidCap(TracingError):
+    """A bound of scores that is no number above 0."""
 
 
 @explained
@@ -34,6 +42,9 @@ def scaled_dot_product_attention(
     causal: bool = False,
     mask: TensorLike | None = None,
     window: int | None = None,
+    cap: float | None = None,
+    query_lengths: TensorLike | None = None,
+    key_lengths: TensorLike | None = None,
 ) -> Tensor:
     """softmax(query key^T / sqrt(width)) value, for every head.
 
@@ -44,18 +55,88 @@ def scaled_dot_product_attention(
         causal: query i sees the keys up to i + keys - queries only.
         mask: booleans that broadcast to (batch, heads, queries, keys), true where a query sees a key; in addition to `causal`.
         window: of the keys that a causal query sees, it sees the last ones only, so many at most; None: all of them.
+        cap: scores become cap * tanh(scores / cap) before keys are hidden, so none is larger; None: they stay.
+        query_lengths: whole numbers of shape (batch,): so many queries of each sequence count, the first ones; None: all.
+        key_lengths: the same of keys and values; None: all.
 
     Returns:
-        Shape (batch, queries, heads, width).
+        Shape (batch, queries, heads, width). Where lengths are given, a query beyond its length gives 0, and so does one that
+        sees no key. What stands beyond a length counts in no result and no gradient, be it infinite or NaN, and its own
+        gradient is 0.
 
     Raises:
         ShapeMismatch: the shapes do not correspond.
         InvalidWindow: the window is below 1, or there is one without `causal`.
+        InvalidCap: the cap is no number above 0.
+        DTypeMismatch: lengths are no whole numbers.
 
     Source: Vaswani et al., "Attention Is All You Need", 2017, equation 1; groups: Ainslie et al., 2023;
-    windows: Beltagy et al., "Longformer: The Long-Document Transformer", 2020.
+    windows: Beltagy et al., "Longformer: The Long-Document Transformer", 2020; caps: Gemma Team, "Gemma 2", 2024, section 2.
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
+    _check(q, k, v, causal, window, cap)
+    batch, queries, heads, width = q.shape
+    keys, groups = k.shape[1], k.shape[2]
+    window = None if window is None else min(window, FURTHEST)
+    shared = heads // groups
+    masks = [] if mask is None else [_broadcasting(as_tensor(mask), (batch, heads, queries, keys))]
+    lengths = {
+        kind: lengths_of(kind, as_tensor(given), batch, most)
+        for kind, given, most in (
+            ("query_lengths", query_lengths, queries),
+            ("key_lengths", key_lengths, keys),
+        )
+        if given is not None
+    }
+    if shared > 1:  # queries that share keys have an axis of their own, so that no key is written twice
+        q = reshape(q, (batch, queries, groups, shared, width))
+        masks = [_in_groups(given, groups) for given in masks]
+    axis = q.ndim - 1
+    shape = (batch, groups, queries, *([shared] if shared > 1 else []), keys)
+
+    def scored(q: Tensor, k: Tensor) -> Tensor:
+        scores = dot_general(q, k, ((axis,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
+        return scores if cap is None else tanh(scores * (1 / cap)) * cap
+
+    def seen(masks: Sequence[Tensor]) -> Iterator[Tensor]:
+        if causal:
+            places = (queries, keys)
+            last = iota(places, 0) + (keys - queries)
+            visible = greater_equal(last, iota(places, 1))
+            if window is not None:
+                visible = visible & greater(iota(places, 1), last - window)
+            yield reshape(visible, (queries, 1, keys)) if shared > 1 else visible
+        yield from masks
+
+    def form(softmax: Softmax, q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
+        visible = seen(given[: len(masks)])
+        if not lengths:
+            scores = functools.reduce(
+                lambda scores, each: where(each, scores, -math.inf), visible, scored(q, k)
+            )
+            return mixed(softmax(scores), v)
+        padded = Padded(shape, dict(zip(lengths, given[len(masks) :], strict=True)))
+        q, k, v = padded.query(q), padded.key(k), padded.key(v)
+        looks, counts = padded.seen(visible)
+        scores = scored(q, k)
+        weights = softmax(scores if looks is None else where(looks, scores, -math.inf))
+        return where(counts, mixed(weights, v), 0.0)
+
+    def mixed(weights: Tensor, v: Tensor) -> Tensor:
+        return dot_general(weights, v, ((axis,), (1,)), ((0, 1), (0, 2)))
+
+    attributes = _attributes(shape, masks, bool(masks or lengths), causal) | {"scale": 1 / math.sqrt(width)}
+    if lengths:
+        attributes |= {"queries": 2, **dict.fromkeys(lengths, (0,))}
+    if window is not None:
+        attributes["window"] = window
+    if cap is not None:
+        attributes["cap"] = float(cap)
+    found = named_attention(form, (q, k, v), [*masks, *lengths.values()], attributes)
+    return reshape(transpose(found, (0, 2, 1, *range(3, found.ndim))), (batch, queries, heads, width))
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, cap: float | None) -> None:
     if (
         q.ndim != 4
         or k.ndim != 4
@@ -67,8 +148,7 @@ def scaled_dot_product_attention(
             f"attention: query {q.shape}, key {k.shape} and value {v.shape} were given; "
             "expected (batch, queries, heads, width) and twice (batch, keys, groups, width)"
         )
-    _, queries, heads, width = q.shape
-    keys, groups = k.shape[1], k.shape[2]
+    heads, groups = q.shape[2], k.shape[2]
     if heads % groups:
         raise ShapeMismatch(f"attention: {heads} heads cannot share {groups} groups of keys evenly")
     if window is not None and not (causal and window >= 1):
@@ -76,37 +156,8 @@ def scaled_dot_product_attention(
         raise InvalidWindow(
             f"attention: a window {wrong} was given; expected 1 key or more, the last of those that a causal query sees"
         )
-    window = None if window is None else min(window, FURTHEST)
-    batch, shared = q.shape[0], heads // groups
-    masks = [] if mask is None else [_broadcasting(as_tensor(mask), (batch, heads, queries, keys))]
-    if shared > 1:  # queries that share keys have an axis of their own, so that no key is written twice
-        q = reshape(q, (batch, queries, groups, shared, width))
-        masks = [_in_groups(given, groups) for given in masks]
-    axis = q.ndim - 1
-    shape = (batch, groups, queries, *([shared] if shared > 1 else []), keys)
-
-    def scored(q: Tensor, k: Tensor, *masks: Tensor) -> Tensor:
-        scores = dot_general(q, k, ((axis,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
-        if causal:
-            places = (queries, keys)
-            last = iota(places, 0) + (keys - queries)
-            visible = greater_equal(last, iota(places, 1))
-            if window is not None:
-                visible = visible & greater(iota(places, 1), last - window)
-            visible = reshape(visible, (queries, 1, keys)) if shared > 1 else visible
-            scores = where(visible, scores, -math.inf)
-        for given in masks:
-            scores = where(given, scores, -math.inf)
-        return scores
-
-    def mixed(weights: Tensor, v: Tensor) -> Tensor:
-        return dot_general(weights, v, ((axis,), (1,)), ((0, 1), (0, 2)))
-
-    attributes = _attributes(shape, masks, causal) | {"scale": 1 / math.sqrt(width)}
-    if window is not None:
-        attributes["window"] = window
-    found = attention_of(scored, mixed, (q, k, v), masks, attributes)
-    return reshape(transpose(found, (0, 2, 1, *range(3, found.ndim))), (batch, queries, heads, width))
+    if cap is not None and not 0 < cap < math.inf:
+        raise InvalidCap(f"attention: a cap of {cap} was given; expected a finite number above 0")
 
 
 def _broadcasting(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -124,7 +175,9 @@ def _in_groups(mask: Tensor, groups: int) -> Tensor:
     return transpose(reshape(mask, (sizes[0], *each, *sizes[2:])), (0, 1, 3, 2, 4))
 
 
-def _attributes(shape: tuple[int, ...], masks: Sequence[Tensor], causal: bool) -> dict[str, Number]:
+def _attributes(
+    shape: tuple[int, ...], masks: Sequence[Tensor], hides: bool, causal: bool
+) -> dict[str, Number]:
     """Those of the composite, but the scale, for scores of a shape (batch, groups, queries, [heads of a group,] keys)."""
     batch, head, query_axis, *shared, key_axis = range(len(shape))
     attributes: dict[str, Number] = {
@@ -134,7 +187,7 @@ def _attributes(shape: tuple[int, ...], masks: Sequence[Tensor], causal: bool) -
     }  # fmt: skip
     if causal:
         attributes |= {"offset": shape[key_axis] - shape[query_axis], "queries": query_axis}
-    if causal or masks:
+    if causal or hides:
         attributes["fill"] = -math.inf
     for given in masks:
         attributes["mask"] = axes_of_mask(given, shape)
@@ -148,7 +201,7 @@ def attention_of(
     masks: Sequence[Tensor],
     attributes: Mapping[str, Number],
 ) -> Tensor:
-    """The composite `pcp.attention`, where softmax is taken of numbers of the operands' type; else what it is made of.
+    """Attention without lengths: the composite `pcp.attention`, or what it is made of.
 
     Arguments:
         scored: the scores, from query, key and masks.
@@ -157,18 +210,38 @@ def attention_of(
         masks: of booleans, or what is added.
         attributes: as `pcp.rewrite.raising_attention` has them.
     """
-    q, k, v = operands
-    axis = attributes["axis"]
+
+    def form(softmax: Softmax, q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
+        return mixed(softmax(scored(q, k, *masks)), v)
+
+    return named_attention(form, operands, masks, attributes)
+
+
+def named_attention(
+    form: Callable[..., Tensor],
+    operands: tuple[Tensor, Tensor, Tensor],
+    others: Sequence[Tensor],
+    attributes: Mapping[str, Number],
+) -> Tensor:
+    """The composite `pcp.attention`, where softmax is taken of numbers of the operands' type; else what it is made of.
+
+    Arguments:
+        form: the result, from how softmax is taken of scores, query, key, value and the other operands.
+        operands: query, key and value.
+        others: masks, then lengths.
+        attributes: as `pcp.rewrite.raising_attention` has them.
+    """
+    dtype, axis = operands[0].dtype, attributes["axis"]
     assert isinstance(axis, int)
-    if not all(x.dtype is q.dtype and x.dtype.is_float and x.dtype.itemsize >= 4 for x in operands):
-        scores = scored(q, k, *masks)
-        return mixed(narrowed(softmax(widened(scores), axis), scores.dtype), v)
-
-    def form(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
-        return mixed(softmax_form(scored(q, k, *masks), axis), v)
-
-    scale = float(np.asarray(attributes["scale"], q.dtype.numpy))
-    return named("pcp.attention", form, [*operands, *masks], {**attributes, "scale": scale})
+    if not all(x.dtype is dtype and x.dtype.is_float and x.dtype.itemsize >= 4 for x in operands):
+        return form(lambda scores: narrowed(softmax(widened(scores), axis), scores.dtype), *operands, *others)
+    scale = float(np.asarray(attributes["scale"], dtype.numpy))
+    return named(
+        "pcp.attention",
+        functools.partial(form, lambda scores: softmax_form(scores, axis)),
+        [*operands, *others],
+        {**attributes, "scale": scale},
+    )
 
 
 def axes_of_mask(mask: Tensor, scores: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,13 +6,17 @@ not have, so any order of axes, any number of batch axes and heads in groups are
 
 - `query`, `key`, `value`, `result`, `mask`, `bias`: names of axes; None of a mask that runs along an axis is `BROADCAST`;
 - `axis`: that of the keys in the scores;  `scale`: of the scores;
-- `causal`: whether query i sees the keys up to i + `offset` only, i counted along axis `queries`;
+- `causal`: whether query i sees the keys up to i + `offset` only, i counted along axis `queries`, which lengths need, too;
 - `window`: of those it sees the last ones, so many at most; there is none if it sees all of them;
-- `fill`: the score of a key that is not seen.
+- `fill`: the score of a key that is not seen;
+- `cap`: scores become cap * tanh(scores / cap) after `scale`, before what is added or hidden; there is none if they stay;
+- `query_lengths`, `key_lengths`: names of axes, as of masks, of how many queries and keys count. They are operands after the
+  masks, and `nn.scaled_dot_product_attention` alone writes them: it gives 0 for queries that do not count or see no key.
 
 The function is the matched form itself, so no number changes.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
@@ -44,6 +48,7 @@ class Scores:
     Arguments:
         product: the `dot_general`, seen from the scores.
         scale: its factor.
+        cap: the bound of a tanh that is taken of it.
         masks: booleans, all true where a key is seen, or false where they are negated.
         biases: what is added.
         fill: the score of a key that is not seen; None if all are seen.
@@ -51,9 +56,15 @@ class Scores:
 
     product: View
     scale: float = 1.0
+    cap: float | None = None
     masks: list[Part] = field(default_factory=list)
     biases: list[View] = field(default_factory=list)
     fill: float | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing is done to the scores but masking, as far as they are known."""
+        return self.scale == 1 and self.cap is None
 
 
 def raise_attention(op: ir.Operation) -> list[Tensor] | None:
@@ -84,6 +95,8 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
             attributes["window"] = band.window
         if scores.fill is not None:
             attributes["fill"] = scores.fill
+        if scores.cap is not None:
+            attributes |= {"cap": abs(scores.cap), "scale": scores.scale * scores.cap}
         for name, views in (("mask", masks), ("bias", scores.biases)):
             for view in views:
                 operands.append(view.value)
@@ -163,16 +176,21 @@ def _before(found: Scores) -> list[Scores]:
         mask, yes, no = selected
         for inner, filled, is_negated in ((yes, no, False), (no, yes, True)):
             fill = filled.number()
-            if fill is not None and fill <= LOWEST and found.fill in (None, fill) and found.scale == 1:
+            if fill is not None and fill <= LOWEST and found.fill in (None, fill) and found.is_bare:
                 masks = [*found.masks, *conjuncts(mask, is_negated)]
                 return [replace(found, product=inner, masks=masks, fill=fill)]
         return []
     terms = view.operands("add")
-    if terms is not None and found.scale == 1 and found.fill is None:
+    if terms is not None and found.is_bare and found.fill is None:
         return [
             replace(found, product=inner, biases=[*found.biases, bias.source()])
             for inner, bias in (terms, terms[::-1])
         ]
+    bounded = view.operands("tanh")
+    if (
+        bounded is not None and found.cap is None and 0 < abs(found.scale) < math.inf
+    ):  # cap * tanh(scale / cap * product)
+        return [replace(found, product=bounded[0], cap=found.scale, scale=1.0)]
     factors = view.operands("multiply", "divide")
     if factors is not None:
         turned = (factors, factors[::-1]) if view.made_by("multiply") is not None else (factors,)
@@ -187,6 +205,8 @@ def _before(found: Scores) -> list[Scores]:
 def read_mask(op: ir.Operation) -> list[Tensor] | None:
     """A composite whose mask compares places is written out, so that it is recognised as causal, or as seeing a window."""
     if composite_name(op) != "pcp.attention" or "mask" not in (given := known_attributes(op)):
+        return None
+    if given.keys() & {"query_lengths", "key_lengths"}:
         return None
     mask = View(op.operands[3], tuple(None if axis == BROADCAST else axis for axis in given["mask"]))
     known = []

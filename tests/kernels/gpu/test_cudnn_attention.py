@@ -23,12 +23,16 @@ from tests.conftest import PLATFORM
 SHAPE = (2, 64, 4, 64)
 
 
-def _program(causal: bool, window: int | None = None, keys: int = 64) -> Program:
-    def loss(q: pcp.Tensor, k: pcp.Tensor, v: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:
-        return (pcp.nn.scaled_dot_product_attention(q, k, v, causal=causal, window=window) * w).sum()
+def _program(causal: bool, window: int | None = None, **others: Any) -> Program:
+    """Attention with its gradient; further operands by their names, as specs."""
 
-    queries, of_keys = pcp.spec(SHAPE, "f32"), pcp.spec((2, keys, 2, 64), "f32")
-    return prepared(pcp.value_and_grad(pcp.trace(loss, queries, of_keys, of_keys, queries), wrt=(0, 1, 2)))
+    def loss(q: pcp.Tensor, k: pcp.Tensor, v: pcp.Tensor, w: pcp.Tensor, *more: pcp.Tensor) -> pcp.Tensor:
+        given = dict(zip(others, more, strict=True))
+        return (pcp.nn.scaled_dot_product_attention(q, k, v, causal, window=window, **given) * w).sum()
+
+    queries, of_keys = pcp.spec(SHAPE, "f32"), pcp.spec((2, 64, 2, 64), "f32")
+    specs = (queries, of_keys, of_keys, queries, *others.values())
+    return prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1, 2)))
 
 
 def _by_cudnn(program: Program) -> Program:
@@ -44,31 +48,74 @@ def _calls(text: str) -> list[str]:
     return [re.sub(r"%[\w#]+", "%", line) for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("causal", "window"), [(True, None), (False, None), (True, 5), (True, 64), (True, 1)]
-)
-def test_the_calls_are_those_of_jax(
-    causal: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+ENDS = {kind: pcp.spec((2,), "i32") for kind in ("query_lengths", "key_lengths")}
+
+
+@pytest.fixture
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theirs, "check_cudnn_version", lambda: 91200)
     monkeypatch.setattr(theirs, "check_compute_capability", lambda _: True)
     monkeypatch.setattr(theirs, "is_cuda_compute_capability_equal", lambda _: False)
-    kind = theirs.MaskType.CAUSAL if causal else theirs.MaskType.NO_MASK
 
-    hides = None if window == 64 else window  # a window of all keys is none
 
-    def attention(*x: Any) -> Any:
-        return theirs.dot_product_attention(*x, scale=0.125, mask_type=kind, sliding_window_length=hides)
+def _calls_of_jax(
+    kind: str, window: int | None = None, *others: Any, takes: tuple[str, ...] = ()
+) -> list[str]:
+    """What JAX calls for the same, with further operands by these names."""
 
-    def gradient(q: Any, k: Any, v: Any, w: Any) -> Any:
-        return jax.vjp(attention, q, k, v)[1](w)
+    def attention(q: Any, k: Any, v: Any, *more: Any) -> Any:
+        given = dict(zip(takes, more, strict=True))
+        mask_type = theirs.MaskType[kind]
+        return theirs.dot_product_attention(
+            q, k, v, scale=0.125, mask_type=mask_type, sliding_window_length=window, **given
+        )
+
+    def gradient(w: Any, *x: Any) -> Any:
+        return jax.vjp(lambda *qkv: attention(*qkv, *x[3:]), *x[:3])[1](w)
 
     array, keys = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in (SHAPE, (2, 64, 2, 64)))
-    traced = jax.jit(gradient).trace(array, keys, keys, array)
-    expected = traced.lower(lowering_platforms=("cuda",)).as_text()
+    traced = jax.jit(gradient).trace(array, array, keys, keys, *others)
+    return _calls(traced.lower(lowering_platforms=("cuda",)).as_text())
+
+
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize(
+    ("causal", "window"), [(True, None), (False, None), (True, 5), (True, 64), (True, 1)]
+)
+def test_the_calls_are_those_of_jax(causal: bool, window: int | None) -> None:
+    hides = None if window == 64 else window  # a window of all keys is none
+    expected = _calls_of_jax("CAUSAL" if causal else "NO_MASK", hides)
     found = _calls(_by_cudnn(_program(causal, window)).text)
     assert len(found) == 2
-    assert found == _calls(expected)
+    assert found == expected
+
+
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 5)])
+def test_lengths_are_those_of_jax(causal: bool, window: int | None) -> None:
+    ends = [jax.ShapeDtypeStruct((2,), jnp.int32)] * 2
+    kind = "PADDING_CAUSAL" if causal else "PADDING"
+    expected = _calls_of_jax(kind, window, *ends, takes=("q_seqlen", "kv_seqlen"))
+    found = _calls(_by_cudnn(_program(causal, window, **ENDS)).text)
+    assert len(found) == 2
+    assert found == expected
+    for kind, spec in ENDS.items():  # the others are all there are
+        assert _calls(_by_cudnn(_program(causal, window, **{kind: spec})).text) == found
+
+
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1, 64, 64), (1, 4, 64, 64), (2, 4, 64, 64), (1, 1, 64, 64)])
+def test_masks_are_added_as_by_jax(shape: tuple[int, ...], causal: bool) -> None:
+    mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
+    expected = _calls_of_jax("CAUSAL" if causal else "NO_MASK", None, mask, takes=("mask",))
+    found = _calls(_by_cudnn(_program(causal, mask=pcp.spec(shape, "bool"))).text)
+    assert len(found) == 2
+    if jax.__version_info__ < (0, 11):  # which asks for the gradient of a mask, too
+        found[1], expected[1] = (
+            call.partition(" : (")[0].rpartition("result_layouts")[0] for call in (found[1], expected[1])
+        )
+    assert found == expected
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -85,10 +132,14 @@ def test_the_mean_of_key_cotangents_is_taken_off_where_the_program_adds_them_up(
 
 def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
     kernel = kernel_named("attention.cudnn")
-    masked = pcp.trace(
-        lambda q, m: pcp.nn.scaled_dot_product_attention(q, q, q, mask=m),
-        pcp.spec(SHAPE, "f32"),
-        pcp.spec((64, 64), "bool"),
+    odd = pcp.trace(
+        lambda q, m: pcp.nn.scaled_dot_product_attention(q, q + 1, q, mask=m),
+        pcp.spec((2, 63, 4, 64), "f32"),
+        pcp.spec((63, 63), "bool"),
+    )
+    both = _program(False, mask=pcp.spec((64, 64), "bool"), **ENDS)
+    capped = pcp.trace(
+        lambda q: pcp.nn.scaled_dot_product_attention(q, q + 1, q, cap=5.0), pcp.spec(SHAPE, "f32")
     )
     narrow = pcp.trace(
         lambda q: pcp.nn.scaled_dot_product_attention(q, q, q), pcp.spec((2, 64, 4, 12), "f32")
@@ -101,7 +152,9 @@ def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
     more_keys = raised(pcp.trace(of_the_first_keys, pcp.spec(SHAPE, "f32"), pcp.spec((2, 80, 2, 64), "f32")))
     assert "window = 5" in more_keys.text
     for program, takes in (
-        (masked, False),
+        (odd, False),
+        (both, False),
+        (capped, False),
         (narrow, False),
         (more_keys, False),
         (_program(causal=True), True),

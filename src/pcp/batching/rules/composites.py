@@ -13,6 +13,7 @@ from pcp.batching.engine import Batching
 from pcp.ir import Builder, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
+    BESIDES,
     GRADIENT,
     Number,
     composite_attributes,
@@ -90,8 +91,8 @@ def _of_the_same_name(
 
 def _with_samples(attributes: dict[str, Any], flags: Sequence[bool]) -> dict[str, Number]:
     """The attributes of one of PCP's own composites, with the samples along axis 0 of the operands that have them."""
-    masks = [kind for kind in ("mask", "bias") if kind in attributes]
-    without = {kind for kind, flag in zip(masks, flags[3:], strict=False) if not flag}
+    others = [kind for kind in BESIDES if kind in attributes]
+    without = {kind for kind, flag in zip(others, flags[3:], strict=False) if not flag}
     made: dict[str, Number] = dict(attributes)
     for key, value in attributes.items():
         if key in ("axis", "queries"):

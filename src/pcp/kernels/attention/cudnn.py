@@ -2,25 +2,26 @@
 
 XLA's CUDA plug-in calls cuDNN's fused kernels for custom calls of these names; a program with them needs nothing else.
 Operands keep the order in which products write them (batch, length, heads, width), so nothing is transposed in memory.
+What does not count by lengths is 0 in operands and results, whatever cuDNN makes of it.
 
 Source: the custom calls that `jax.nn.dot_product_attention` emits; Dao, "FlashAttention-2", 2023.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import StableHLO
+from pcp.kernels.attention.added import Added
 from pcp.kernels.attention.heads import Heads
-from pcp.kernels.attention.key_cotangents import are_added_up, without_mean
+from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_kernel
-from pcp.ops.elementwise import convert
-from pcp.ops.movement import reshape, transpose
+from pcp.ops.elementwise import maximum
+from pcp.ops.movement import transpose
 from pcp.rewrite.raising_attention import CONTRACTED, FREE
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
@@ -33,52 +34,76 @@ RETURNS_STATUS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The operands of attention as cuDNN takes them: four axes each, the first of the sets of keys as the batch.
+class Calls:
+    """The calls of cuDNN for an attention and its gradient.
 
     Arguments:
-        heads: which axis of which operand is what.
+        layout: of the operands.
+        operands: query, key and value.
+        added: to the scores; None if nothing is.
     """
 
-    heads: Heads
+    layout: Layout
+    operands: tuple[Tensor, ...]
+    added: Added | None
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> "Calls":
+        """Those of an attention or of its gradient."""
+        layout, given = Layout.of(op), tensors(op)
+        kinds = zip(given, ("query", "key", "value"), strict=False)
+        return cls(layout, tuple(layout.taken(x, kind) for x, kind in kinds), Added.of(layout, given[3:]))
 
     @property
-    def sizes(self) -> tuple[int, int, int, int, int, int]:
-        """Batch, heads of the query, heads of the keys, queries, keys, width."""
-        heads = self.heads
-        rest = math.prod(heads.sizes[axis] for axis in heads.batch[1:])
-        groups = math.prod(heads.sizes[axis] for axis in heads.groups)
-        batch = heads.sizes[heads.batch[0]] if heads.batch else 1
-        return batch, rest * groups, rest, *heads.lengths, heads.sizes[CONTRACTED]
+    def biases(self) -> list[Tensor]:
+        """What is added, if anything is."""
+        return [] if self.added is None else [self.added.bias]
 
-    def taken(self, tensor: Tensor, kind: str) -> Tensor:
-        """An operand in bfloat16, with the axes batch, length, heads, width."""
-        names, flat = self.heads.attributes[kind], self._flat(kind)
-        ordered = transpose(convert(tensor, DType.bf16), [names.index(axis) for axis in flat])
-        return reshape(ordered, self._shape(kind))
+    @property
+    def ends(self) -> list[Tensor]:
+        """How many queries and keys of each sequence cuDNN looks at, one at least, if not all."""
+        lengths = self.layout.lengths
+        return [] if lengths is None else [maximum(each, 1) for each in (lengths.queries, lengths.keys)]
 
-    def returned(self, tensor: Tensor, kind: str) -> Tensor:
-        """The opposite, in float32."""
-        names, flat = self.heads.attributes[kind], self._flat(kind)
-        wide = reshape(tensor, [self.heads.sizes[axis] for axis in flat])
-        return convert(transpose(wide, [flat.index(axis) for axis in names]), DType.f32)
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """The result (batch, queries, heads, width), and for every query the logarithm of the sum of its weights, float32 of
+        shape (batch, heads, queries)."""
+        batch, of_query, _, queries, _, width = self.layout.sizes
+        results = (
+            TensorSpec((batch, of_query, queries, width), DType.bf16),
+            TensorSpec((batch, of_query, queries), DType.f32),
+        )
+        target = f"__cudnn$fmha{'ScaleBias' * len(self.biases)}Softmax"
+        operands = (*self.operands, *self.biases, *self.ends)
+        y, normaliser = _call(target, operands, results, self.described(False))
+        return transpose(y, (0, 2, 1, 3)), normaliser
 
-    def _flat(self, kind: str) -> list[int]:
-        heads = self.heads
-        length = heads.queries if kind in ("query", "result") else heads.keys
-        groups = heads.groups if kind in ("query", "result") else ()
-        width = CONTRACTED if kind in ("query", "key") else FREE
-        return [*heads.batch[:1], length, *heads.batch[1:], *groups, width]
+    def backward(self, cotangent: Tensor, y: Tensor, normaliser: Tensor) -> list[Tensor]:
+        """The cotangents of query, key and value, from that of the result, and what the forward pass gave."""
+        batch, of_query, of_keys, queries, keys, width = self.layout.sizes
+        of_key = TensorSpec((batch, of_keys, keys, width), DType.bf16)
+        results = (TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key)
+        target = f"__cudnn$fmha{'ScaleBias' * len(self.biases)}SoftmaxBackward"
+        operands = (*self.operands, normaliser, cotangent, *self.biases, y, *self.ends)
+        found = _call(target, operands, results, self.described(True))
+        return [transpose(x, (0, 2, 1, 3)) for x in found]
 
-    def _shape(self, kind: str) -> tuple[int, int, int, int]:
-        batch, of_query, of_keys, queries, keys, width = self.sizes
-        if kind in ("query", "result"):
-            return batch, queries, of_query, width
-        return batch, keys, of_keys, width
+    def answered(self, x: Tensor) -> Tensor:
+        """A result or cotangent, NaN for queries that see no key: cuDNN mixes all values then."""
+        return x if self.added is None else self.added.answered(x)
+
+    @property
+    def mask_type(self) -> str:
+        """What cuDNN itself hides."""
+        names = ["PADDING"] * (self.layout.lengths is not None) + ["CAUSAL"] * self.layout.heads.attributes[
+            "causal"
+        ]
+        return "_".join(names) or "NO_MASK"
 
     def described(self, backward: bool) -> str:
         """What the calls are told, as XLA reads it."""
-        batch, of_query, _, queries, keys, _ = self.sizes
+        heads = self.layout.heads
+        batch, of_query, _, queries, keys, _ = self.layout.sizes
         return json.dumps(
             {
                 "operation_queue_id": "0",
@@ -90,38 +115,19 @@ class Layout:
                         "is_cudnn_frontend": True,
                         "workspace_size": "0",
                     },
-                    "fmha_scale": self.heads.attributes["scale"],
+                    "fmha_scale": heads.attributes["scale"],
                     "intermediate_tensor_shape": _scores(batch, of_query, queries, keys),
                     "is_flash_attention": True,
-                    "mask_type": "CAUSAL" if self.heads.attributes["causal"] else "NO_MASK",
+                    "mask_type": self.mask_type,
                     **(_BACKWARD if backward else _FORWARD),
                     "dropout_rate": 0.0,
                     "seed": 42,
-                    "sliding_window_length": self.heads.window or 0,
+                    "sliding_window_length": heads.window or 0,
                     "max_seg_per_batch": 1,
                     "is_paged_attention": False,
                 },
             }
         )
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The result (batch, queries, heads, width), and for every query the logarithm of the sum of its weights, float32 of
-        shape (batch, heads, queries)."""
-        batch, of_query, _, queries, _, width = self.sizes
-        results = (
-            TensorSpec((batch, of_query, queries, width), DType.bf16),
-            TensorSpec((batch, of_query, queries), DType.f32),
-        )
-        y, normaliser = _call("__cudnn$fmhaSoftmax", (query, key, value), results, self.described(False))
-        return transpose(y, (0, 2, 1, 3)), normaliser
-
-    def backward(self, operands: Sequence[Tensor]) -> list[Tensor]:
-        """The cotangents of query, key and value, from those, the normaliser, the cotangent of the result, and the result."""
-        batch, of_query, of_keys, queries, keys, width = self.sizes
-        of_key = TensorSpec((batch, of_keys, keys, width), DType.bf16)
-        results = (TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key)
-        found = _call("__cudnn$fmhaSoftmaxBackward", operands, results, self.described(True))
-        return [transpose(x, (0, 2, 1, 3)) for x in found]
 
 
 def _axes(left: int, right: int, batch: tuple[int, int], other: tuple[int, int]) -> dict[str, list[str]]:
@@ -210,43 +216,29 @@ def _applies(op: ir.Operation) -> bool:
     if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
         return False
     given, sizes = heads.attributes, heads.sizes
-    if "mask" in given or "bias" in given or (given["causal"] and heads.last_key != 0):
+    if "cap" in given or not takes_one_length_each(op, heads) or (given["causal"] and heads.last_key != 0):
         return False
     if heads.window is not None and heads.lengths[0] != heads.lengths[1]:
+        return False
+    if given.keys() & {"mask", "bias"} and any(length % 2 for length in heads.lengths):
         return False
     width = sizes[CONTRACTED]
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
 
 
-def _operands(op: ir.Operation) -> tuple[Layout, list[Tensor]]:
-    heads = Heads.of(op)
-    assert heads is not None
-    layout = Layout(heads)
-    kinds = zip(tensors(op), ("query", "key", "value"), strict=False)
-    return layout, [layout.taken(tensor, kind) for tensor, kind in kinds]
-
-
 def _attention(op: ir.Operation) -> list[Tensor]:
-    layout, operands = _operands(op)
-    y, normaliser = layout.forward(*operands)
-    return [layout.returned(y, "result"), y, normaliser]
+    calls = Calls.of(op)
+    y, normaliser = calls.forward()
+    return [calls.layout.returned(calls.answered(y), "result"), y, normaliser]
 
 
 def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
-    layout, operands = _operands(op)
-    named = Named.of(op)
-    y, normaliser = residuals or layout.forward(*operands)
+    calls, named = Calls.of(op), Named.of(op)
+    layout = calls.layout
+    y, normaliser = residuals or calls.forward()
     cotangent = layout.taken(tensors(op)[len(named.operands)], "result")
-    of_query, of_key, of_value = layout.backward((*operands, normaliser, cotangent, y))
-    wrt = named.attributes["wrt"]
-    if 1 in wrt and are_added_up(op.results[wrt.index(1)]):
-        of_key = without_mean(convert(of_key, DType.f32), 1)
-    found = {
-        0: layout.returned(of_query, "query"),
-        1: layout.returned(of_key, "key"),
-        2: layout.returned(of_value, "value"),
-    }
-    return named.cotangents(op, found)
+    of_query, of_key, of_value = calls.backward(calls.answered(cotangent), y, normaliser)
+    return layout.cotangents(op, (of_query, of_key, of_value))
 
 
 _RESIDUALS = ("attention.cudnn_result", "attention.cudnn_normaliser")

@@ -1,6 +1,7 @@
 """The operands of `pcp.attention` with their axes in one order: heads that share keys, heads of a group, length, width."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import Tensor
 
 Names = tuple[int, ...]
+
+FINITE = -1e30
+"""A score whose weight is 0 beside any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Heads:
         free = [axis for axis in given["query"] if axis not in given["key"]]
         if set(given["value"]) != {*batch, keys, FREE} or not free:
             return None
-        queries = given["queries"] if given["causal"] else max(free, key=lambda axis: sizes[axis])
+        queries = given["queries"] if "queries" in given else max(free, key=lambda axis: sizes[axis])
         if queries not in free:
             return None
         groups = tuple(axis for axis in free if axis != queries)
@@ -83,6 +87,12 @@ class Heads:
             None if window is None or window >= self.lengths[0] + self.attributes["offset"] else int(window)
         )
 
+    @property
+    def fill(self) -> float:
+        """The score of a key that is not seen. Where keys are counted by lengths it is finite: all numbers are then, also of a
+        query that sees no key, whose result 0 takes the place of."""
+        return FINITE if "key_lengths" in self.attributes else float(self.attributes.get("fill", 0.0))
+
     def seen(self, first: int, last: int) -> slice:
         """The keys that need a look for queries from `first` on and before `last`."""
         if self.last_key is None:
@@ -114,16 +124,17 @@ class Heads:
         """A mask with all axes of the scores in order: sets of keys, groups, queries, keys."""
         order = (self.batch, self.groups, (self.queries,), (self.keys,))
         flat = [axis for group in order for axis in group]
+        wide = broadcast_to(self.ordered(tensor, kind, flat), [self.sizes[axis] for axis in flat])
+        return reshape(wide, [self._size(group) for group in order])
+
+    def ordered(self, tensor: Tensor, kind: str, axes: Sequence[int]) -> Tensor:
+        """A mask with these axes of the scores, of size 1 where it does not run along one."""
         names = self.attributes[kind]
         places = [i for i, axis in enumerate(names) if axis != BROADCAST]
         kept = reshape(tensor, [tensor.shape[i] for i in places])
-        ordered = sorted(range(len(places)), key=lambda i: flat.index(names[places[i]]))
-        there = {names[places[i]] for i in ordered}
-        narrow = reshape(
-            transpose(kept, ordered), [self.sizes[axis] if axis in there else 1 for axis in flat]
-        )
-        wide = broadcast_to(narrow, [self.sizes[axis] for axis in flat])
-        return reshape(wide, [self._size(group) for group in order])
+        order = sorted(range(len(places)), key=lambda i: axes.index(names[places[i]]))
+        there = {names[places[i]] for i in order}
+        return reshape(transpose(kept, order), [self.sizes[axis] if axis in there else 1 for axis in axes])
 
     def _size(self, axes: Names) -> int:
         return math.prod(self.sizes[axis] for axis in axes)

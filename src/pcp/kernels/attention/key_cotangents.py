@@ -7,8 +7,8 @@ what rounding leaves in the bias of the keys as of any other gradient.
 from pcp.ir.bindings import Value
 from pcp.ir.composites import COMPOSITE
 from pcp.ir.toolkit.dataflow import result_owner, users_of
-from pcp.ops.elementwise import is_finite, where
-from pcp.ops.reductions.primitives import mean
+from pcp.ops.elementwise import convert, is_finite, maximum, where
+from pcp.ops.reductions.primitives import mean, sum_
 from pcp.rewrite.outline import SHAPES
 from pcp.tensor import Tensor
 
@@ -20,13 +20,17 @@ _SUMS = frozenset({"stablehlo.reduce", COMPOSITE})
 """What adds up, or may."""
 
 
-def without_mean(of_keys: Tensor, axis: int) -> Tensor:
+def without_mean(of_keys: Tensor, axis: int, count: Tensor | None = None) -> Tensor:
     """The cotangent of keys without what rounding leaves of its sum over them.
 
     Arguments:
         axis: that of the keys.
+        count: how many keys count, where not all do; the cotangent of others is 0, and the result is that of no key then.
     """
-    left = mean(of_keys, axis, keepdims=True)
+    if count is None:
+        left = mean(of_keys, axis, keepdims=True)
+    else:
+        left = sum_(of_keys, axis, keepdims=True) / convert(maximum(count, 1), of_keys.dtype)
     return of_keys - where(is_finite(left), left, 0.0)
 
 

@@ -8,6 +8,7 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import Native
 from pcp.kernels.attention.heads import Heads, Names
+from pcp.kernels.attention.lengths import Masked, takes_lengths
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
@@ -118,7 +119,7 @@ class _Layout:
             "starts": [each.start for each in read],
             **strides,
             "scale": float(given["scale"]),
-            "fill": float(given.get("fill", 0.0)),
+            "fill": heads.fill,
             "causal": int(given["causal"]),
             "skips": int(heads.last_key is not None),
             "offset": int(given.get("offset", 0)),
@@ -130,6 +131,7 @@ class _Layout:
 class _Call:
     """The operands of a site as handlers take them."""
 
+    masked: Masked
     layout: _Layout
     operands: Sequence[Tensor]
     masks: Sequence[Tensor]
@@ -138,11 +140,10 @@ class _Call:
     @classmethod
     def of(cls, op: ir.Operation) -> "_Call":
         """Those of an operation."""
-        heads = Heads.of(op)
-        assert heads is not None
-        layout, given = _Layout(heads), tensors(op)[: len(Named.of(op).operands)]
-        read = [layout.read(x, kind) for x, kind in zip(given, _KINDS, strict=False)]
-        return cls(layout, [each.tensor for each in read], given[3:], layout.attributes(read, given[3:]))
+        masked = Masked.of(op)
+        layout, masks = _Layout(masked.heads), masked.operands[3:]
+        read = [layout.read(x, kind) for x, kind in zip(masked.operands, _KINDS, strict=False)]
+        return cls(masked, layout, [each.tensor for each in read], masks, layout.attributes(read, masks))
 
     def forward(self, precision: str) -> list[Tensor]:
         """The result as it is written, and the normalisers."""
@@ -154,7 +155,8 @@ class _Call:
 
     def gradient(self, precision: str, cotangent: Tensor, forward: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of query, key and value as they are written."""
-        operands = (*self.operands, self.layout.taken(cotangent, "result"), *forward, *self.masks)
+        taken = self.layout.taken(self.masked.inside(cotangent, "result"), "result")
+        operands = (*self.operands, taken, *forward, *self.masks)
         results = [self.layout.spec(kind) for kind in _KINDS]
         return native_call(_LIBRARY, f"attention_gradient_{precision}", operands, results, self.attributes)
 
@@ -163,7 +165,8 @@ def _attention(precision: str) -> Callable[[ir.Operation], list[Tensor]]:
     def build(op: ir.Operation) -> list[Tensor]:
         call = _Call.of(op)
         result, normalisers = call.forward(precision)
-        return [call.layout.returned(result, "result"), result, normalisers]
+        returned = call.layout.returned(result, "result")
+        return [call.masked.inside(returned, "result"), result, normalisers]
 
     return build
 
@@ -173,7 +176,10 @@ def _gradient(precision: str) -> Callable[[ir.Operation, Sequence[Tensor]], list
         call, named = _Call.of(op), Named.of(op)
         cotangent = tensors(op)[len(named.operands)]
         found = call.gradient(precision, cotangent, residuals or call.forward(precision))
-        returned = {place: call.layout.returned(found[place], kind) for place, kind in enumerate(_KINDS)}
+        returned = {
+            place: call.masked.inside(call.layout.returned(found[place], kind), kind)
+            for place, kind in enumerate(_KINDS)
+        }
         return named.cotangents(op, returned)
 
     return build
@@ -182,6 +188,8 @@ def _gradient(precision: str) -> Callable[[ir.Operation, Sequence[Tensor]], list
 def _applies(op: ir.Operation) -> bool:
     named, heads = Named.of(op), Heads.of(op)
     if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
+        return False
+    if "cap" in heads.attributes or not takes_lengths(op, heads):
         return False
     return len(heads.groups) <= 1 and 0 not in heads.sizes.values()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.lengths import Masked, takes_lengths
 from pcp.kernels.attention.tiles import Operands, Tiling, backward, forward
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
@@ -20,10 +21,9 @@ def tiled(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
     """A kernel that computes attention tile by tile."""
 
     def build(op: ir.Operation) -> list[Tensor]:
-        heads = Heads.of(op)
-        assert heads is not None
-        result, _ = forward(Operands.of(heads, tiling, tensors(op)))
-        return [heads.returned(result, "result")]
+        masked = Masked.of(op)
+        result, _ = forward(Operands.of(masked.heads, tiling, masked.operands))
+        return [masked.inside(masked.heads.returned(result, "result"), "result")]
 
     return build
 
@@ -32,14 +32,11 @@ def tiled_gradient(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
     """A kernel that computes the gradient of attention tile by tile."""
 
     def build(op: ir.Operation) -> list[Tensor]:
-        heads, named = Heads.of(op), Named.of(op)
-        assert heads is not None
-        given = tensors(op)
-        count = len(named.operands)
-        cotangent = heads.turned(given[count], "result")
-        found = backward(Operands.of(heads, tiling, given[:count]), cotangent)
-        kinds = ("query", "key", "value")
-        returned = {i: heads.returned(found[i], kind) for i, kind in enumerate(kinds)}
+        masked, named = Masked.of(op), Named.of(op)
+        heads, kinds = masked.heads, ("query", "key", "value")
+        cotangent = masked.inside(tensors(op)[len(named.operands)], "result")
+        found = backward(Operands.of(heads, tiling, masked.operands), heads.turned(cotangent, "result"))
+        returned = {i: masked.inside(heads.returned(found[i], kind), kind) for i, kind in enumerate(kinds)}
         return named.cotangents(op, returned)
 
     return build
@@ -49,6 +46,8 @@ def _fits(tiling: Tiling) -> Callable[[ir.Operation], bool]:
     def applies(op: ir.Operation) -> bool:
         named, heads = Named.of(op), Heads.of(op)
         if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
+            return False
+        if not takes_lengths(op, heads):
             return False
         if tiling.queries is None and tiling.keys is None:
             return True
@@ -72,7 +71,7 @@ for _name, _about, _matches, _gradient in (
             everywhere=(
                 (f"{_name}.native",),
                 (f"{_name}.native_bf16",),
-                (f"{_name}.cudnn", f"{_name}.native_bf16"),
+                (f"{_name}.cudnn", f"{_name}.triton_bf16", f"{_name}.native_bf16"),
             ),
         )
     )

@@ -15,7 +15,7 @@ from pcp.ir import DType
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.key_cotangents import without_mean
 from pcp.kernels.named import total
-from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, where
+from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, tanh, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
 from pcp.ops.reductions.primitives import max_, sum_
@@ -83,11 +83,15 @@ class Operands:
             heads, tiling, query, heads.turned(given[1], "key"), heads.turned(given[2], "value"), *masks
         )
 
-    def scores(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None]:
-        """The masked scores of a tile (sets of keys, groups, queries, keys), and where keys are seen, if not all are."""
+    def scores(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The masked scores of a tile (sets of keys, groups, queries, keys), where keys are seen, if not all are, and the
+        derivative of the scores by the product, if they have a cap."""
         q, k = self.query[:, :, rows], self.key[:, columns]
-        found = self.tiling.product(q, k, (3,), (2,))
+        found, slope = self.tiling.product(q, k, (3,), (2,)), None
         given = self.heads.attributes
+        if "cap" in given:
+            bounded = tanh(found * (1 / given["cap"]))
+            found, slope = bounded * given["cap"], 1 - bounded * bounded
         if self.bias is not None:
             found = found + self.bias[:, :, rows, columns]
         visible = None if self.mask is None else self.mask[:, :, rows, columns]
@@ -101,7 +105,7 @@ class Operands:
         if window is not None and shape[0] + last > window:
             recent = greater_equal(iota(shape, 1), iota(shape, 0) + (last - window + 1))
             visible = recent if visible is None else visible & recent
-        return (found if visible is None else where(visible, found, given["fill"])), visible
+        return (found if visible is None else where(visible, found, self.heads.fill)), visible, slope
 
 
 def forward(operands: Operands) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
@@ -160,9 +164,11 @@ def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Ten
         parts = []
         for columns in blocks:
             k, v = operands.key[:, columns], operands.value[:, columns]
-            scores, visible = operands.scores(rows, columns)
+            scores, visible, slope = operands.scores(rows, columns)
             weights = exp(scores - _finite(largest)) / sums
             change = weights * (product(g, v, (3,), (2,)) - inner[:, :, rows])
+            if slope is not None:
+                change = change * slope
             if visible is not None:
                 change = where(visible, change, 0.0)
             place = (columns.start, columns.stop)

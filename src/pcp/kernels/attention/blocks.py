@@ -1,0 +1,388 @@
+"""Attention and its gradient in blocks of queries and keys, in Pallas for Triton: scores live in registers only.
+
+Exponentials are those of 2, so the factor of the scores includes log2(e). Blocks in which no query sees a key cost nothing.
+What is beyond a length is not read, so it may be anything, and is written as 0.
+
+Sources: Dao, "FlashAttention-2", 2023, algorithms 1 and 2; the derivative of the cap is 1 - tanh^2.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.kernels.pallas import Array, Reference, launched, next_power_of_two
+
+SMALLEST = 16
+"""The least size of a product's axes that Triton takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How much a program has in registers at once.
+
+    Arguments:
+        queries, keys: of a block; powers of two.
+        warps: of 32 threads.
+        stages: how many blocks are read ahead.
+    """
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Which keys a query sees, and what becomes of a score.
+
+    Arguments:
+        scale: of the scores.
+        cap: they become cap * tanh(scores / cap); None if they stay.
+        offset: how many keys after its own number a query sees; None if all.
+        window: how many it sees, the last ones of those, at most; None if all.
+        forward, backward: blocks of the two passes.
+        interpreted: whether it runs without a GPU, slowly.
+    """
+
+    scale: float
+    cap: float | None
+    offset: int | None
+    window: int | None
+    forward: Blocks
+    backward: Blocks
+    interpreted: bool = False
+
+    def scores(self, query: Array, key: Array) -> tuple[Array, Array | None]:
+        """The logarithms to base 2 of the weights of a block, before the softmax; and their derivative by scale times
+        product, less log2(e), if there is a cap."""
+        import jax.numpy as jnp
+        from jax.experimental.pallas import triton
+
+        product = triton.dot(query, key, trans_b=True)
+        if self.cap is None:
+            return product * (self.scale * math.log2(math.e)), None
+        grown = jnp.exp2(product * (self.scale / self.cap * 2 * math.log2(math.e)))
+        bounded = 1.0 - 2.0 / (grown + 1.0)  # tanh; infinite numbers are right, too
+        return bounded * (self.cap * math.log2(math.e)), 1.0 - bounded * bounded
+
+    def seen(self, query: Array, key: Array, columns: Array) -> Array:
+        """Whether the queries of these numbers see the keys of those, which run along the other axis."""
+        found = key < columns
+        if self.offset is not None:
+            found = found & (key <= query + self.offset)
+        if self.window is not None:
+            found = found & (key > query + (self.offset_of_window - self.window))
+        return found
+
+    @property
+    def offset_of_window(self) -> int:
+        """As `offset`, which a window has."""
+        assert self.offset is not None
+        return self.offset
+
+    def keys_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The first key that some queries look at, and the one after the last.
+
+        Arguments:
+            first, block: the first query, and how many there are.
+            ends: how many queries and keys count.
+        """
+        import jax.numpy as jnp
+
+        rows, upper = ends
+        lower = jnp.int32(0)
+        if self.offset is not None:
+            upper = jnp.minimum(upper, first + (block + self.offset))
+        if self.window is not None:
+            lower = jnp.maximum(lower, first + (self.offset_of_window + 1 - self.window))
+        return lower, jnp.where(first < rows, upper, 0)
+
+    def queries_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The first query that looks at some keys, and the one after the last."""
+        import jax.numpy as jnp
+
+        upper, columns = ends
+        lower = jnp.int32(0)
+        if self.offset is not None:
+            lower = jnp.maximum(lower, first - self.offset)
+        if self.window is not None:
+            upper = jnp.minimum(upper, first + (block - 1 + self.window - self.offset_of_window))
+        return lower, jnp.where(first < columns, upper, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """One head of one sequence in arrays (batch, length, heads, width), and in rows (batch, heads, length)."""
+
+    batch: Array
+    head: Array
+    end: Array
+
+    def read(self, reference: Reference, first: Array, count: int) -> Array:
+        """A block; 0 beyond the length and the width."""
+        from jax.experimental.pallas import triton
+
+        place, inside = self._place(reference, first, count)
+        return triton.load(place, mask=inside, other=0.0)
+
+    def write(self, reference: Reference, first: Array, x: Array) -> None:
+        """Put a block in its place, rounded to what the array keeps."""
+        from jax.experimental.pallas import triton
+
+        place, inside = self._place(reference, first, x.shape[0])
+        triton.store(place, x.astype(reference.dtype), mask=inside)
+
+    def read_rows(self, reference: Reference, first: Array, count: int) -> Array:
+        """One number for each place; 0 beyond the length."""
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        place = reference.at[self.batch, self.head, pallas.ds(first, count)]
+        return triton.load(place, mask=_places(first, count) < self.end, other=0.0)
+
+    def write_rows(self, reference: Reference, first: Array, x: Array) -> None:
+        """Put numbers in their places."""
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        place = reference.at[self.batch, self.head, pallas.ds(first, x.shape[0])]
+        triton.store(place, x, mask=_places(first, x.shape[0]) < self.end)
+
+    def _place(self, reference: Reference, first: Array, count: int) -> tuple[Any, Array]:
+        import jax.numpy as jnp
+        from jax.experimental import pallas
+
+        width = reference.shape[3]
+        padded = max(SMALLEST, next_power_of_two(width))
+        place = reference.at[self.batch, pallas.ds(first, count), self.head, pallas.ds(0, padded)]
+        inside = (_places(first, count) < self.end)[:, None] & (jnp.arange(padded) < width)[None, :]
+        return place, inside
+
+
+def _places(first: Array, count: int) -> Array:
+    import jax.numpy as jnp
+
+    return first + jnp.arange(count, dtype=jnp.int32)
+
+
+def _over_blocks(
+    places: tuple[Array, Array], block: int, step: Callable[[Array, Any], Any], start: Any
+) -> Any:
+    """A step for the first place of each block that holds one of some places, from the first to the one after the last."""
+    from jax import lax
+
+    lower, upper = lax.div(places[0], block), lax.div(places[1] + (block - 1), block)
+    return lax.fori_loop(lower, upper, lambda i, state: step(i * block, state), start)
+
+
+def _program(blocks: int, heads: int) -> tuple[Array, Array, Array]:
+    """The batch, head and block of this program. Neighbours share keys, and the last blocks, which see most keys, begin."""
+    from jax import lax
+    from jax.experimental import pallas
+
+    program = pallas.program_id(0)
+    rest = lax.div(program, blocks)
+    return lax.div(rest, heads), lax.rem(rest, heads), blocks - 1 - lax.rem(program, blocks)
+
+
+def _ends(ends: Sequence[Reference], batch: Array, all_of: tuple[int, int]) -> tuple[Array, Array]:
+    """How many queries and keys of a sequence count."""
+    import jax.numpy as jnp
+
+    rows, columns = (each[batch] for each in ends) if ends else map(jnp.int32, all_of)
+    return rows, columns
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Forward:
+    """Query, key and value to the result, and of each query the largest score and the reciprocal of the sum of weights.
+
+    Arguments:
+        attention: what is computed.
+    """
+
+    attention: Attention
+
+    def __call__(self, query: Array, key: Array, value: Array, *ends: Array) -> Sequence[Array]:
+        """Of operands (batch, length, heads, width) and, if not all of them counts, lengths of queries and keys (batch,)."""
+        batch, queries, heads, _ = query.shape
+        blocks = self.attention.forward
+        rows = ((batch, heads, queries), "float32")
+        results = [(query.shape, str(query.dtype)), rows, rows]
+        programs = -(-queries // blocks.queries) * batch * heads
+        found: Sequence[Array] = _launched(self._block, programs, results, blocks, self.attention)(
+            query, key, value, *ends
+        )
+        return found
+
+    def _block(self, *references: Reference) -> None:
+        import jax.numpy as jnp
+        from jax import lax
+        from jax.experimental.pallas import triton
+
+        query_ref, key_ref, value_ref, *ends, result, largest, reciprocal = references
+        attention, blocks = self.attention, self.attention.forward
+        _, queries, heads, _ = query_ref.shape
+        batch, head, block = _program(-(-queries // blocks.queries), heads)
+        rows, columns = _ends(ends, batch, (queries, key_ref.shape[1]))
+        first = block * blocks.queries
+        of_keys = _Head(batch, lax.div(head, heads // key_ref.shape[2]), columns)
+        query = _Head(batch, head, rows).read(query_ref, first, blocks.queries)
+        places = _places(first, blocks.queries)
+
+        def step(start: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            top, total, mixed = state
+            key = of_keys.read(key_ref, start, blocks.keys)
+            scores, _ = attention.scores(query, key)
+            seen = attention.seen(places[:, None], _places(start, blocks.keys)[None, :], columns)
+            scores = jnp.where(seen, scores, -jnp.inf)
+            larger = jnp.maximum(top, jnp.max(scores, axis=1))
+            finite = jnp.where(larger == -jnp.inf, 0.0, larger)
+            weights, shrink = jnp.exp2(scores - finite[:, None]), jnp.exp2(top - finite)
+            value = of_keys.read(value_ref, start, blocks.keys)
+            part = triton.dot(weights.astype(value.dtype), value)
+            return larger, total * shrink + jnp.sum(weights, axis=1), mixed * shrink[:, None] + part
+
+        nothing = (
+            jnp.full((blocks.queries,), -jnp.inf, jnp.float32),
+            jnp.zeros((blocks.queries,), jnp.float32),
+            jnp.zeros(query.shape, jnp.float32),
+        )
+        looks = attention.keys_of(first, blocks.queries, (rows, columns))
+        top, total, mixed = _over_blocks(looks, blocks.keys, step, nothing)
+        counts = (total != 0.0) & (places < rows)  # NaN counts
+        inverse = jnp.where(counts, 1.0 / jnp.where(counts, total, 1.0), 0.0)
+        whole = _Head(batch, head, jnp.int32(queries))
+        whole.write(result, first, jnp.where(counts[:, None], mixed * inverse[:, None], 0.0))
+        whole.write_rows(largest, first, jnp.where(counts, top, 0.0))
+        whole.write_rows(reciprocal, first, inverse)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Backward:
+    """Query, key, value, the cotangent of the result, and what the forward pass gave, to the cotangents of the first three.
+
+    Arguments:
+        attention: what is computed.
+        given: whether what the forward pass gave is an operand; else it is computed.
+    """
+
+    attention: Attention
+    given: bool = True
+
+    def __call__(
+        self, query: Array, key: Array, value: Array, cotangent: Array, *others: Array
+    ) -> Sequence[Array]:
+        """The others are the result, largest scores and reciprocals, if they are given, and lengths, if there are any."""
+        import jax.numpy as jnp
+
+        ends = others[3:] if self.given else others
+        kept = others[:3] if self.given else Forward(self.attention)(query, key, value, *ends)
+        result, largest, reciprocal = kept
+        products = result.astype(jnp.float32) * cotangent.astype(jnp.float32)
+        inner = jnp.transpose(jnp.sum(products, -1), (0, 2, 1))
+        given = (query, key, value, cotangent, inner, largest, reciprocal, *ends)
+        attention, blocks = self.attention, self.attention.backward
+        batch, queries, heads, _ = query.shape
+        _, keys, of_keys, _ = key.shape
+        programs = -(-queries // blocks.queries) * batch * heads
+        results = [(query.shape, str(query.dtype))]
+        (of_query,) = _launched(self._of_queries, programs, results, blocks, attention)(*given)
+        programs = -(-keys // blocks.keys) * batch * of_keys
+        results = [(each.shape, str(each.dtype)) for each in (key, value)]
+        of_key, of_value = _launched(self._of_keys, programs, results, blocks, attention)(*given)
+        return of_query, of_key, of_value
+
+    def _of_queries(self, *references: Reference) -> None:
+        import jax.numpy as jnp
+        from jax import lax
+        from jax.experimental.pallas import triton
+
+        query_ref, key_ref, value_ref, cotangent_ref, *numbers_refs, result = references
+        blocks = self.attention.backward
+        _, queries, heads, _ = query_ref.shape
+        batch, head, block = _program(-(-queries // blocks.queries), heads)
+        rows, columns = _ends(numbers_refs[3:], batch, (queries, key_ref.shape[1]))
+        first = block * blocks.queries
+        of_query = _Head(batch, head, rows)
+        of_keys = _Head(batch, lax.div(head, heads // key_ref.shape[2]), columns)
+        query, cotangent = (of_query.read(each, first, blocks.queries) for each in (query_ref, cotangent_ref))
+        numbers = [of_query.read_rows(each, first, blocks.queries) for each in numbers_refs[:3]]
+        places = _places(first, blocks.queries)[:, None]
+
+        def step(start: Array, total: Array) -> Array:
+            key, value = (of_keys.read(each, start, blocks.keys) for each in (key_ref, value_ref))
+            seen = self.attention.seen(places, _places(start, blocks.keys)[None, :], columns)
+            _, change = self._changes(query, key, value, cotangent, numbers, seen)
+            return total + triton.dot(change.astype(key.dtype), key)
+
+        looks = self.attention.keys_of(first, blocks.queries, (rows, columns))
+        total = _over_blocks(looks, blocks.keys, step, jnp.zeros(query.shape, jnp.float32))
+        _Head(batch, head, jnp.int32(queries)).write(result, first, total * self.attention.scale)
+
+    def _of_keys(self, *references: Reference) -> None:
+        import jax.numpy as jnp
+        from jax import lax
+        from jax.experimental.pallas import triton
+
+        query_ref, key_ref, value_ref, cotangent_ref, *numbers_refs, of_key, of_value = references
+        blocks = self.attention.backward
+        _, queries, heads, _ = query_ref.shape
+        _, keys, sets, _ = key_ref.shape
+        batch, head, block = _program(-(-keys // blocks.keys), sets)
+        rows, columns = _ends(numbers_refs[3:], batch, (queries, keys))
+        first = block * blocks.keys
+        of_keys = _Head(batch, head, columns)
+        key, value = (of_keys.read(each, first, blocks.keys) for each in (key_ref, value_ref))
+        places = _places(first, blocks.keys)[None, :]
+        looks = self.attention.queries_of(first, blocks.keys, (rows, columns))
+        share = heads // sets
+
+        def of_one(member: Array, totals: tuple[Array, Array]) -> tuple[Array, Array]:
+            of_query = _Head(batch, head * share + member, rows)
+
+            def step(start: Array, totals: tuple[Array, Array]) -> tuple[Array, Array]:
+                query, cotangent = (
+                    of_query.read(each, start, blocks.queries) for each in (query_ref, cotangent_ref)
+                )
+                numbers = [of_query.read_rows(each, start, blocks.queries) for each in numbers_refs[:3]]
+                seen = self.attention.seen(_places(start, blocks.queries)[:, None], places, columns)
+                weights, change = self._changes(query, key, value, cotangent, numbers, seen)
+                return (
+                    totals[0] + triton.dot(change.astype(query.dtype), query, trans_a=True),
+                    totals[1] + triton.dot(weights.astype(query.dtype), cotangent, trans_a=True),
+                )
+
+            made: tuple[Array, Array] = _over_blocks(looks, blocks.queries, step, totals)
+            return made
+
+        nothing = (jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32))
+        of_keys_sum, of_values_sum = lax.fori_loop(0, share, of_one, nothing)
+        whole = _Head(batch, head, jnp.int32(keys))
+        whole.write(of_key, first, of_keys_sum * self.attention.scale)
+        whole.write(of_value, first, of_values_sum)
+
+    def _changes(
+        self, query: Array, key: Array, value: Array, cotangent: Array, numbers: Sequence[Array], seen: Array
+    ) -> tuple[Array, Array]:
+        """The weights of a block, and the cotangents of its products, but for the scale."""
+        import jax.numpy as jnp
+        from jax.experimental.pallas import triton
+
+        inner, largest, reciprocal = (each[:, None] for each in numbers)
+        scores, slope = self.attention.scores(query, key)
+        weights = jnp.where(seen, jnp.exp2(scores - largest), 0.0) * reciprocal
+        change = weights * (triton.dot(cotangent, value, trans_b=True) - inner)
+        return weights, change if slope is None else change * slope
+
+
+def _launched(
+    body: Callable[..., None],
+    programs: int,
+    results: Sequence[tuple[tuple[int, ...], str]],
+    blocks: Blocks,
+    attention: Attention,
+) -> Callable[..., Sequence[Array]]:
+    return launched(body, programs, results, 32 * blocks.warps, attention.interpreted, stages=blocks.stages)

@@ -1,0 +1,104 @@
+"""Attention for NVIDIA GPUs in Pallas by Triton: what cuDNN does not take, caps of scores and heads of up to 256 numbers.
+
+Operands and result are in bfloat16, sums in float32; no scores are in memory.
+"""
+
+from collections.abc import Sequence
+
+from pcp.ir.bindings import ir
+from pcp.kernels.artifact import Application, Lowered
+from pcp.kernels.attention.blocks import SMALLEST, Attention, Backward, Blocks, Forward
+from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.layout import Layout, takes_one_length_each
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import Named, tensors
+from pcp.kernels.pallas import is_numbered_in_32_bits, next_power_of_two
+from pcp.kernels.registry import register_kernel
+from pcp.rewrite.raising_attention import CONTRACTED, FREE
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor
+
+BLOCKS = {
+    64: (Blocks(128, 64, 4, 2), Blocks(64, 64, 4, 2)),
+    128: (Blocks(128, 64, 8, 2), Blocks(64, 64, 8, 1)),
+    256: (Blocks(64, 32, 8, 1), Blocks(32, 32, 8, 1)),
+}
+"""Of the forward and the backward pass, by the width of a head, at most: what fits the registers."""
+
+
+def attention_of(layout: Layout) -> Attention:
+    """What is computed."""
+    given, width = layout.heads.attributes, layout.sizes[-1]
+    padded = max(SMALLEST, next_power_of_two(width))
+    forward, backward = next(blocks for most, blocks in BLOCKS.items() if padded <= most)
+    offset = int(given["offset"]) if given["causal"] else None
+    cap = float(given["cap"]) if "cap" in given else None
+    return Attention(float(given["scale"]), cap, offset, layout.heads.window, forward, backward)
+
+
+def _ends(layout: Layout) -> list[Tensor]:
+    return [] if layout.lengths is None else [layout.lengths.queries, layout.lengths.keys]
+
+
+def _operands(op: ir.Operation, layout: Layout) -> list[Tensor]:
+    """Query, key and value, with whatever is beyond the lengths."""
+    whole, kinds = Layout(layout.heads), ("query", "key", "value")
+    return [whole.taken(tensor, kind) for tensor, kind in zip(tensors(op), kinds, strict=False)]
+
+
+def _attention(op: ir.Operation) -> Application:
+    layout = Layout.of(op)
+    return Application(
+        Forward(attention_of(layout)),
+        (*_operands(op, layout), *_ends(layout)),
+        lambda found: [Layout(layout.heads).returned(found[0], "result"), *found],
+    )
+
+
+def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
+    layout = Layout.of(op)
+    cotangent = Layout(layout.heads).taken(tensors(op)[len(Named.of(op).operands)], "result")
+    return Application(
+        Backward(attention_of(layout), given=bool(residuals)),
+        (*_operands(op, layout), cotangent, *residuals, *_ends(layout)),
+        lambda found: layout.cotangents(op, found),
+    )
+
+
+def _applies(op: ir.Operation) -> bool:
+    named, heads = Named.of(op), Heads.of(op)
+    if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
+        return False
+    given, width = heads.attributes, heads.sizes[CONTRACTED]
+    if given.keys() & {"mask", "bias"} or not takes_one_length_each(op, heads):
+        return False
+    if given["causal"] and heads.last_key is None:
+        return False
+    return width == heads.sizes[FREE] and width <= max(BLOCKS) and is_numbered_in_32_bits(op)
+
+
+_RESIDUALS = ("attention.triton_result", "attention.triton_largest", "attention.triton_reciprocal")
+register_kernel(
+    Kernel(
+        "attention.triton_bf16",
+        Effect.lowers_precision,
+        "blocks of queries and keys in bfloat16, without scores in memory",
+        _applies,
+        Lowered(_attention, "cuda"),
+        requires=("sm_80",),
+        nonfinite="skips",
+        hands=_RESIDUALS,
+    )
+)
+register_kernel(
+    Kernel(
+        "attention_gradient.triton_bf16",
+        Effect.lowers_precision,
+        "blocks of queries and keys in bfloat16; weights are computed again",
+        _applies,
+        Lowered(_gradient, "cuda"),
+        requires=("sm_80",),
+        nonfinite="skips",
+        takes=_RESIDUALS,
+    )
+)

@@ -1,0 +1,170 @@
+"""What cuDNN is given and what is made of its results, beside float64: on a processor by a stand-in that spoils what it may."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import pcp
+from pcp import Program, nn, ops
+from pcp.autodiff.gradient import value_and_vjp
+from pcp.kernels import apply_kernels, kernel_named, sites_of
+from pcp.kernels.attention import cudnn
+from pcp.kernels.features import lacking
+from pcp.planning.paths.preparation import prepared
+from tests.conftest import PLATFORM
+from tests.execution import run
+from tests.nn.padded_attention import cut_to_lengths, drawn, result_and_cotangents, spoiled
+
+HERE = PLATFORM == "cuda" and not lacking(("sm_80",), "cuda")
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+FULL = ([40] * 3, [70] * 3)
+ENDS = ([40, 0, 33], [50, 20, 0])
+SPECS = {
+    **dict.fromkeys(("query_lengths", "key_lengths"), pcp.spec((3,), "i32")),
+    "mask": pcp.spec((3, 1, 40, 70), "bool"),
+    "bias": pcp.spec((4, 40, 70), "f32"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def _stand_in(target: str, operands: Sequence[Any], results: Sequence[Any], config: str) -> list[Any]:
+    """What cuDNN computes; NaN in all that it need not write."""
+    said = json.loads(config)["cudnn_fmha_backend_config"]
+    q, k, v, *rest = (x.astype("f32") if x.dtype.is_float else x for x in operands)
+    normaliser, g = (rest.pop(0), rest.pop(0)) if "Backward" in target else (None, None)
+    bias = rest.pop(0) if "Bias" in target else 0.0
+    if g is not None:
+        rest.pop(0)
+    (b, queries, heads, width), keys = q.shape, k.shape[1]
+    k, v = (ops.repeat(x, heads // x.shape[2], 2) for x in (k, v))
+    rows, columns = ops.iota((1, 1, queries, keys), 2), ops.iota((1, 1, queries, keys), 3)
+    seen = ops.full((1, 1, queries, keys), True)
+    counts = [ops.full((b, size, 1, 1), True) for size in (queries, keys)]
+    if "PADDING" in said["mask_type"]:
+        ends = [ops.reshape(each, (b, 1, 1, 1)) for each in rest]
+        counts = [ops.iota(each.shape, 1) < end for each, end in zip(counts, ends, strict=True)]
+        seen = (columns < ends[1]) & (rows < ends[0])
+    if "CAUSAL" in said["mask_type"]:
+        seen = seen & (columns <= rows)
+        if said["sliding_window_length"]:
+            seen = seen & (columns > rows - said["sliding_window_length"])
+    scores = ops.where(seen, ops.einsum("bqhd,bkhd->bhqk", q, k) * said["fmha_scale"] + bias, -1e30)
+    largest = scores.max(-1, keepdims=True)
+    total = ops.exp(scores - largest).sum(-1, keepdims=True)
+    if g is None:
+        made = [ops.einsum("bhqk,bkhd->bqhd", ops.exp(scores - largest) / total, v)]
+        numbers = [(largest + ops.log(total)).reshape((b, heads, queries))]
+    else:
+        weights = ops.where(seen, ops.exp(scores - normaliser.reshape((b, heads, queries, 1))), 0.0)
+        change = ops.einsum("bqhd,bkhd->bhqk", g, v)
+        change = weights * (change - (weights * change).sum(-1, keepdims=True)) * said["fmha_scale"]
+        of_each = (ops.einsum("bhqk,bqhd->bkhd", x, y) for x, y in ((change, q), (weights, g)))
+        sets = results[1].shape[1]
+        shared = [x.reshape((b, keys, sets, heads // sets, width)).sum(3) for x in of_each]
+        made, numbers = [ops.einsum("bhqk,bkhd->bqhd", change, k), *shared], []
+    spoilt = [ops.where(counts[place > 0], x, np.nan) for place, x in enumerate(made)]
+    return [*(ops.transpose(x.astype("bf16"), (0, 2, 1, 3)) for x in spoilt), *numbers]
+
+
+def _program(names: Sequence[str], causal: bool, window: int | None, keys: int) -> Program:
+    def attention(q: Any, k: Any, v: Any, *more: Any) -> Any:
+        return nn.scaled_dot_product_attention(
+            q, k, v, causal, window=window, **dict(zip(names, more, strict=True))
+        )
+
+    specs = [pcp.spec((3, *shape, 16), "f32") for shape in ((40, 4), (keys, 2), (keys, 2))]
+    others = [SPECS[name] for name in names]
+    return prepared(value_and_vjp(pcp.trace(attention, *specs, *others), (0, 1, 2)))
+
+
+def _by(program: Program, kernel: str) -> Program:
+    families = ("attention", "attention_gradient")
+    chosen = {
+        site.key: kernel_named(f"{site.family}.{kernel}")
+        for site in sites_of(program, "cuda")
+        if site.family in families
+    }
+    assert len(chosen) == 2
+    return apply_kernels(program, chosen)
+
+
+def _close(found: Any, expected: Any) -> None:
+    for a, b in zip(found, expected, strict=True):
+        assert np.linalg.norm(np.asarray(a, np.float64) - b) <= 1.5e-2 * np.linalg.norm(b)
+
+
+@pytest.fixture
+def _cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not HERE:
+        monkeypatch.setattr(cudnn, "_call", _stand_in)
+
+
+@pytest.mark.usefixtures("_cudnn")
+@pytest.mark.parametrize(
+    ("causal", "window", "keys", "ends"),
+    [
+        (False, None, 70, ENDS),
+        (True, None, 40, ([40, 0, 33], [40, 20, 0])),
+        (True, 9, 40, ([40, 40, 33], [17, 40, 1])),
+    ],
+)
+def test_lengths(causal: bool, window: int | None, keys: int, ends: Any) -> None:
+    operands = drawn(40, keys, 4, 2, 16, seed=7)
+    given = [x.astype(np.float32) for x in spoiled(operands, ends)]
+    program = _by(_program(["query_lengths", "key_lengths"], causal, window, keys), "cudnn")
+    y, cotangents = run(program, *given[:3], *(np.array(each, np.int32) for each in ends), given[3])
+    expected = result_and_cotangents(
+        lambda *x: cut_to_lengths(*x, ends, causal=causal, window=window),
+        *operands[:3],
+        cotangent=operands[3],
+    )
+    _close([y, *cotangents], expected)
+
+
+@pytest.mark.usefixtures("_cudnn")
+def test_a_mask_and_a_query_that_sees_no_key() -> None:
+    operands = drawn(40, 70, 4, 2, 16, seed=8)
+    given = [x.astype(np.float32) for x in operands]
+    mask = np.random.default_rng(9).random((3, 1, 40, 70)) < 0.5
+    program = _by(_program(["mask"], False, None, 70), "cudnn")
+    y, cotangents = run(program, *given[:3], mask, given[3])
+    expected = result_and_cotangents(
+        lambda *x: cut_to_lengths(*x, FULL, mask=mask), *operands[:3], cotangent=operands[3]
+    )
+    _close([y, *cotangents], expected)
+    mask[1, :, 5] = False
+    y, cotangents = run(program, *given[:3], mask, given[3])
+    assert np.isnan(y[1, 5]).all()
+    assert not np.isnan(np.delete(y[1], 5, 0)).any()
+    assert all(np.isnan(x[1]).any() and not np.isnan(x[0]).any() for x in cotangents)
+
+
+@pytest.mark.usefixtures("_cudnn")
+def test_a_bias() -> None:
+    operands = drawn(40, 70, 4, 4, 16, seed=10)
+    given = [x.astype(np.float32) for x in operands]
+    bias = np.random.default_rng(11).normal(size=(4, 40, 70)).astype(np.float32)
+    bias[:, :, 3:9] = -np.inf
+
+    def attention(q: Any, k: Any, v: Any, b: Any) -> Any:
+        scores = ops.einsum("bqhd,bkhd->bhqk", q, k) * 0.25 + b
+        return ops.einsum("bhqk,bkhd->bqhd", ops.softmax(scores, -1), v)
+
+    specs = [pcp.specs_of(x) for x in (*given[:3], bias)]
+    program = prepared(value_and_vjp(pcp.rewrite.raising.raised(pcp.trace(attention, *specs)), (0, 1, 2)))
+    y, cotangents = run(_by(program, "cudnn"), *given[:3], bias, given[3])
+
+    def theirs(q: Any, k: Any, v: Any) -> Any:
+        scores = jax.numpy.einsum("bqhd,bkhd->bhqk", q, k) * 0.25 + bias
+        return jax.numpy.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+
+    _close([y, *cotangents], result_and_cotangents(theirs, *operands[:3], cotangent=operands[3]))
