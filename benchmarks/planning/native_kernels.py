@@ -61,6 +61,7 @@ def programs() -> dict[str, Program]:
         "residual, layer norm": pcp.trace(lambda x, r, s, b: (x + r, nn.layer_norm(x + r, s, b)), ROWS, ROWS, VECTOR, VECTOR),
         "residual, RMS norm": pcp.trace(lambda x, r, s: (x + r, nn.rms_norm(x + r, s)), ROWS, ROWS, VECTOR),
         "bias, GELU": gradient(lambda x, b: nn.gelu(x + b), WIDE, WIDE_VECTOR, WIDE),
+        "dropout": pcp.trace(lambda x, k: nn.dropout(x, k, 0.1), ROWS, pcp.spec((2,), "u32")),
         "attention of 4 times 256 tokens": gradient(causal, *[HEADS] * 4),
         "attention of 1024 tokens": gradient(causal, *[LONG] * 4),
         "cross entropy of 50257 classes": pcp.value_and_grad(raised(pcp.trace(cross_entropy, LOGITS, TARGETS))),
@@ -80,12 +81,15 @@ def programs() -> dict[str, Program]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.add_argument("--seconds", type=float, default=6.0, help="to time each site for (default: 6)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="sites of these (default: all)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure, and print a line for each site."""
     with Bench() as bench:
         for name, program in programs().items():
+            if arguments.only and name not in arguments.only:
+                continue
             sites = kernels.sites_of(prepared(program), "cpu")
             native = {
                 site.key: [

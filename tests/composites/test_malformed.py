@@ -37,6 +37,8 @@ MALFORMED: list[tuple[str, str, int, str]] = [
     ("pcp.softmax", "axis = 2", 1, "has axis = 2; expected an axis of 2, counted from 0"),
     ("pcp.layer_norm", "axis = dense<1> : tensor<2xi64>", 1, "expected a value of type int"),
     ("pcp.cross_entropy", "axis = unit", 2, r"has axis = UnitAttr\(unit\); expected a value of type int"),
+    ("pcp.dropout", "rate = 1, divides = true", 2, "has rate = 1; expected a value of type float"),
+    ("pcp.dropout", "rate = 0.5 : f64", 2, "has no divides; expected a value of type bool"),
     ("pcp.attention", "mask = 1", 2, "has no query; expected a value of type tuple"),
     (
         "pcp.attention",

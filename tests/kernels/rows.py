@@ -7,6 +7,7 @@ import numpy as np
 import pcp
 from pcp import Program, nn
 from pcp.autodiff.gradient import value_and_vjp
+from pcp.ops.dropping import dropped
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
 
@@ -141,6 +142,12 @@ ROWS: dict[str, list[Row]] = {
         _row(nn.gelu, "f32[1,16]"),
         _row(nn.gelu, "f32[5]"),
         _row(nn.gelu, "f32[9,31]", at_0=_large),
+    ],
+    "dropout": [
+        _row(lambda k, x: nn.dropout(x, k, 0.1), "u32[2]", "f32[3,7,33]", wrt=1),
+        _row(lambda k, x: nn.dropout(x, k, 0.5), "u32[2]", "f32[1]", wrt=1),
+        _row(lambda k, x: nn.dropout(x, k, 0.97), "u32[2]", "f32[9,31]", wrt=1, at_1=_large),
+        _row(lambda k, x: dropped(x, k, 0.1, divides=False), "u32[2]", "f32[64]", wrt=1),
     ],
     "gated_silu": [
         _row(lambda g, u: nn.silu(g) * u, *["f32[3,7,128]"] * 2, wrt=(0, 1)),

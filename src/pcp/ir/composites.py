@@ -34,6 +34,7 @@ NAMED: dict[str, dict[str, type]] = {
         **dict.fromkeys(("query", "key", "value", "result"), tuple), "axis": int, "scale": float, "causal": bool,
     },
     "pcp.quantised_product": {},
+    "pcp.dropout": {"rate": float, "divides": bool},
     "pcp.cross_entropy": {"axis": int, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
 }  # fmt: skip
 """The attributes of PCP's own composites, which PCP computes with."""
@@ -99,7 +100,7 @@ def known_attributes(op: ir.Operation) -> dict[str, Any]:
             "window",
             "1 or more keys, and `causal`, too",
         )
-    elif expected:
+    elif "axis" in expected:
         rank = ranks[0] if ranks else 0
         _require(op, 0 <= given["axis"] < rank, "axis", f"an axis of {rank}, counted from 0")
     return given

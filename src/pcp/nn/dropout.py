@@ -1,8 +1,7 @@
 """Dropout: random features are set to 0 while a network is trained."""
 
-from pcp.ops.elementwise import where
+from pcp.ops.dropping import dropped
 from pcp.ops.movement import zeros
-from pcp.ops.random import bernoulli
 from pcp.tensor import Tensor, TensorLike, TracingError, as_tensor, explained
 
 
@@ -13,6 +12,9 @@ class InvalidRate(TracingError):
 @explained
 def dropout(x: TensorLike, key: TensorLike | None, rate: float = 0.1) -> Tensor:
     """x with random elements set to 0 and the others divided by 1 - rate, so that the mean stays.
+
+    It is one operation of the program, `pcp.dropout`. Its derivative is the same operation with the same key, so a gradient
+    keeps nothing of it but the key.
 
     Arguments:
         x: any shape.
@@ -31,4 +33,4 @@ def dropout(x: TensorLike, key: TensorLike | None, rate: float = 0.1) -> Tensor:
         return tensor
     if rate == 1:
         return zeros(tensor.shape, tensor.dtype)
-    return where(bernoulli(key, 1 - rate, tensor.shape), tensor / (1 - rate), 0)
+    return dropped(tensor, key, rate, divides=True)

@@ -16,8 +16,8 @@ from pcp.ops.elementwise import bitwise_or, bitwise_xor, convert, shift_left, sh
 from pcp.ops.movement import iota, reshape, stack
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, TracingError, as_tensor
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA  # makes the third word of the key schedule differ from zero for a key of zeros
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA  # makes the third word of the key schedule differ from zero for a key of zeros
 
 
 class NoKey(TracingError):
@@ -49,10 +49,10 @@ def threefry(key: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
         Two words of random bits for every counter.
     """
     first, second = key[0], key[1]
-    schedule = (first, second, bitwise_xor(bitwise_xor(first, second), _PARITY))
+    schedule = (first, second, bitwise_xor(bitwise_xor(first, second), PARITY))
     high, low = high + first, low + second
     for group in range(5):
-        for distance in _ROTATIONS[group % 2]:
+        for distance in ROTATIONS[group % 2]:
             high = high + low
             low = bitwise_xor(high, bitwise_or(shift_left(low, distance), shift_right(low, 32 - distance)))
         high = high + schedule[(group + 1) % 3]

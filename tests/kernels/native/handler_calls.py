@@ -93,6 +93,7 @@ def _programs() -> Iterator[pcp.Program]:
     yield pcp.value_and_grad(
         raised(pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), rows, vector, rows))
     )
+    yield pcp.trace(lambda x, k: nn.dropout(x, k, 0.3), rows, pcp.spec((2,), "u32"))
     heads = of(2, 40, 4, 16)
     for window in (None, 7):
         yield pcp.value_and_grad(

@@ -9,6 +9,8 @@ Of PCP's own composites the gradient stays whole: that of `pcp.NAME` is a compos
 cotangent of the result, and what other uses of the operands in its attribute `added` gave so far; it returns the cotangents of
 the operands in its attribute `wrt`, added to these. Its function is the gradient of that of `pcp.NAME`, with the forward pass
 computed again; once both are inlined, what they share is computed once.
+
+Dropout is linear in its operand: its derivative is dropout of the cotangent by the same key, so that nothing is kept for it.
 """
 
 from collections.abc import Sequence
@@ -25,8 +27,11 @@ from pcp.ir.composites import (
     private_function,
 )
 from pcp.ir.custom_derivatives import ORDERS, derivative_functions
+from pcp.ir.digest import block_digest
 from pcp.ir.toolkit.attributes import symbol_name
+from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ops.derivative import Cotangent, Expanded, Primal, register_rule
+from pcp.ops.dropping import dropped
 from pcp.ops.movement import zeros
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, building
@@ -140,6 +145,23 @@ def _gradient(
     return symbol, tuple(wrt)
 
 
+def _of_dropout(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent] | Expanded:
+    """The same dropout of the cotangent; none for the key. A composite that only has the name is written out."""
+    assert cotangent is not None
+    op, given = primal.op, known_attributes(primal.op)
+    if [x.spec for x in primal.inputs[1:]] == [y.spec for y in primal.outputs] == [cotangent.spec]:
+        made = dropped(cotangent, primal.inputs[0], given["rate"], given["divides"])
+        function, own = decomposition_of(op), decomposition_of(result_owner(made.value))
+        same = symbol_name(function) == symbol_name(own)
+        if same or block_digest(function.regions[0].blocks[0]) == block_digest(own.regions[0].blocks[0]):
+            return [None, made]
+    builder = primal.engine.builder
+    return Expanded(
+        [Tensor(value, builder) for value in builder.inline(decomposition_of(op), list(op.operands))]
+    )
+
+
 supply_derivatives({"composite": own_derivative})
+register_rule("composite.pcp.dropout", _of_dropout)
 for _name in KEPT:
     register_rule(f"composite.pcp.{_name}", composite_vjp)

@@ -64,6 +64,12 @@ LIBRARIES = {
             ("arrays.h", "elementwise.h", "rows.h", "scratch.h"),
         ),
         Library(
+            "dropout",
+            ("dropout",),
+            ("../native/arrays.h", "../native/rows.h", "../native/scratch.h"),
+            FOLDER.parent / "dropout",
+        ),
+        Library(
             "normalisation", ("norm", "residual_norm", "norm_gradient"), ("arrays.h", "rows.h", "scratch.h")
         ),
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),

@@ -7,6 +7,7 @@ from pcp import ops
 from pcp.importers.torch.table import row
 from pcp.ir import DType, TensorSpec
 from pcp.ops import random
+from pcp.ops.dropping import dropped
 from pcp.tensor import Tensor
 
 
@@ -19,8 +20,7 @@ def native_dropout(
         return x, ops.full(x.shape, True, DType.bool)
     if rate == 1:
         return ops.zeros(x.shape, x.dtype), ops.full(x.shape, False, DType.bool)
-    kept = random.bernoulli(key, 1 - rate, x.shape)
-    return ops.where(kept, x * (1 / (1 - rate)), 0), kept
+    return dropped(x, key, rate, divides=False), random.bernoulli(key, 1 - rate, x.shape)
 
 
 @row("rand.default", "rand_like.default", knows_result=True, is_random=True)

@@ -1,0 +1,112 @@
+"""Dropout for NVIDIA GPUs, in Pallas by Triton: the program's random bits in registers, made anew in the gradient."""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pcp.ir.bindings import ir
+from pcp.kernels.artifact import Application, Lowered
+from pcp.kernels.dropout.native import BITS, Draw, applies_to_floats
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import Named, tensors
+from pcp.kernels.narrow import as_kept, widened
+from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched
+from pcp.kernels.registry import register_kernel
+from pcp.ops.movement import reshape
+from pcp.ops.threefry import PARITY, ROTATIONS
+from pcp.rewrite.row import Effect
+
+LEAST, MOST = 128, 1024
+"""Numbers that a program takes: they divide the size."""
+PER_THREAD = 8
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Dropout:
+    """Key (2,) and numbers (n,) to those that are kept, scaled, and zeros.
+
+    Arguments:
+        draw: which are kept.
+        rounded: whether results are kept in bfloat16.
+        interpreted: whether it runs without a GPU, slowly.
+    """
+
+    draw: Draw
+    rounded: bool = False
+    interpreted: bool = False
+
+    def __call__(self, key: Array, x: Array) -> Sequence[Array]:
+        """As (n,)."""
+        (size,) = x.shape
+        block = math.gcd(MOST, size)
+        results = [((size,), "bfloat16" if self.rounded else "float32")]
+        found: Sequence[Array] = launched(
+            functools.partial(self._block, block),
+            size // block,
+            results,
+            block / PER_THREAD,
+            self.interpreted,
+        )(key, x)
+        return found
+
+    def _block(self, block: int, key: Reference, x: Reference, result: Reference) -> None:
+        import jax.numpy as jnp
+        from jax import lax
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        first = pallas.program_id(0) * block
+        place = pallas.ds(first, block)
+        counters = lax.convert_element_type(first + jnp.arange(block, dtype=jnp.int32), jnp.uint32)
+        kept = (_words(key[0], key[1], counters) >> jnp.uint32(32 - BITS)) < jnp.uint32(self.draw.below)
+        number, by = triton.load(x.at[place]).astype(jnp.float32), jnp.float32(self.draw.by)
+        scaled = number / by if self.draw.divides else number * by
+        triton.store(result.at[place], jnp.where(kept, scaled, 0.0).astype(result.dtype))
+
+
+def _words(first: Array, second: Array, counters: Array) -> Array:
+    """The random words of `pcp.ops.threefry` for counters below 2^32."""
+    import jax.numpy as jnp
+
+    schedule = (first, second, first ^ second ^ jnp.uint32(PARITY))
+    high, low = jnp.zeros_like(counters) + first, counters + second
+    for group in range(5):
+        for distance in ROTATIONS[group % 2]:
+            high = high + low
+            turned = (low << jnp.uint32(distance)) | (low >> jnp.uint32(32 - distance))
+            low = high ^ turned
+        high = high + schedule[(group + 1) % 3]
+        low = low + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+    return high ^ low
+
+
+def _build(rounded: bool) -> Lowered:
+    def describe(op: ir.Operation) -> Application:
+        key, x = tensors(op)
+        return Application(
+            Dropout(Draw.of(op), rounded),
+            [key, reshape(as_kept(x), (-1,))],
+            lambda found: [reshape(widened(found[0]), x.shape)],
+        )
+
+    return Lowered(describe, "cuda")
+
+
+def _applies(op: ir.Operation) -> bool:
+    fits = applies_to_floats(op) and is_numbered_in_32_bits(op)
+    return fits and Named.of(op).results[0].size % LEAST == 0
+
+
+for _rounded in (False, True):
+    register_kernel(
+        Kernel(
+            f"dropout.triton{'_bf16' * _rounded}",
+            Effect.lowers_precision if _rounded else Effect.reassociating,
+            "random bits in registers, made again from the key in the backward pass"
+            + ", the result rounded to bfloat16" * _rounded,
+            _applies,
+            _build(_rounded),
+            requires=("sm_80",),
+        )
+    )
