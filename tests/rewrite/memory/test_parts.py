@@ -85,6 +85,15 @@ def test_what_needs_all_rows_stays_whole(case: str) -> None:
     assert divided(*WHOLE[case]) is None
 
 
+@pytest.mark.parametrize("case", ["a constant of the batch's size", "the number of the row"])
+def test_numbers_of_places_are_made_for_one_part(case: str) -> None:
+    """Made for the whole batch, they would be alive as long as the loop runs."""
+    found = divided(*DIVIDED[case])
+    assert found is not None
+    (made,) = [line for line in found.text.splitlines() if "stablehlo.iota" in line]
+    assert "tensor<4x4x6x" in made
+
+
 def loss(w: Any, x: Any, t: Any) -> Any:
     hidden = pcp.tanh(pcp.take(w["table"], t, 0) + x @ w["up"])
     return pcp.mean((hidden @ w["down"]) ** 2)

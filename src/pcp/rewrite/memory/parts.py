@@ -254,6 +254,12 @@ class _Part:
         if number is not None:
             return full(spec.shape, number, spec.dtype).value
         if op is not None and len(op.results) == 1:
+            if op.name == "stablehlo.iota":
+                (made,) = self._cloned(op, (), [axis])
+                if ir.IntegerAttr(op.attributes["iota_dimension"]).value != axis:
+                    return made
+                first = convert(self._index * spec.shape[axis], spec.dtype)
+                return (Tensor(made, self._builder) + first).value
             if op.name == "stablehlo.broadcast_in_dim":
                 dims, shape = (
                     integers_of(op.attributes["broadcast_dimensions"]),
