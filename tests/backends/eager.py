@@ -88,6 +88,9 @@ class EagerBackend:
         del alias
         return Eager(np.array(array, spec.dtype.numpy).reshape(spec.shape), device)
 
+    def aside(self, buffer: Eager) -> None:
+        """None: its devices have no such memory."""
+
     def is_buffer(self, value: object) -> bool:
         return isinstance(value, Eager)
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from pcp import nn
 from pcp.backends import ExecutionFailed, OutOfMemory, Target, registry
 from pcp.backends.regions import Copy, Drop, Run, compiled_in_places
 from pcp.backends.regions.streamed import AWAY, StreamedExecutable
+from pcp.backends.xla import XLABackend
+from pcp.ir.tree import flatten
 from pcp.planning.paths.entries import NotAPath
 from pcp.rewrite.regions import HOME
 
@@ -272,3 +275,27 @@ def test_what_is_no_program_or_no_memory_is_refused_in_words() -> None:
         pcp.streamed(lambda x: x, "arena:cpu", "1GiB")  # type: ignore[arg-type]  # no program
     with pytest.raises(pcp.PCPError, match="the memory limit 'much' is not a positive number of bytes"):
         pcp.streamed(step(), "arena:cpu", "much")
+
+
+def test_what_makes_room_lies_in_pinned_memory_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a GPU; a processor has memory of that name, too, though nobody needs it."""
+    seen = []
+
+    def aside(_: object, buffer: Any) -> Any:
+        seen.append(jax.device_put(buffer, buffer.sharding.with_memory_kind("pinned_host")))
+        return seen[-1]
+
+    monkeypatch.setattr(XLABackend, "aside", aside)
+    program = step()
+    whole = pcp.plan(program, "cpu:0")
+    path = pcp.streamed(program, "cpu:0", "400KiB")
+    plan = pcp.plan(program, "arena:cpu", path=path, cache=False)
+    expected, made = (flatten(each.run(*arguments(program)))[0] for each in (whole, plan))
+    assert {each.sharding.memory_kind for each in seen} == {"pinned_host"}
+    for one, other in zip(made, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
+
+
+def test_a_processor_lays_nothing_aside() -> None:
+    place = Target.of("cpu:0")
+    assert place.runner.aside(place.place(np.ones(3, np.float32), pcp.spec((3,), "f32"))) is None

@@ -129,6 +129,13 @@ class Backend(Protocol):
             alias: whether read-only host memory may be used where it lies; otherwise it is copied.
         """
 
+    def aside(self, buffer: Buffer) -> Buffer | None:
+        """A copy in memory of the host that the array's device reads and writes by itself, which `place` takes back to it.
+
+        Returns:
+            None where there is no such memory.
+        """
+
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of this backend, on whatever device."""
 

@@ -58,6 +58,8 @@ _AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision":
 _FULL_PRECISION: dict[str, CompileOptions] = {"cuda": {"xla_gpu_enable_triton_gemm": False}}
 """XLA's own products of full precision are no faster than cuBLAS's there, and trying them takes most of compiling: 48 of 59 s
 for GPT-2's step on an H200, whose time they did not change."""
+_PINNED = "pinned_host"
+"""What JAX calls memory of the host that a device reads and writes by itself."""
 _TUNING = "products"
 """The folder of what XLA measured of products on GPUs."""
 
@@ -152,6 +154,8 @@ class XLABackend:
             OutOfMemory: the device has too little memory left.
         """
         native = _devices()[device]
+        if self.is_buffer(array) and array.sharding.memory_kind == _PINNED:
+            return jax.device_put(array, _sharding(native))
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
             alias = alias and is_read_only(array)
@@ -170,6 +174,12 @@ class XLABackend:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise OutOfMemory(no_room(spec, device)) from None
+
+    def aside(self, buffer: Buffer) -> Buffer | None:
+        """A copy in pinned memory, which a GPU reads by itself; of a processor's arrays none."""
+        sharding = buffer.sharding
+        pinned = next(iter(sharding.device_set)).platform != "cpu"
+        return jax.device_put(buffer, sharding.with_memory_kind(_PINNED)) if pinned else None
 
     def is_buffer(self, value: object) -> bool:
         """Whether a value is a concrete `jax.Array`."""

@@ -75,6 +75,9 @@ class ArenaBackend:
         except MemoryError:
             raise OutOfMemory(no_room(spec, device)) from None
 
+    def aside(self, buffer: ArenaArray) -> None:
+        """None: its devices have no such memory."""
+
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of the arena."""
         return isinstance(value, ArenaArray)

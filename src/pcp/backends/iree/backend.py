@@ -41,6 +41,9 @@ class IREEBackend:
         """A copy of an array in the memory of a device."""
         return running.placed(np.asarray(array), spec, device)
 
+    def aside(self, buffer: Array) -> None:
+        """None: its devices have no such memory."""
+
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of this backend."""
         return isinstance(value, Array)

@@ -7,7 +7,7 @@ on beside it: of what the next one reads, and of what the last one made.
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pcp.backends.base import Buffer, OutOfMemory
-from pcp.backends.regions.executable import Copy, RegionsExecutable, Run, Step, Values
+from pcp.backends.regions.executable import Copy, Drop, RegionsExecutable, Run, Step, Values
 from pcp.backends.regions.schedule import AWAY, Schedule
 from pcp.backends.target import Target
 from pcp.ir import Program
@@ -62,6 +62,7 @@ class StreamedExecutable(RegionsExecutable):
                     f"{self._targets[AWAY]}; {self._limit} were given: give it more, or a smaller batch"
                 )
         schedule.end()
+        self._kept = frozenset(self._cut.cut.results)
         return schedule.steps
 
     def described(self) -> str:
@@ -98,6 +99,15 @@ class StreamedExecutable(RegionsExecutable):
                     self._move(step, values)
                     if isinstance(step, Copy) and step.place == HOME:  # what it is a copy of makes room
                         self._targets[HOME].runner.wait([values[step.number, HOME]])
+
+    def _move(self, step: Copy | Drop, values: Values) -> None:
+        """As of all regions; what only makes room lies where the device copies it to and from without the processor."""
+        if isinstance(step, Copy) and step.place == HOME and step.number not in self._kept:
+            aside = self._targets[AWAY].runner.aside(values[step.number, AWAY])
+            if aside is not None:
+                values[step.number, HOME] = aside
+                return
+        super()._move(step, values)
 
     def _finished(self, run: Run, values: Values) -> list[Buffer]:
         """What a piece makes, when it is there."""
