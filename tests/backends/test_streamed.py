@@ -293,9 +293,9 @@ def test_what_makes_room_lies_in_pinned_memory_and_comes_back(monkeypatch: pytes
     expected, made = (flatten(each.run(*arguments(program)))[0] for each in (whole, plan))
     assert {each.sharding.memory_kind for each in seen} == {"pinned_host"}
     for one, other in zip(made, expected, strict=True):
+        assert Target.of("arena:cpu").holds(one)
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
 
 
 def test_a_processor_lays_nothing_aside() -> None:
-    place = Target.of("cpu:0")
-    assert place.runner.aside(place.place(np.ones(3, np.float32), pcp.spec((3,), "f32"))) is None
+    assert Target.of("cpu:0").runner.aside(jax.device_put(np.ones(3), jax.devices("cpu")[0])) is None
