@@ -16,7 +16,8 @@ DOCS      := .venv/.docs
 # Isolated mode and no user site: only what the lock names is seen.
 PIP       := $(BIN)/python -I -m pip --disable-pip-version-check --no-input
 PYTEST    := $(BIN)/python -m pytest
-# Besides tests/peers: the files whose tests skip themselves where an optional package is absent, as in `make test`.
+# Besides tests/peers: the files with tests that skip themselves where an optional package is absent, as in `make test`. Of these
+# files --only-optional runs no other test again.
 PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
 
 # What `make check` runs, and so `make test` does not.
@@ -52,7 +53,7 @@ test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults i
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
 
 test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
-	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long" --only-optional $(PEER_TESTS) $(TEST_FLAGS)
 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
 	PCP_TEST_PLATFORM=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -q -n $(JOBS) -p no:benchmark -m "not long" $(GPU_TESTS) $(TEST_FLAGS)

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.suite.kept_builds import folder_of_builds
+from tests.suite.optional_packages import needs_optional
+
 # Set while this file is imported, because numpy and jax read them once, when a test file imports them.
 # One thread per process in numpy's libraries: the suite runs one process per core.
 PLATFORM = os.environ.get("PCP_TEST_PLATFORM", "cpu")
@@ -47,9 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "XDG_STATE_HOME": ".local/state",
     }.items():
         os.environ[variable] = str(home / folder)
-    # Native kernels take half a minute to compile; one folder of builds serves all processes of this run of the suite.
-    builds = Path(os.environ.setdefault("PCP_TEST_BUILDS", str(home / "native")))
-    builds.mkdir(exist_ok=True)
+    # One folder of native builds serves every process of every run of the suite.
+    builds = os.environ.setdefault("PCP_TEST_BUILDS", str(folder_of_builds(config, home)))
     (home / ".cache" / "pcp").mkdir(parents=True)
     (home / ".cache" / "pcp" / "native").symlink_to(builds)
     os.environ["MPLBACKEND"] = "agg"
@@ -58,8 +60,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["MPLCONFIGDIR"] = str(cache.mkdir("matplotlib"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what processors alone have, where the tests run on another device."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--only-optional",
+        action="store_true",
+        help="run only tests that need packages which `make install` does not bring",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what was run without optional packages, and what processors alone have, where another device is tested."""
+    if config.getoption("only_optional"):
+        config.hook.pytest_deselected(items=[item for item in items if not needs_optional(item)])
+        items[:] = [item for item in items if needs_optional(item)]
     if PLATFORM != "cpu":
         left_out = pytest.mark.skip(reason=f"of processors alone: PCP_TEST_PLATFORM={PLATFORM}")
         for item in items:

@@ -30,9 +30,9 @@ x = np.random.default_rng(0).normal(size=2048).astype(np.float32)
 for _ in range(3):
     plan.run(x)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
+for _ in range(4):
     float(plan.run(x))
-faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10
+faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 4
 print(json.dumps({"kept": keep_freed_memory(), "faults": faults}))
 """
 
@@ -46,7 +46,7 @@ def resident():
 
 backends.devices()
 before = resident()
-large = np.ones(1 << 30, np.uint8)
+large = np.ones(1 << 29, np.uint8)
 held = resident() - before
 del large
 print(json.dumps({"held": held, "left": resident() - before}))
@@ -192,7 +192,7 @@ def test_threads_keep_what_they_free_where_there_is_one_heap() -> None:
 @only_with_glibc
 def test_what_is_far_more_than_a_call_needs_is_given_back() -> None:
     found = said_by(LARGE)
-    assert found["held"] >= 1 << 30
+    assert found["held"] >= 1 << 29 > host_memory.KEPT_BYTES + (64 << 20)
     assert found["left"] < host_memory.KEPT_BYTES + (64 << 20)
 
 

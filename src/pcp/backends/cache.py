@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pcp.backends.turn import turn
 from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
+from pcp.turn import turn
 
 log = logging.getLogger("pcp.backends.cache")
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import CompilationFailed, OutOfMemory, Target
-from pcp.backends.turn import turn
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
@@ -29,6 +28,7 @@ from pcp.planning.search.in_place import difference_here
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import within_memory
+from pcp.turn import turn
 
 log = logging.getLogger("pcp.planning.search")
 

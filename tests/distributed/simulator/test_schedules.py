@@ -25,13 +25,14 @@ from pcp.distributed.simulator import (
     training,
 )
 
+FIRST = 80  # those before are run by the test of what schedules reach
 SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "140"))
-PARTS = 7  # prime to the number by which schedules on arrays are spread
+PARTS = 3  # prime to the number by which schedules on arrays are spread
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_schedules_lose_nothing_and_end(part: int) -> None:
-    for seed in range(part, SEEDS, PARTS):
+    for seed in range(FIRST + part, SEEDS, PARTS):
         simulate(scenario_of(seed))
 
 
@@ -149,7 +150,8 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     seen: Counter[str] = Counter()
     for seed in range(500):
         if (
-            faults == set(FAULTS)
+            seed >= FIRST
+            and faults == set(FAULTS)
             and len(inside) > len(set(FAULTS)) / 2
             and all(seen[each] for each in REACHED)
         ):

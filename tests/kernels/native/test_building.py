@@ -1,6 +1,9 @@
 """Without a compiler, or where the build fails, everything works without native kernels, and what is missing is said."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import Logger
 from pathlib import Path as FilePath
 
 import pytest
@@ -9,7 +12,7 @@ import pcp
 from pcp import kernels
 from pcp.cli import doctor, main
 from pcp.kernels.features import masked
-from pcp.kernels.native import BuildFailed, NoCompiler, built, compiling, kept
+from pcp.kernels.native import BuildFailed, NoCompiler, building, built, compiling, kept
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import LIBRARY, arguments_of, normed
 
@@ -73,6 +76,27 @@ def test_a_build_that_is_here_serves_without_a_compiler() -> None:
     usual = built(LIBRARY)
     with masked("compiler"):
         assert kept(LIBRARY) == usual
+
+
+def test_what_another_process_builds_meanwhile_is_not_built_again(
+    empty_cache: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = empty_cache / "counted"
+    make = f'echo once >> {counted}; while [ "$1" != -o ]; do shift; done; echo made > "$2"'
+    monkeypatch.setenv("CXX", compiler(empty_cache, f"case $1 in -std*) {make};; esac"))
+    meanwhile, in_turn = [], building.turn
+
+    @contextmanager
+    def behind_another(file: FilePath, longest: float, log: Logger, **said: str) -> Iterator[None]:
+        """The turn, once another process had it."""
+        with in_turn(file, longest, log, **said):
+            meanwhile.append(building._build(LIBRARY))
+            yield
+
+    monkeypatch.setattr(building, "turn", behind_another)
+    assert [built(LIBRARY)] == meanwhile
+    assert built(LIBRARY) == meanwhile[0]
+    assert counted.read_text() == "once\n"
 
 
 def test_a_library_has_a_standard_library_of_its_own(empty_cache: FilePath) -> None:

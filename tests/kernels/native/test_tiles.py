@@ -149,19 +149,25 @@ def test_tiles_that_are_hidden_are_not_used(tiles: str) -> None:
     np.testing.assert_allclose(hidden, found, atol=1e-3)
 
 
-@pytest.fixture
-def with_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Libraries are built with the stand-in, by a compiler of another name."""
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiler of another name, which builds with the stand-in; its builds lie beside it."""
     command = compiler()
     if command is None:
         pytest.skip("there is no C++ compiler")
-    script = tmp_path / "c++"
+    script = tmp_path_factory.mktemp("stand-in") / "c++"
     script.write_text(
         f'#!/bin/sh\n[ "$1" = --version ] && echo stand-in && exit\nexec {command} "$@" -O1 -w \'-DPCP_EMULATED_TILES="{STAND_IN}"\'\n'
     )
     script.chmod(0o700)
-    monkeypatch.setenv("CXX", str(script))
-    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
+    return script
+
+
+@pytest.fixture
+def with_stand_in(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries are built with the stand-in."""
+    monkeypatch.setenv("CXX", str(stand_in))
+    monkeypatch.setenv("PCP_CACHE_DIR", str(stand_in.parent / "cache"))
 
 
 @pytest.mark.parametrize("window", [None, 40])

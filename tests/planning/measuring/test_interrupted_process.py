@@ -34,6 +34,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Folders of its own, but for native libraries: what is interrupted is planning, and not a C++ compiler."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "cache" / "pcp").mkdir(parents=True)
+    (tmp_path / "cache" / "pcp" / "native").symlink_to(os.environ["PCP_TEST_BUILDS"])
+    return os.environ | {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
 def _children(process: int) -> list[int]:
     listed = Path(f"/proc/{process}/task/{process}/children")
     return [int(number) for number in listed.read_text().split()] if listed.exists() else []
@@ -65,17 +74,13 @@ def _compiles_in_child(process: int, folder: Path) -> bool:
         pytest.param(["explore"], "child", 0, marks=pytest.mark.long),
     ],
 )
-def test_ctrl_c(command: list[str], moment: str, code: int, program: Path, tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
+def test_ctrl_c(
+    command: list[str], moment: str, code: int, program: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     database = tmp_path / "profile.sqlite"
     turn = os.open(tmp_path / "profile.sqlite.turn", os.O_RDWR | os.O_CREAT, 0o600)
     if moment == "turn":
         fcntl.flock(turn, fcntl.LOCK_EX)
-    environment = os.environ | {
-        "TMPDIR": str(tmp_path / "tmp"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "PCP_LOG": "INFO",
-    }
     name, *options = command
     with (
         (tmp_path / "log").open("w") as said,
@@ -83,7 +88,7 @@ def test_ctrl_c(command: list[str], moment: str, code: int, program: Path, tmp_p
             [sys.executable, "-m", "pcp", name, str(program), "--database", str(database), *options],
             stdout=subprocess.DEVNULL,
             stderr=said,
-            env=environment,
+            env=environment | {"PCP_LOG": "INFO"},
             text=True,
         ) as process,
     ):
@@ -108,9 +113,9 @@ def test_ctrl_c(command: list[str], moment: str, code: int, program: Path, tmp_p
         assert all(row.failure is None for row in ProfileDatabase(database).measurements())
 
 
-def test_a_process_that_is_asked_to_end_cleans_up(program: Path, tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
-    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+def test_a_process_that_is_asked_to_end_cleans_up(
+    program: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "pcp", "plan", str(program), "--tolerance", "1e-2"],
         stderr=subprocess.DEVNULL,

@@ -26,6 +26,7 @@ from pcp.kernels.native.compiling import (
 )
 from pcp.kernels.native.libraries import LIBRARIES, Library
 from pcp.kernels.native.permission import refusal
+from pcp.turn import turn
 
 log = logging.getLogger("pcp.kernels.native")
 
@@ -91,7 +92,19 @@ def built(library: Library) -> Build:
         NoCompiler: there is none, and no build.
         BuildFailed: the compiler refuses the source, or the folder of builds cannot be written.
     """
-    return kept(library) or _build(library)
+    found = kept(library)
+    if found is not None:
+        return found
+    # Processes that start together want the same libraries, and the largest takes half a minute to build.
+    with turn(
+        folder() / f"{library.name}.lock",
+        SECONDS,
+        log,
+        unavailable=f"cannot keep other processes from building the native library {library.name}",
+        waiting=f"another process builds the native library {library.name}; waiting for it",
+        gave_up="it is built here too",
+    ):
+        return kept(library) or _build(library)
 
 
 def kept(library: Library) -> Build | None:
