@@ -1,16 +1,16 @@
 """Cosines and sines of the same angles, which a processor computes once.
 
 XLA counts both as cheap, and fuses them into whatever reads them: rotary embeddings computed them anew for every head,
-layer and gradient, and took most of their time for that. It does not fuse what is written into parts of one array.
+layer and gradient, and took most of their time for that. It does not fuse a condition, which here always holds.
 """
 
-from pcp.ir import Builder, Program
+from pcp.ir import Builder, DType, Program
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.toolkit.walking import every_operation
-from pcp.ops.elementwise import cos, sin
-from pcp.ops.indexing.blocks import dynamic_update_slice
-from pcp.ops.movement import expand_dims, zeros
+from pcp.ops.control.branches import cond
+from pcp.ops.elementwise import bitcast, bitwise_or, convert, cos, not_equal, sin
+from pcp.ops.movement import reshape, slice_
 from pcp.ops.record import Kind, kind_of
 from pcp.tensor import Tensor, building
 
@@ -19,7 +19,7 @@ _LEAST = 1024
 
 
 def with_angles_kept(program: Program) -> Program:
-    """The program, in which cosines and sines of the same angles are kept in one array, where they are read several times."""
+    """The program, in which cosines and sines of the same angles stand in a condition, where they are read several times."""
     if b"cosine" not in program.bytecode:
         return program
     module = program.module()
@@ -30,7 +30,7 @@ def with_angles_kept(program: Program) -> Program:
             if (sine := _sine_beside(op)) is not None and _is_read_often(op.results[0], sine.results[0])
         ]
         for pair in pairs:
-            _write_table(module, *pair)
+            _write_condition(module, *pair)
     return Program.from_module(module) if pairs else program
 
 
@@ -57,15 +57,19 @@ def _is_read_often(*values: Value) -> bool:
     return read - size >= max(size, _LEAST)
 
 
-def _write_table(module: ir.Module, cosine: ir.Operation, sine: ir.Operation) -> None:
+def _write_condition(module: ir.Module, cosine: ir.Operation, sine: ir.Operation) -> None:
     builder = Builder(module, cosine.block)
     first = next(op.operation for op in cosine.block.operations if op.operation in (cosine, sine))
     with building(builder), builder.before(first), cosine.location:
         angles = Tensor(cosine.operands[0], builder)
-        table = zeros((2, *angles.shape), angles.dtype)
-        for place, part in enumerate((cos(angles), sin(angles))):
-            table = dynamic_update_slice(table, expand_dims(part, 0), (place, *[0] * angles.ndim))
-        parts = [table[place].value for place in range(2)]
+        found = cond(_holds(angles), lambda x: (cos(x), sin(x)), lambda x: (x, x), angles)
+        parts = [each.value for each in found]
     for op, made in zip((cosine, sine), parts, strict=True):
         op.results[0].replace_all_uses_with(made)
         op.erase()
+
+
+def _holds(x: Tensor) -> Tensor:
+    """True, computed from an element: its bits with the last one set are not zero."""
+    element = reshape(slice_(x, [0] * x.ndim, [1] * x.ndim), ())
+    return not_equal(bitwise_or(bitcast(convert(element, DType.f32), DType.i32), 1), 0)
