@@ -23,6 +23,7 @@ from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
 
 from pcp.autodiff.rematerialisation.apart import with_gradients_apart
+from pcp.backends.angles_kept import with_angles_kept
 from pcp.backends.base import (
     Buffer,
     CompilationFailed,
@@ -118,7 +119,7 @@ class XLABackend:
             if is_of_full_precision(program):
                 options = {**_FULL_PRECISION[device.kind], **options}
         if device.kind == "cpu":
-            program = with_reshaped_arrays_kept(with_propagated_nan(program))
+            program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(
                 program, lambda each: self._compiled(each, device, options, cache)
             )

@@ -14,6 +14,7 @@ from pcp.kernels.dropout.triton import Dropout
 from pcp.ops.dropping import dropped
 from pcp.planning.paths.preparation import prepared
 from tests.execution import run
+from tests.kernels.gpu import lowers_for_gpus
 
 RNG = np.random.default_rng()
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -38,6 +39,7 @@ def test_it_drops_what_the_program_drops(size: int, rate: float, divides: bool) 
         np.testing.assert_allclose(np.asarray(found, "f4"), plain, rtol=error)
 
 
+@lowers_for_gpus
 def test_it_is_lowered_at_its_sites_forward_and_backward() -> None:
     """What reads and writes nothing but x, the cotangent and what they become: no mask, no random words."""
 

@@ -26,6 +26,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.row import Effect
 from tests.conftest import PLATFORM
+from tests.kernels.gpu import lowers_for_gpus
 
 NAME = "softmax.pallas"
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -103,6 +104,7 @@ def test_a_path_with_it_is_measured_saved_and_followed(registered: Kernel, tmp_p
     assert np.linalg.norm(np.asarray(followed.run(x, y)) - exact) < 1e-5 * np.linalg.norm(exact)
 
 
+@lowers_for_gpus
 def test_what_triton_compiles_is_part_of_a_program_that_is_kept(tmp_path: FilePath) -> None:
     """It is bytecode in a string, which is no UTF-8. No GPU is needed to make it."""
     program = _program()
