@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path as FilePath
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,30 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
         evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
         assert in_place.difference_here(whole, path, evidence) is None
     assert len(compared) == times
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_arguments(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    shapes = pcp.spec((8, 5), "f32"), pcp.spec((16, 8), "f32")
+    loss = pcp.trace(lambda weights, x: ((x @ weights) ** 2).mean(), *shapes)
+    step = pcp.training_step(loss, pcp.optimizers.sgd(1e-3, momentum=0.0))
+    arrays = [np.ones(entry.spec.shape, entry.spec.dtype.numpy) for entry in step.arguments]
+    whole = Whole(step, 1e-3, CPU, *([[arrays], "these"] if given else []))
+    asked: list[Request] = []
+
+    def measure(request: Request) -> Measurement:
+        asked.append(request)
+        return Measurement(
+            request.subject.digest, request.path, hardware_of(CPU).digest, versions(), error=0.0
+        )
+
+    bench = SimpleNamespace(measure=measure)
+    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(bench))
+    with evidence_of(Conditions(CPU, 1 << 30, ProfileDatabase(tmp_path / "profile.sqlite"))) as evidence:
+        whole.measured(Path.of(step, {}, {}, 1e-3), evidence)
+    assert [request.sketched is not None for request in asked] == [given]
 
 
 @pytest.mark.cpu
