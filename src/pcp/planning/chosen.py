@@ -112,6 +112,9 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
             found, search = searched_with_equal(whole, evidence, conditions.memory_limit, conditions.memory)
             if conditions.memory is not None:
                 found = within_memory(found, search, conditions.memory)
+        sketch = evidence.sketches.get(found.path.digest)
+        if sketch is not None:
+            evidence.agree(whole.agreement(found.path), sketch)
         # The child has ended, so that its memory is free.
         different = difference_here(whole, found.path, evidence)
         if different is None:

@@ -13,6 +13,7 @@ import pytest
 import pcp
 from pcp.backends import Target
 from pcp.planning.judging.oracle import widened
+from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure
@@ -87,6 +88,21 @@ def test_what_is_wrong_with_a_candidate(bench: Bench, candidate: str, failure: F
     assert (found.failure, found.seconds) == (failure, ())
     assert words in found.detail
     assert bench.measure(request("good", tolerance=1e-4)).failure is None
+
+
+def test_right_results_are_told_in_a_sketch_and_wrong_ones_are_not(bench: Bench) -> None:
+    rng = np.random.default_rng(0)
+    example = [rng.standard_normal(entry.spec.shape).astype(np.float32) for entry in PRODUCT.arguments]
+    told: list[bytes] = []
+    found = bench.measure(request(BF16, inputs=[example], tolerance=1e-2, sketched=told.append))
+    assert found.failure is None
+    results = [np.asarray(pcp.plan(BF16).run(*example))]
+    mine, [theirs] = Sketch.of(PRODUCT, example, results), told
+    assert Sketch.from_bytes(theirs).is_near(mine, 1e-6)
+    exactly = [np.asarray(pcp.plan(PRODUCT).run(*example))]
+    assert not Sketch.from_bytes(theirs).is_near(Sketch.of(PRODUCT, example, exactly), 1e-6)
+    found = bench.measure(request(BF16, inputs=[example], tolerance=1e-6, sketched=told.append))
+    assert (found.failure, len(told)) == (Failure.inaccurate, 1)
 
 
 def test_programs_of_other_types(bench: Bench) -> None:

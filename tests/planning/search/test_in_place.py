@@ -1,8 +1,10 @@
 """A path that was measured in a child is compared once more in the process that will use it."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path as FilePath
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,13 @@ from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import Named, is_named, tensors
+from pcp.planning import chosen
 from pcp.planning.chosen import Conditions, PathDiffers, evidence_of
+from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
 from pcp.planning.paths import path as path_module
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
@@ -190,6 +196,82 @@ def test_a_process_in_which_every_path_differs_says_so(
     monkeypatch.setattr("pcp.planning.chosen.difference_here", lambda *_: "result 0 is 0")
     with pytest.raises(PathDiffers, match="the last one because result 0 is 0; run `pcp doctor`"):
         pcp.plan(program, tolerance=1e-2, database=tmp_path / "profile.sqlite", budget=0)
+
+
+class Told:
+    """A Bench that measures nothing, and tells a sketch of what a path computes, times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def measure(self, request: Request) -> Measurement:
+        assert isinstance(request.candidate, pcp.Program)
+        if request.sketched is not None:
+            assert not isinstance(request.inputs, Recipe)
+            results = [np.asarray(pcp.plan(request.candidate).run(*request.inputs[0])) * self.factor]
+            request.sketched(Sketch.of(request.subject, request.inputs[0], results).to_bytes())
+        count = 6 if request.timing_seconds else 0
+        return Measurement(
+            request.subject.digest, request.path, hardware_of(CPU).digest, versions(),
+            (0.1,) * count, (1.0,) * count, error=1e-6, plain_error=1e-7, when=1.0,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("factor", "times"), [(1.0, 0), (1.5, 1)])
+def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain_ones_here(
+    program: pcp.Program, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, factor: float, times: int
+) -> None:
+    compared: list[Any] = []
+    monkeypatch.setattr(in_place, "_compared_with_plain", lambda *given: compared.append(given))
+    rng = np.random.default_rng(3)
+    whole = Whole(program, 1e-3, CPU, [[rng.standard_normal((6, 33)).astype(np.float32)]], "these")
+    path = path_by(program, "softmax.reciprocal")
+    database = ProfileDatabase(tmp_path / "profile.sqlite")
+    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(Told(factor)))
+    with evidence_of(Conditions(CPU, 1 << 30, database)) as evidence:
+        whole.measured(path, evidence)
+        assert list(evidence.sketches) == [path.digest]
+        evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
+        assert in_place.difference_here(whole, path, evidence) is None
+    assert len(compared) == times
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_arguments(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    shapes = pcp.spec((8, 5), "f32"), pcp.spec((16, 8), "f32")
+    loss = pcp.trace(lambda weights, x: ((x @ weights) ** 2).mean(), *shapes)
+    step = pcp.training_step(loss, pcp.optimizers.sgd(1e-3, momentum=0.0))
+    arrays = [np.ones(entry.spec.shape, entry.spec.dtype.numpy) for entry in step.arguments]
+    whole = Whole(step, 1e-3, CPU, *([[arrays], "these"] if given else []))
+    asked: list[Request] = []
+
+    def measure(request: Request) -> Measurement:
+        asked.append(request)
+        return Measurement(
+            request.subject.digest, request.path, hardware_of(CPU).digest, versions(), error=0.0
+        )
+
+    bench = SimpleNamespace(measure=measure)
+    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(bench))
+    with evidence_of(Conditions(CPU, 1 << 30, ProfileDatabase(tmp_path / "profile.sqlite"))) as evidence:
+        whole.measured(Path.of(step, {}, {}, 1e-3), evidence)
+    assert [request.sketched is not None for request in asked] == [given]
+
+
+@pytest.mark.cpu
+def test_a_plan_that_was_measured_on_an_example_calls_no_plain_program_here(
+    program: pcp.Program, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    example = (rng.standard_normal((6, 33)).astype(np.float32),)
+    monkeypatch.setattr(
+        in_place, "_compared_with_plain", lambda *_: pytest.fail("the plain program is called")
+    )
+    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(Told(1.0)))
+    plan = pcp.plan(program, tolerance=1e-3, example=example, database=tmp_path / "profile.sqlite")
+    assert not plan.path.is_plain
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Tensor, int], list[Tensor]]) -> Kernel:

@@ -4,6 +4,7 @@ A Bench keeps one child over many requests, because starting one takes a second 
 or where a request is for another backend or device.
 """
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -123,6 +124,8 @@ class Bench:
                 log.debug("%s: %s took %.3f s", request.path[:40], stage, now - began)
                 if "stage" in answer:
                     stage, began = str(answer["stage"]), now
+                elif "sketch" in answer and request.sketched is not None:
+                    request.sketched(base64.b64decode(answer["sketch"]))
                 elif "unwritable" in answer:
                     raise TemporaryFolderUnusable(str(answer["unwritable"]))
                 elif "unusable" in answer:
@@ -171,6 +174,7 @@ class Bench:
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
             "site": request.site,
+            "sketched": request.sketched is not None,
             "residuals": None if request.residuals is None else self._stored(request.residuals),
             "elsewhere": None if request.elsewhere is None else request.elsewhere.described(),
             "placement": None if request.placement is None else request.placement.described(),

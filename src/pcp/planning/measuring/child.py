@@ -4,6 +4,7 @@ It reads requests from standard input, one JSON object a line, and answers each 
 with what came of it. Candidates may write to standard output; the answers go to where that was before.
 """
 
+import base64
 import json
 import os
 import queue
@@ -18,6 +19,7 @@ from typing import Any, Protocol, TextIO
 from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.measurement_text import judgement_text
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction
@@ -61,6 +63,7 @@ class Child:
                 request["site"],
                 None if request["elsewhere"] is None else Target.from_description(request["elsewhere"]),
                 None if request["placement"] is None else Placement.from_description(request["placement"]),
+                self._say_sketch if request["sketched"] else None,
             )
         except OSError as error:
             self._say(unwritable=_short(unusable(self._folder, error)))
@@ -116,6 +119,9 @@ class Child:
         ):
             key = min(self._subjects, key=lambda key: self._cost[key])
             self._subjects.pop(key).close()
+
+    def _say_sketch(self, sketch: Sketch) -> None:
+        self._say(sketch=base64.b64encode(sketch.to_bytes()).decode())
 
     def _say(self, **words: Any) -> None:
         self._answers.write(json.dumps(words | {"token": self._token}) + "\n")

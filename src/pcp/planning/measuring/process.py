@@ -17,7 +17,7 @@ from pcp.backends import Target
 from pcp.planning.measuring.measurement import Failure
 from pcp.systems import end_group
 
-_LONGEST_ANSWER = 1 << 20
+_LONGEST_ANSWER = 1 << 24
 _LONGEST_WORDS = 2000
 _OUT_OF_MEMORY_WORDS = ("bad_alloc", "RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "MemoryError")
 

@@ -1,6 +1,6 @@
 """What is asked of a measurement: a program, a candidate that claims to compute the same, and arguments to try both on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,8 @@ class Request:
         site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several
             kinds of operands. None verifies nothing.
         residuals: what computes the last arguments of the subject from those before; None where all are arguments of their own.
+        sketched: called with the bytes of a `Sketch` of the candidate's results on the first arguments, if they are right; None
+            makes none.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -85,6 +87,7 @@ class Request:
     residuals: Program | None = None
     elsewhere: Target | None = None
     placement: Placement | None = None
+    sketched: Callable[[bytes], object] | None = None
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

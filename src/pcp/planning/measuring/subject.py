@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pcp.backends import Target
 from pcp.backends.base import Buffer
 from pcp.ir import Program, Role
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.reference import FLOAT32_SERVES, Oracle, Reference, float64_is_small
+from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.kept_results import Results, kept_results, loaded
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.measuring.timing import Runnable, timed
@@ -155,6 +158,16 @@ class Subject:
         pairs = zip(self._plain[0], results, strict=True)
         self._deterministic = all(self.comparison.same_bits(a, b) for a, b in pairs)
         return self._deterministic
+
+    def sketch(self, results: Sequence[Buffer], *, exact: bool) -> Sketch:
+        """The sketch of a candidate's results on the first list of arguments.
+
+        Arguments:
+            exact: whether bits count in all of them.
+        """
+        entries = zip(self.program.arguments, self.inputs[0], strict=True)
+        before = [np.asarray(buffer) if entry.alias is not None else buffer for entry, buffer in entries]
+        return Sketch.of(self.program, before, [np.asarray(each) for each in results], self._ignored, exact)
 
     def close(self) -> None:
         """Remove its files, but for the float64 results."""

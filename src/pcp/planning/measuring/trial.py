@@ -13,6 +13,7 @@ from pcp.backends.jax_function import JAXFunction
 from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program, TensorSpec
 from pcp.planning.judging.judge import named_places, result_name
+from pcp.planning.judging.sketch import Sketch
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
 from pcp.planning.measuring.measurement import Failure, Judgement
@@ -62,11 +63,13 @@ def tried(
     site: str | None = None,
     elsewhere: Target | None = None,
     placement: Placement | None = None,
+    sketched: Callable[[Sketch], None] | None = None,
 ) -> Trial:
     """Try a candidate.
 
     Arguments:
         tolerance, calls, seconds, rival, site, elsewhere, placement: as in `Request`.
+        sketched: called with the results on the first arguments, if they are right; None makes no sketch of them.
     """
     try:
         stage("candidate")
@@ -79,7 +82,7 @@ def tried(
             fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
             if fault is not None:
                 raise Refused(*fault)
-        return _judged(subject, runnable, tolerance, calls, seconds, rival, stage)
+        return _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:
@@ -145,6 +148,7 @@ def _judged(
     seconds: float,
     rival: float | None,
     stage: Stage,
+    sketched: Callable[[Sketch], None] | None,
 ) -> Trial:
     errors: list[ResultError] = []
     first: list[Any] = []
@@ -166,6 +170,8 @@ def _judged(
     stage("judging")
     own = max((each.error for each in errors), default=0.0)
     _check_repeated(subject, first, again, own, bits=tolerance == 0.0)
+    if sketched is not None:
+        sketched(subject.sketch(first, exact=tolerance == 0.0))
     del again, first
     mine, plain_times = [], []
     if seconds > 0:

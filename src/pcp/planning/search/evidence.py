@@ -87,6 +87,8 @@ class Evidence:
         """Seconds of the budget for verifying, which nothing else may begin in."""
         self.took: dict[tuple[str, str], float] = {}
         """Seconds that the last measurement of each path of each program took, from beginning to end."""
+        self.sketches: dict[str, bytes] = {}
+        """Of the right results of paths, by their digests, as this search measured them."""
         self._database = database
         self._start = start
         self._progress = progress
@@ -255,7 +257,7 @@ class Evidence:
         self._database.add(row, path=path, hardware=self.hardware)
 
     def agreed(self, asked: str) -> bytes | None:
-        """The sketch of results that agreed with the plain program's before, on this hardware and these versions."""
+        """The sketch of results that were right before, on this hardware and these versions."""
         return self._database.agreed(self._here(asked))
 
     def agree(self, asked: str, sketch: bytes) -> None:

@@ -1,13 +1,12 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
-The compiled form that the user will call is called once, and the plain program beside it. What differs by more than the
-tolerance explains is no path here, whatever a child process measured of it. Results that agreed are remembered in a sketch: a
-later process whose results are as near to them as roundings leave them does not run the plain program, which takes time, and
-may take several times the memory.
+The compiled form that the user will call is called once. Its results have to be as near as roundings leave them to those that
+the measuring child judged on the same arguments, or that agreed in an earlier process: both are remembered in a sketch.
+Otherwise the plain program is called beside it, which takes time, and may take several times the memory. What differs from that
+by more than the tolerance explains is no path here, whatever a child process measured of it.
 """
 
 import functools
-import hashlib
 import logging
 import math
 from collections.abc import Sequence
@@ -53,7 +52,7 @@ class Agreements(Protocol):
     """What earlier processes found: an `Evidence`."""
 
     def agreed(self, asked: str) -> bytes | None:
-        """The sketch of results that agreed with the plain ones, where that was asked."""
+        """The sketch of results that are right, where that was asked."""
 
     def agree(self, asked: str, sketch: bytes) -> None:
         """Remember that they do."""
@@ -90,8 +89,7 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     found = _Called(path.applied(whole.program), target, path.placement)(arrays)
     if agreements is None:
         return _compared_with_plain(whole, target, arrays, found)
-    facts = (path.digest, whole.subject, str(whole.target), whole.tolerance, whole.ignored)
-    asked = hashlib.sha256(repr(facts).encode()).hexdigest()
+    asked = whole.agreement(path)
     sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
     known = agreements.agreed(asked)
     if known is not None and sketch.is_near(Sketch.from_bytes(known), (whole.tolerance or 0.0) / SLICES):

@@ -69,6 +69,11 @@ class Whole:
         """The tolerance that decides what is judged on the scale of its group."""
         return self.tolerance if math.isfinite(self.tolerance) else USUAL_TOLERANCE
 
+    def agreement(self, path: Path) -> str:
+        """What the question is called whether a path computes what it should in some process."""
+        facts = (path.digest, self.subject, str(self.target), self.tolerance, self.ignored)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
     @cached_property
     def prepared(self) -> Program:
         """The program in the form that its sites are looked for in."""
@@ -200,6 +205,12 @@ class Whole:
         what: str,
         rival: float | None,
     ) -> Measurement | None:
+        # Whoever compares results with these calls the program on the first arguments as they are, without warming up.
+        is_cold = not (isinstance(self.inputs, Recipe) and self.inputs.warm_calls)
+
+        def keep(sketch: bytes) -> None:
+            evidence.sketches[path.digest] = sketch
+
         def request() -> Request:
             return Request(
                 self.program,
@@ -214,6 +225,7 @@ class Whole:
                 calls=self.strategy.whole_calls,
                 timing_seconds=seconds,
                 rival=rival,
+                sketched=keep if is_cold else None,
             )
 
         return evidence.of(self.subject, path.digest, request, enough, what, path, self.about)
