@@ -72,6 +72,7 @@ def test_iree_compiles_cells_before_any_runs(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_cell_is_as_the_page_says(place: str) -> None:
     if place not in places_here():
