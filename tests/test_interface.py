@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.ffi
 import pytest
 
 import pcp
@@ -37,6 +38,14 @@ def test_importing_pcp_imports_no_other_library() -> None:
         "import sys, pcp; print([m for m in ('jax', 'numpy', 'pcp.ir', 'pcp.interface') if m in sys.modules])"
     )
     assert in_a_process_of_its_own(program) == "[]\n"
+
+
+def test_looking_for_builds_of_native_kernels_does_not_import_jax() -> None:
+    program = (
+        "import sys; from pcp.kernels.native import LIBRARIES, kept; kept(LIBRARIES['steps']); "
+        "from pcp.kernels.native.building import _include; print('jax' in sys.modules, _include())"
+    )
+    assert in_a_process_of_its_own(program) == f"False {jax.ffi.include_dir()}\n"
 
 
 def test_a_part_of_pcp_serves_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from tests.interpreter import interpreted
 
 import pcp
+from benchmarks.backends.ahead import refusals
 from benchmarks.backends.operations import CASES, Case
 from benchmarks.own_process import OwnProcess
 from pcp.errors import PCPError
@@ -48,10 +49,17 @@ class Answer:
 
 
 def answers(place: str, cells: Sequence[Cell], seed: int) -> Iterator[Answer]:
-    """What a backend's device, or the interpreter, makes of each cell. A process that ends is started again."""
+    """What a backend's device, or the interpreter, makes of each cell. A process that ends is started again.
+
+    IREE compiles all cells before the first runs.
+    """
+    refused = refusals(place, cells) if place.startswith("iree:") else {}
     with contextlib.ExitStack() as stack:
         child: OwnProcess | None = None
         for cell in cells:
+            if cell in refused:
+                yield Answer(None, refused[cell])
+                continue
             child = child or stack.enter_context(OwnProcess(_runner, place, seed))
             try:
                 yield child.call(cell)[1]
@@ -61,11 +69,15 @@ def answers(place: str, cells: Sequence[Cell], seed: int) -> Iterator[Answer]:
 
 
 def _runner(place: str, seed: int) -> tuple[None, Any]:
-    return None, lambda cell: result_of(place, *cell, seed)
+    return None, lambda cell: result_of(place, *cell, seed, cache=place.startswith("iree:"))
 
 
-def result_of(place: str, name: str, dtype: DType, seed: int) -> Answer:
-    """What a device, or the interpreter, makes of one cell, in this process."""
+def result_of(place: str, name: str, dtype: DType, seed: int, *, cache: bool = False) -> Answer:
+    """What a device, or the interpreter, makes of one cell, in this process.
+
+    Arguments:
+        cache: whether compiled code is taken from the cache on disk, and kept there.
+    """
     program = CASES[name].program(dtype)
     assert program is not None
     operands = CASES[name].operands(program, _generator(name, dtype, seed))
@@ -73,7 +85,7 @@ def result_of(place: str, name: str, dtype: DType, seed: int) -> Answer:
         return Answer(interpreted(program, operands)[0])
     try:
         with of_any_size() if place == TORCH else contextlib.nullcontext():
-            plan = pcp.plan(program, place, cache=False)
+            plan = pcp.plan(program, place, cache=cache)
         return Answer(np.asarray(plan.run(*operands)))
     except PCPError as error:
         return Answer(None, str(error))

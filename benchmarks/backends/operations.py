@@ -73,7 +73,10 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: 
         return rng.random(shape) < 0.5
     if dtype.is_integer:
         least = max(round(low), 0) if dtype.kind == "unsigned" else round(low)
-        return rng.integers(least, max(round(high), least), shape, endpoint=True).astype(dtype.numpy)
+        drawn = rng.integers(least, max(round(high), least), shape, endpoint=True)
+        if least < 0:  # some backends are wrong for negative numbers alone
+            drawn.flat[:1] = least
+        return drawn.astype(dtype.numpy)
     drawn = rng.uniform(low, high, shape)
     return (drawn + 1j * rng.uniform(low, high, shape) if dtype.kind == "complex" else drawn).astype(
         dtype.numpy

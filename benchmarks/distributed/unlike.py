@@ -163,13 +163,13 @@ def summary(records: Sequence[Record], devices: Sequence[str], warm: int) -> dic
 
     Returns:
         `tokens_per_second`; `seconds` between the warm rounds and the end; `loss` of the last round, `validation_loss` at the
-        end, in nats per token; `shares` of the batches by Worker, and `curve`, pairs of tokens and loss.
+        end, in nats per token; `shares` of the batches by Worker, also of those that trained none; and `curve`, pairs of
+        tokens and loss.
     """
     rounds = [record for record in records if "round" in record]
     counted = rounds[min(warm, len(rounds) - 2) :]
     seconds = counted[-1]["time"] - counted[0]["time"]
     batches: Counter[str] = Counter()
-    places = {r["worker"]: r["reason"] for r in records if r.get("state") == "joining"}
     for record in records:
         if record.get("lease") and "-" in record["lease"]:
             first, last = map(int, record["lease"].split("-"))
@@ -184,7 +184,7 @@ def summary(records: Sequence[Record], devices: Sequence[str], warm: int) -> dic
         "loss": rounds[-1]["loss"],
         "validation_loss": validated[-1] if validated else None,
         "shares": [
-            [places.get(name, name), count / sum(batches.values())] for name, count in sorted(batches.items())
+            [device, batches[f"w{number}"] / sum(batches.values())] for number, device in enumerate(devices)
         ],
         "curve": [(record["tokens"], record["loss"]) for record in rounds],
     }

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.backends.ahead import refusals
 from benchmarks.backends.cells import Answer, Cell, every_cell, judged, references, result_of
 from benchmarks.backends.matrix import PLACES, matrix, places_here
 from benchmarks.backends.operations import CASES, TYPES
@@ -57,7 +58,21 @@ def test_a_sample_of_cells_is_as_the_page_says(place: str) -> None:
         assert (wrong == "") == said[cell], f"{cell} by {place} with seed {seed}: {wrong or 'right'}"
 
 
+def test_iree_compiles_cells_before_any_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = pytest.importorskip("iree.compiler.tools")
+    pytest.importorskip("iree.runtime")
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path))
+    taken, refused = ("add", DType.f32), ("cbrt", DType.f64)
+    said = refusals("iree:llvm-cpu", [taken, refused])
+    assert list(said) == [refused]
+    assert said[refused] == result_of("iree:llvm-cpu", *refused, 1).refusal  # by its compiler, alone
+    monkeypatch.setattr(tools, "compile_str", None)
+    answer = result_of("iree:llvm-cpu", *taken, 1, cache=True)
+    assert judged(taken, answer, references([taken], 1, result_of)[taken]) == ""
+
+
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_cell_is_as_the_page_says(place: str) -> None:
     if place not in places_here():

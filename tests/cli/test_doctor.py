@@ -93,8 +93,18 @@ def test_extras_are_listed_whether_they_are_here_or_not(monkeypatch: pytest.Monk
 
 
 def test_devices_and_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "devices", lambda: [Device("cuda", 0, 80 << 30), Device("cpu", 0, 1 << 34)])
-    assert doctor.check_devices().message == "cuda:0 with 80.0 GiB, cpu:0 with 16.0 GiB"
+    def devices(name: str = "xla") -> list[Device]:
+        if name == "torch":
+            raise backends.UnknownBackend("torch is not installed")
+        cpu = Device("cpu", 0, 1 << 34)
+        return [Device("cuda", 0, 80 << 30), cpu] if name == "xla" else [cpu]
+
+    monkeypatch.setattr(backends, "devices", devices)
+    monkeypatch.setattr(backends, "backend_names", lambda: ["xla", "arena", "torch"])
+    found = "cuda:0 with 80.0 GiB, cpu:0 with 16.0 GiB"
+    assert doctor.check_devices().message == f"{found}; by other backends: arena:cpu:0"
+    monkeypatch.setattr(backends, "backend_names", lambda: ["xla", "torch"])
+    assert doctor.check_devices().message == found
 
 
 def test_a_driver_that_fails_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

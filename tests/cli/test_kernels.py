@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pcp.cli import main
-from pcp.kernels import FAMILIES
+from pcp.kernels import FAMILIES, native
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.profile.database import ProfileDatabase
 
@@ -28,6 +28,15 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [json.loads(line) for line in said.splitlines()]
     assert {row["family"] for row in rows} == {"softmax_gradient"}
     assert all(0 < row["applies_to"] <= row["problems"] for row in rows)
+
+
+def test_list_of_a_family_builds_no_other_libraries(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(native, "missing", lambda name: asked.append(name) or "no")
+    assert command(capsys, "kernels", "list", "--family", "cross_entropy")[0] == 0
+    assert set(asked) == {"cross_entropy"}
 
 
 def test_the_example_in_text_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from pcp import backends
 from pcp.backends.cache import default_cache
 from pcp.backends.processors import core_count
+from pcp.backends.registry import DEFAULT
 from pcp.distributed.sandbox import NotConfined, protection
 from pcp.distributed.wire.sockets import listen
 from pcp.errors import PCPError
@@ -137,7 +138,21 @@ def check_devices() -> Finding:
             "problem", f"no device can be used: {error}", "check the driver and the jax plug-in of the device"
         )
     found = ", ".join(f"{each} with {human(each.capacity)}" for each in devices)
-    return Finding("ok", found)
+    others = ", ".join(_of_other_backends())
+    return Finding("ok", f"{found}; by other backends: {others}" if others else found)
+
+
+def _of_other_backends() -> list[str]:
+    """What `--device` calls the devices of backends beside XLA that are installed."""
+    named = []
+    for name in backends.backend_names():
+        if name == DEFAULT:
+            continue
+        try:
+            named += [f"{name}:{device}" for device in backends.devices(name)]
+        except PCPError:  # an optional one that is not installed
+            continue
+    return named
 
 
 def check_processor() -> Finding:
@@ -173,18 +188,25 @@ def check_compiler() -> Finding:
 def check_kernels() -> Finding:
     """PCP's own native kernels: which are built, which will be, and which cannot be."""
     words, advice, status = [], "", "ok"
+    later: list[str] = []
     for library in native.LIBRARIES.values():
         try:
             build = kept(library)
         except NativeUnavailable as error:
-            names = [kernel.name for kernel in kernels_of(library)]
+            names = [kernel.name for kernel in kernels_of(library)] or [library.name]
             words.append(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing: {error}")
             status, advice = "note", "programs run without them, on XLA's own, slower in places"
             continue
-        if build is None:
-            words.append(f"{library.name} is built when a plan first looks for kernels")
-        else:
+        if build is not None:
             words.append(f"{library.name} {'came with PCP' if build.is_shipped else 'is built'}")
+        elif kernels_of(library):
+            later.append(library.name)
+        else:
+            words.append(f"{library.name}, for small programs in the arena, waits for `pcp kernels build`")
+    if later:
+        words.append(
+            f"{', '.join(later)} {'is' if len(later) == 1 else 'are'} built when a plan first looks for kernels"
+        )
     if hidden():
         words.append(f"{VARIABLE} hides {', '.join(sorted(hidden()))}")
     return Finding(status, "; ".join(words), advice)

@@ -100,12 +100,16 @@ def kernel_named(name: str) -> Kernel:
     return family.kernels[name]
 
 
-def missing_here(platform: str) -> dict[str, str]:
-    """The kernels for a kind of device that this machine lacks something for: by name, what it lacks. Libraries are built."""
+def missing_here(platform: str, family: str | None = None) -> dict[str, str]:
+    """The kernels for a kind of device that this machine lacks something for: by name, what it lacks. Libraries are built.
+
+    Arguments:
+        family: of this one only, so that only its libraries are built.
+    """
     reasons = {
         kernel.name: kernel.lacks(platform)
-        for family in FAMILIES.values()
-        for kernel in family.kernels.values()
+        for each in (FAMILIES.values() if family is None else [FAMILIES[family]])
+        for kernel in each.kernels.values()
         if kernel.is_for(platform)
     }
     return {name: reason for name, reason in reasons.items() if reason}

@@ -6,8 +6,6 @@ import pytest
 from benchmarks.distributed.unlike import draw, summary, table
 
 RECORDS = [
-    {"worker": "w0", "state": "joining", "reason": "cpu:0"},
-    {"worker": "w1", "state": "joining", "reason": "arena:cpu"},
     {"worker": "w0", "lease": "0-5"},
     {"worker": "w1", "lease": "6-7"},
     {"worker": "w1", "lease": "push"},
@@ -19,11 +17,11 @@ RECORDS = [
 
 
 def test_throughput_loss_and_shares(tmp_path: Path) -> None:
-    row = summary(RECORDS, ["cpu:0", "arena:cpu"], warm=1)
+    row = summary(RECORDS, ["cpu:0", "arena:cpu", "iree:vulkan"], warm=1)
     assert row["tokens_per_second"] == pytest.approx(200.0)
     assert (row["loss"], row["validation_loss"], row["rounds"]) == (2.0, 2.25, 3)
-    assert row["shares"] == [["cpu:0", 0.75], ["arena:cpu", 0.25]]
+    assert row["shares"] == [["cpu:0", 0.75], ["arena:cpu", 0.25], ["iree:vulkan", 0.0]]
     said = table({"unlike": row})
-    assert "| unlike | 200 | 2.0000 | 2.2500 | 3 | cpu:0 75 %, arena:cpu 25 % |" in said
+    assert "| unlike | 200 | 2.0000 | 2.2500 | 3 | cpu:0 75 %, arena:cpu 25 %, iree:vulkan 0 % |" in said
     draw({"like": row, "unlike": row}, tmp_path / "unlike.png")
     assert (tmp_path / "unlike.png").read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,7 @@
 """Without a compiler, or where the build fails, everything works without native kernels, and what is missing is said."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import Logger
@@ -12,7 +13,7 @@ import pcp
 from pcp import kernels
 from pcp.cli import doctor, main
 from pcp.kernels.features import masked
-from pcp.kernels.native import BuildFailed, NoCompiler, building, built, compiling, kept
+from pcp.kernels.native import LIBRARIES, BuildFailed, NoCompiler, building, built, compiling, kept
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import LIBRARY, arguments_of, normed
 
@@ -30,6 +31,14 @@ def compiler(folder: FilePath, body: str) -> str:
     file.write_text(f"#!/bin/sh\ncase $1 in --version) echo broken 1.0;; *) {body};; esac\n")
     file.chmod(0o755)
     return str(file)
+
+
+def test_the_doctor_says_what_builds_which_library(empty_cache: FilePath) -> None:  # noqa: ARG001
+    said = doctor.check_kernels().message
+    assert "steps, for small programs in the arena, waits for `pcp kernels build`" in said
+    assert re.search(r"normalisation, .* are built when a plan first looks for kernels", said)
+    built(LIBRARIES["steps"])
+    assert "steps is built" in doctor.check_kernels().message
 
 
 def test_without_a_compiler_programs_are_planned_without_native_kernels(empty_cache: FilePath) -> None:
@@ -57,6 +66,7 @@ def test_without_a_compiler_programs_are_planned_without_native_kernels(empty_ca
             in found.message
         )
         assert "adamw.native is missing: " in found.message
+        assert "steps is missing: " in found.message
         assert "slower in places" in found.advice
 
 

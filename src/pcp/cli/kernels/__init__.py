@@ -129,12 +129,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     platform = Target.of(arguments.device).device.kind
-    missing = missing_here(platform)
     of_groups = {
         name for name, family in FAMILIES.items() if family.pattern is not None
     }  # there are no problems of them
     if arguments.family is not None and arguments.family not in of_groups:
         family_named(arguments.family)
+    missing = missing_here(platform, arguments.family)
     for name in FAMILIES if arguments.family is None else [arguments.family]:
         family = FAMILIES[name]
         counts, problems = (

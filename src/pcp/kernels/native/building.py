@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from pcp.errors import PCPError
@@ -235,10 +236,11 @@ def _version(command: str) -> str:
 
 @functools.cache
 def _include() -> Path:
-    """The folder of XLA's headers."""
-    import jax.ffi  # which takes its time, and not everybody who imports this needs it
-
-    return Path(jax.ffi.include_dir())
+    """The folder of XLA's headers: that of `jax.ffi.include_dir()`, for which all of jax would be imported."""
+    jaxlib = find_spec("jaxlib")
+    assert jaxlib is not None
+    assert jaxlib.submodule_search_locations is not None
+    return Path(jaxlib.submodule_search_locations[0]) / "include"
 
 
 def built_from(file: Path, name: str, source: str) -> Build:
