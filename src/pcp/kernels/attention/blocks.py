@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pcp.kernels.attention.ranges import Range
 from pcp.kernels.pallas import Array, Reference, launched, next_power_of_two
 
 SMALLEST = 16
@@ -82,8 +83,8 @@ class Attention:
         assert self.offset is not None
         return self.offset
 
-    def keys_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The first key that some queries look at, and the one after the last.
+    def keys_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> Range:
+        """The keys that some queries look at.
 
         Arguments:
             first, block: the first query, and how many there are.
@@ -92,24 +93,29 @@ class Attention:
         import jax.numpy as jnp
 
         rows, upper = ends
-        lower = jnp.int32(0)
+        lower, seen_from, seen_to = jnp.int32(0), None, upper
         if self.offset is not None:
             upper = jnp.minimum(upper, first + (block + self.offset))
+            seen_to = jnp.minimum(seen_to, first + (1 + self.offset))
         if self.window is not None:
             lower = jnp.maximum(lower, first + (self.offset_of_window + 1 - self.window))
-        return lower, jnp.where(first < rows, upper, 0)
+            seen_from = first + (block + self.offset_of_window - self.window)
+        return Range(lower, jnp.where(first < rows, upper, 0), seen_from, seen_to)
 
-    def queries_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The first query that looks at some keys, and the one after the last."""
+    def queries_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> Range:
+        """The queries that look at some keys."""
         import jax.numpy as jnp
 
         upper, columns = ends
-        lower = jnp.int32(0)
+        lower, seen_from, seen_to = jnp.int32(0), jnp.int32(0), None
         if self.offset is not None:
             lower = jnp.maximum(lower, first - self.offset)
+            seen_from = first + (block - 1 - self.offset)
         if self.window is not None:
             upper = jnp.minimum(upper, first + (block - 1 + self.window - self.offset_of_window))
-        return lower, jnp.where(first < columns, upper, 0)
+            seen_to = first + (self.window - self.offset_of_window)
+        upper = jnp.where(first < columns, upper, 0)
+        return Range(lower, upper, jnp.where(first + block <= columns, seen_from, upper), seen_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +173,6 @@ def _places(first: Array, count: int) -> Array:
     return first + jnp.arange(count, dtype=jnp.int32)
 
 
-def _over_blocks(
-    places: tuple[Array, Array], block: int, step: Callable[[Array, Any], Any], start: Any
-) -> Any:
-    """A step for the first place of each block that holds one of some places, from the first to the one after the last."""
-    from jax import lax
-
-    lower, upper = lax.div(places[0], block), lax.div(places[1] + (block - 1), block)
-    return lax.fori_loop(lower, upper, lambda i, state: step(i * block, state), start)
-
-
 def _program(blocks: int, heads: int) -> tuple[Array, Array, Array]:
     """The batch, head and block of this program. Neighbours share keys, and the last blocks, which see most keys, begin."""
     from jax import lax
@@ -232,12 +228,13 @@ class Forward:
         query = _Head(batch, head, rows).read(query_ref, first, blocks.queries)
         places = _places(first, blocks.queries)
 
-        def step(start: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        def step(start: Array, state: tuple[Array, Array, Array], hidden: bool) -> tuple[Array, Array, Array]:
             top, total, mixed = state
             key = of_keys.read(key_ref, start, blocks.keys)
             scores, _ = attention.scores(query, key)
-            seen = attention.seen(places[:, None], _places(start, blocks.keys)[None, :], columns)
-            scores = jnp.where(seen, scores, -jnp.inf)
+            if hidden:
+                seen = attention.seen(places[:, None], _places(start, blocks.keys)[None, :], columns)
+                scores = jnp.where(seen, scores, -jnp.inf)
             larger = jnp.maximum(top, jnp.max(scores, axis=1))
             finite = jnp.where(larger == -jnp.inf, 0.0, larger)
             weights, shrink = jnp.exp2(scores - finite[:, None]), jnp.exp2(top - finite)
@@ -251,7 +248,7 @@ class Forward:
             jnp.zeros(query.shape, jnp.float32),
         )
         looks = attention.keys_of(first, blocks.queries, (rows, columns))
-        top, total, mixed = _over_blocks(looks, blocks.keys, step, nothing)
+        top, total, mixed = looks.over(blocks.keys, step, nothing)
         counts = (total != 0.0) & (places < rows)  # NaN counts
         inverse = jnp.where(counts, 1.0 / jnp.where(counts, total, 1.0), 0.0)
         whole = _Head(batch, head, jnp.int32(queries))
@@ -312,14 +309,15 @@ class Backward:
         numbers = [of_query.read_rows(each, first, blocks.queries) for each in numbers_refs[:3]]
         places = _places(first, blocks.queries)[:, None]
 
-        def step(start: Array, total: Array) -> Array:
+        def step(start: Array, total: Array, hidden: bool) -> Array:
             key, value = (of_keys.read(each, start, blocks.keys) for each in (key_ref, value_ref))
-            seen = self.attention.seen(places, _places(start, blocks.keys)[None, :], columns)
+            others = _places(start, blocks.keys)[None, :]
+            seen = self.attention.seen(places, others, columns) if hidden else None
             _, change = self._changes(query, key, value, cotangent, numbers, seen)
             return total + triton.dot(change.astype(key.dtype), key)
 
         looks = self.attention.keys_of(first, blocks.queries, (rows, columns))
-        total = _over_blocks(looks, blocks.keys, step, jnp.zeros(query.shape, jnp.float32))
+        total = looks.over(blocks.keys, step, jnp.zeros(query.shape, jnp.float32))
         _Head(batch, head, jnp.int32(queries)).write(result, first, total * self.attention.scale)
 
     def _of_keys(self, *references: Reference) -> None:
@@ -343,19 +341,20 @@ class Backward:
         def of_one(member: Array, totals: tuple[Array, Array]) -> tuple[Array, Array]:
             of_query = _Head(batch, head * share + member, rows)
 
-            def step(start: Array, totals: tuple[Array, Array]) -> tuple[Array, Array]:
+            def step(start: Array, totals: tuple[Array, Array], hidden: bool) -> tuple[Array, Array]:
                 query, cotangent = (
                     of_query.read(each, start, blocks.queries) for each in (query_ref, cotangent_ref)
                 )
                 numbers = [of_query.read_rows(each, start, blocks.queries) for each in numbers_refs[:3]]
-                seen = self.attention.seen(_places(start, blocks.queries)[:, None], places, columns)
+                others = _places(start, blocks.queries)[:, None]
+                seen = self.attention.seen(others, places, columns) if hidden else None
                 weights, change = self._changes(query, key, value, cotangent, numbers, seen)
                 return (
                     totals[0] + triton.dot(change.astype(query.dtype), query, trans_a=True),
                     totals[1] + triton.dot(weights.astype(query.dtype), cotangent, trans_a=True),
                 )
 
-            made: tuple[Array, Array] = _over_blocks(looks, blocks.queries, step, totals)
+            made: tuple[Array, Array] = looks.over(blocks.queries, step, totals)
             return made
 
         nothing = (jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32))
@@ -365,15 +364,22 @@ class Backward:
         whole.write(of_value, first, of_values_sum)
 
     def _changes(
-        self, query: Array, key: Array, value: Array, cotangent: Array, numbers: Sequence[Array], seen: Array
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        cotangent: Array,
+        numbers: Sequence[Array],
+        seen: Array | None,
     ) -> tuple[Array, Array]:
-        """The weights of a block, and the cotangents of its products, but for the scale."""
+        """The weights of a block, and the cotangents of its products, but for the scale; None sees all."""
         import jax.numpy as jnp
         from jax.experimental.pallas import triton
 
         inner, largest, reciprocal = (each[:, None] for each in numbers)
         scores, slope = self.attention.scores(query, key)
-        weights = jnp.where(seen, jnp.exp2(scores - largest), 0.0) * reciprocal
+        weights = jnp.exp2(scores - largest) * reciprocal
+        weights = weights if seen is None else jnp.where(seen, weights, 0.0)
         change = weights * (triton.dot(cotangent, value, trans_b=True) - inner)
         return weights, change if slope is None else change * slope
 
