@@ -67,6 +67,14 @@ def _masked(q: Any, k: Any, v: Any, m: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, mask=m)
 
 
+def _same(x: Any, kernel: Any) -> Any:
+    return pcp.conv2d(x, kernel, 1, "SAME")
+
+
+def _strided(x: Any, kernel: Any) -> Any:
+    return pcp.conv2d(x, kernel, 2, "SAME")
+
+
 def _bf16(x: Any, values: Any) -> Any:
     return nn.quantised_product(x, {"values": values})
 
@@ -181,6 +189,11 @@ ROWS: dict[str, list[Row]] = {
             _masked, "f32[2,3,2,4]", "f32[2,260,2,4]", "f32[2,260,2,4]", "bool[2,1,3,260]",
             wrt=THIRD, at_3=_one_key_seen,
         ),
+    ],
+    "convolution": [
+        _row(_same, "f32[2,7,9,5]", "f32[3,3,5,33]", wrt=(0, 1)),
+        _row(_strided, "f32[2,8,7,3]", "f32[3,2,3,6]", wrt=(0, 1)),
+        _row(_same, "f32[1,3,3,1]", "f32[2,2,1,1]", wrt=(0, 1), at_0=_large),
     ],
     "cross_entropy": [
         _row(nn.negative_log_likelihood, "f32[3,5,33]", "i32[3,5]"),

@@ -6,8 +6,8 @@ from tests.kernels.rows import ROWS, program_of
 
 BY_PROBLEMS = {"product"}
 """Families whose kernels are verified on their problems alone."""
-BY_ROWS = {"quantised_product"}
-"""Families whose kernels are verified at their rows alone: no problem has operands of such types."""
+BY_ROWS = {"convolution", "dropout", "quantised_product"}
+"""Families whose kernels are verified at their rows alone: no problem has such attributes, or operands of such types."""
 
 
 def base_of(family: str) -> str:

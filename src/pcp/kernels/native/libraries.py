@@ -59,6 +59,16 @@ LIBRARIES = {
             ),
         ),
         Library(
+            "convolution",
+            ("convolution_f32", "convolution_bf16", "convolution_bf16_x3"),
+            (
+                *("patches.h", "../native/arrays.h", "../native/elementwise.h", "../native/rows.h"),
+                *("../native/scratch.h", "../native/panels/multiply.h"),
+                *("../native/panels/panels.h", "../native/panels/tiles.h"),
+            ),
+            FOLDER.parent / "convolution",
+        ),
+        Library(
             "cross_entropy",
             ("cross_entropy", "cross_entropy_gradient"),
             ("arrays.h", "elementwise.h", "rows.h", "scratch.h"),

@@ -102,7 +102,8 @@ bool multiply_row_turned(const Product& product, Workers workers) {
 template <typename Form>
 bool multiply(const Product& product, Workers workers) {
   if constexpr (std::is_same_v<Form, InBytes>) {
-    const auto by = has_byte_products() ? multiply_panels<ByteBlocks<true>, Matrix> : multiply_panels<ByteBlocks<false>, Matrix>;
+    const auto by = has_byte_products() ? multiply_panels<ByteBlocks<true>, Matrix, Matrix>
+                                         : multiply_panels<ByteBlocks<false>, Matrix, Matrix>;
     return by(product, workers);
   } else {
     if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {

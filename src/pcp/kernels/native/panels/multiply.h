@@ -33,6 +33,13 @@ struct Matrix {
   void copy(int64_t begin, int64_t deep, int64_t column, int64_t lanes, typename Panels::Word* to) const {
     Panels::copy_right(at + begin * down + column * right, right, down, lanes, deep, to);
   }
+
+  // Copies `high` rows from `row` on into a panel of the left operand. False if there is no memory.
+  template <typename Panels>
+  bool copy_rows(int64_t row, int64_t high, int64_t begin, int64_t deep, typename Panels::Word* to) const {
+    Panels::copy_left(at + row * down + begin * right, down, right, high, deep, to);
+    return true;
+  }
 };
 
 // What is done to sums when they are complete, before they are stored for the first time; what is null is left out.
@@ -57,10 +64,10 @@ struct Epilogue {
   }
 };
 
-// What is multiplied; the right operand copies itself into panels, as `Matrix` does.
-template <typename Right>
+// What is multiplied; operands copy themselves into panels, as `Matrix` does.
+template <typename Right, typename Left = Matrix>
 struct ProductWith {
-  Matrix left;
+  Left left;
   Right right;
   float* result;
   int64_t rows, columns, inner;
@@ -110,8 +117,8 @@ struct Workers {
 }
 
 // A part of the result, from copied left panels: rows [top, bottom), columns [first, last), one block of the inner dimension.
-template <typename Panels, typename Right>
-void multiply_block(const ProductWith<Right>& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
+template <typename Panels, typename Right, typename Left>
+void multiply_block(const ProductWith<Right, Left>& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
                     int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
   copy_columns<Panels>(product.right, begin, deep, first, last, right);
   const int64_t words = Panels::words(deep);
@@ -147,8 +154,8 @@ void multiply_block(const ProductWith<Right>& product, const typename Panels::Wo
 }
 
 // False if there is no memory for the copies.
-template <typename Panels, typename Right>
-bool multiply_panels(const ProductWith<Right>& product, Workers workers) {
+template <typename Panels, typename Right, typename Left>
+bool multiply_panels(const ProductWith<Right, Left>& product, Workers workers) {
   using Word = typename Panels::Word;
   const int64_t panels = divided_up(product.rows, Panels::kHigh);
   const int64_t fits = std::max<int64_t>(1, kCopied / (panels * Panels::kLeft * static_cast<int64_t>(sizeof(Word))));
@@ -166,10 +173,10 @@ bool multiply_panels(const ProductWith<Right>& product, Workers workers) {
     workers.each(here * panels, std::max<int64_t>(1, here * panels / tasks), [&](int64_t first, int64_t last) {
       for (int64_t which = first; which < last; ++which) {
         const int64_t row = which % panels * Panels::kHigh, at = begin + which / panels * Panels::kDeep;
-        const Matrix& from = product.left;
-        Panels::copy_left(from.at + row * from.down + at * from.right, from.down, from.right,
-                                std::min<int64_t>(Panels::kHigh, product.rows - row),
-                                std::min(Panels::kDeep, begin + deep - at), left.as<Word>() + which * Panels::kLeft);
+        if (!product.left.template copy_rows<Panels>(row, std::min<int64_t>(Panels::kHigh, product.rows - row), at,
+                                                     std::min(Panels::kDeep, begin + deep - at),
+                                                     left.as<Word>() + which * Panels::kLeft))
+          has_memory = false;
       }
     });
     workers.each(across * down, 1, [&](int64_t first, int64_t last) {

@@ -1,0 +1,122 @@
+"""Native convolutions of float32, in any order of axes: products of patches that are gathered for the innermost loop."""
+
+import functools
+from collections.abc import Callable, Iterable
+
+from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.kernels.artifact import Native
+from pcp.kernels.convolution.phases import by_phases, has_phases
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.native import LIBRARIES, native_call
+from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.ops.movement import moveaxis, transpose
+from pcp.ops.windows.convolution_rules import Convolution, is_turned
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor, current_builder
+
+LIBRARY = LIBRARIES["convolution"]
+MOST_AXES = 8
+"""Of an input, that the handlers take."""
+
+
+def _applies(op: ir.Operation) -> bool:
+    conv = Convolution.read(op)
+    specs = [spec_of(value.type) for value in (*op.operands, *op.results)]
+    precise = "precision_config" in op.attributes and "HIGH" in str(op.attributes["precision_config"])
+    return (
+        {spec.dtype for spec in specs} == {DType.f32}
+        and all(spec.size for spec in specs)
+        and len(specs[0].shape) <= MOST_AXES
+        and conv.feature_groups == conv.batch_groups == 1
+        and not (precise or is_turned(op))
+        and has_phases(conv)
+    )
+
+
+def _call(handler: str, conv: Convolution, x: Tensor, kernel: Tensor, result: TensorSpec) -> Tensor:
+    """One convolution whose elements lie close together."""
+    layout = conv.layout
+    (batch, features, *spatial), outputs, made = layout.x, layout.kernel[0], layout.result[1]
+    count = result.shape[made]
+    window = [axis for axis in range(kernel.ndim) if axis != outputs]
+    places = [axis for axis in range(x.ndim) if axis != made]
+    sizes = kernel.shape
+    if outputs not in (0, kernel.ndim - 1):  # a window is not one axis of a product then
+        kernel = transpose(kernel, (*window, outputs))
+    size = kernel.size // count
+    of_window = dict(zip(layout.kernel[1:], (features, *spatial), strict=True))
+    of_places = dict(zip((layout.result[0], *layout.result[2:]), (batch, *spatial), strict=True))
+
+    def by_axis(of_batch: int, of_features: int, of_others: Iterable[int]) -> list[int]:
+        """Numbers for the axes of x, in their order."""
+        found = dict(zip(layout.x, (of_batch, of_features, *of_others), strict=True))
+        return [found[axis] for axis in range(x.ndim)]
+
+    attributes: dict[str, int | list[int]] = {
+        "places": by_axis(x.shape[batch], 1, (result.shape[axis] for axis in layout.result[2:])),
+        "strides": by_axis(1, 1, conv.strides),
+        "order": [features, *(of_places[axis] for axis in places)],
+        "window": by_axis(1, x.shape[features], (sizes[axis] for axis in layout.kernel[2:])),
+        "dilations": by_axis(1, 1, conv.kernel_dilation),
+        "window_order": [batch, *(of_window[axis] for axis in window)],
+        "before": by_axis(0, 0, (low for low, _ in conv.padding)),
+        "kernel_strides": [1, size] if outputs == 0 else [count, 1],
+        "outputs": count,
+    }
+    last = TensorSpec((*(result.shape[axis] for axis in places), count), result.dtype)
+    (found,) = native_call(LIBRARY, handler, (x, kernel), (last,), attributes)
+    return found if made == x.ndim - 1 else moveaxis(found, -1, made)
+
+
+def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
+    def build(op: ir.Operation) -> list[Tensor]:
+        x, kernel = (Tensor(value, current_builder()) for value in op.operands)
+        convolve = functools.partial(_call, handler)
+        return [by_phases(Convolution.read(op), x, kernel, spec_of(op.results[0].type), convolve)]
+
+    return build
+
+
+register_family(
+    Family(
+        "convolution",
+        "sums of products over windows",
+        lambda op: op.name == "stablehlo.convolution",
+        everywhere=(
+            ("convolution.native_bf16_x3", "convolution.native"),
+            ("convolution.native_bf16",),
+        ),
+    )
+)
+register_kernel(
+    Kernel(
+        "convolution.native",
+        Effect.reassociating,
+        "windows gathered into the order of the innermost loop of a product",
+        _applies,
+        Native(LIBRARY, _by("convolution_f32")),
+    )
+)
+register_kernel(
+    Kernel(
+        "convolution.native_bf16",
+        Effect.lowers_precision,
+        "windows gathered for the innermost loop, operands rounded to bfloat16 there, sums in float32",
+        _applies,
+        Native(LIBRARY, _by("convolution_bf16")),
+    )
+)
+register_kernel(
+    Kernel(
+        "convolution.native_bf16_x3",
+        Effect.lowers_precision,
+        "windows gathered as sums of two bfloat16 numbers, three products by tiles, sums in float32",
+        _applies,
+        Native(LIBRARY, _by("convolution_bf16_x3")),
+        requires=("amx_bf16",),
+        bits=16,
+        nonfinite="spreads",
+    )
+)
