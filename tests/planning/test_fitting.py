@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path as FilePath
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,15 +13,16 @@ import pytest
 from tests.execution import run
 
 import pcp
-from pcp.backends import OutOfMemory
+from pcp.backends import OutOfMemory, Target
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
 from pcp.optimizers import sgd
 from pcp.planning import PathMismatch
 from pcp.planning.capacity import human
-from pcp.planning.fitting import Fit, MemoryUnreachable
+from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.path import Path
 from pcp.tracing import spec, specs_of
 
 # On a GPU these programs take less than the 32 MiB in which its library computes products.
@@ -81,6 +84,24 @@ def test_what_fits_is_left_as_it_is_written(program: pcp.Program) -> None:
     assert plan.fit.remade == 0
     assert "of 1.0 GiB asked for: nothing is given up for that" in str(plan)
     assert pcp.plan(program).fit is None
+
+
+def test_a_compiler_that_makes_values_again_by_itself_does_not_end_the_search(
+    program: pcp.Program, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole takes less than half as its operations say; two parts then take more than it, and more parts less."""
+    target = Target.of("cpu:0")
+
+    def compiled(self: Target, one: pcp.Program, **named: Any) -> Any:
+        use = compile_(self, one, **named).memory
+        spared = int(0.55 * whole) if one.digest == program.digest else 0
+        return SimpleNamespace(memory=replace(use, temporaries=use.temporaries - spared))
+
+    compile_ = Target.compile
+    monkeypatch.setattr(Target, "compile", compiled)
+    found = fitted(program, Path.plain(program), target, int(0.35 * whole))
+    assert found.without < 0.5 * whole
+    assert found.parts > 2
 
 
 def test_what_a_plan_says_of_it(program: pcp.Program, whole: int) -> None:

@@ -104,16 +104,22 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     if plain.peak <= limit:
         return Fit(path, limit, plain.peak, plain.peak)
     search = _Search(path, target, limit, plain, cache)
-    source, peak = Recomputable(lowered), plain.peak
+    source, peak, before = Recomputable(lowered), plain.peak, math.inf
     is_light = search.run(source, peak, _LIGHT)
     for parts in _PARTS if not is_light else ():
         divided = Recomputable(lowered, parts)
-        took = peak if divided.divided is None else search.attempt(divided, divided.candidates.everything)
-        if took > _GAIN * peak:
+        if divided.divided is None:
             break
-        source, peak = divided, took
-        if peak <= limit or search.run(source, peak, _LIGHT):
+        took = search.attempt(divided, divided.candidates.everything)
+        if took > _GAIN * before:
             break
+        before = took
+        if (
+            took < peak
+        ):  # a few parts may take more than the whole, of which a compiler makes values again by itself
+            source, peak = divided, took
+            if peak <= limit or search.run(source, peak, _LIGHT):
+                break
     if search.best is None:
         search.run(source, peak, math.inf)
     if search.best is None:
