@@ -5,8 +5,8 @@ of its own.
     python -m benchmarks networks --model lstm --steps 40
 
 All start from the same parameters, see the same batch again and again, and take AdamW with clipping. PCP takes JAX's loss. The
-last column is the distance of the loss after the last step from that of PCP in float64, relative to it. "PCP, fastest kernels" is
-with what a search tries first, whatever its error. A contestant that fails is left out.
+last column is the distance of the loss after the last step from that of PCP in float64, relative to it. "Fastest kernels" are
+what a search tries first, whatever its error. A contestant that fails is left out.
 """
 
 import argparse
