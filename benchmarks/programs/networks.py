@@ -5,13 +5,17 @@ of its own.
     python -m benchmarks networks --model lstm --steps 40
 
 All start from the same parameters, see the same batch again and again, and take AdamW with clipping. PCP takes JAX's loss. The
-last column is the distance of the loss after the last step from that of PCP in float64, relative to it.
+last column is the distance of the loss after the last step from that of PCP in float64, relative to it. "Fastest kernels" are
+what a search tries first, whatever its error. A contestant that fails is left out.
 """
 
 import argparse
 import json
+import math
 import statistics
+import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,11 +24,16 @@ import jax
 import numpy as np
 
 import pcp
+from benchmarks.gpu.fastest import fastest
 from benchmarks.own_process import OwnProcess, Run
 from benchmarks.programs import gpt2_jax, gradient_jax
 from pcp.ir.tree import map_tree
 
 RATE = 1e-3
+TOLERANCES = {"resnet50": 0.1, "lstm": 1e-2}
+"""What the plain step of each is within: roundings move ResNet's numbers over kinks of ReLU, 0.03 of a norm's gradient."""
+FASTEST = {math.inf: "fastest kernels", 0.0: "fastest of float32"}
+"""What contestants are called whose kernels round that much."""
 
 
 @dataclass
@@ -69,8 +78,13 @@ def with_pcp(
     tolerance: float | None = None,
     budget: float = 60.0,
     wide: bool = False,
+    rounding: float | None = None,
 ) -> tuple[Contestant, Run]:
-    """The step by PCP: as it is written, or by the fastest path within a tolerance; in float64 if `wide`."""
+    """The step by PCP: as it is written, or by the fastest path within a tolerance; in float64 if `wide`.
+
+    Arguments:
+        rounding: takes the fastest kernels instead that keep so many of the bits of their operands that 2^-bits is not more.
+    """
     work = workload(model, batch, size)
     params, data = work.params, work.batch
     if wide:
@@ -83,7 +97,10 @@ def with_pcp(
     step = pcp.training_step(
         program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0
     )
-    plan = pcp.plan(step, tolerance=tolerance, budget=budget)
+    if rounding is None:
+        plan = pcp.plan(step, tolerance=tolerance, budget=budget)
+    else:
+        plan = fastest(step, str(pcp.backends.device()), rounding)
     state = [step.initial_state(params)]
 
     def once() -> float:
@@ -91,6 +108,8 @@ def with_pcp(
         return float(metrics["loss"])
 
     name = "PCP" if tolerance is None else f"PCP within {tolerance:g} ({plan.error or 0.0:.1e})"
+    if rounding is not None:
+        name = f"PCP, {FASTEST[rounding]}"
     return Contestant(name, time.perf_counter() - began), _timed(once)
 
 
@@ -132,21 +151,49 @@ def compare(
 ) -> list[Contestant]:
     """What was measured of each contestant; those that take minutes are left out if `few`."""
     task = (model, batch, size)
-    makers: list[tuple[Any, ...]] = [(with_jax, *task), (with_torch, *task), (with_pcp, *task)]
+    makers: dict[str, tuple[Any, ...]] = {
+        "JAX": (with_jax, *task),
+        "PyTorch": (with_torch, *task),
+        "PCP": (with_pcp, *task),
+    }
+    for rounding, name in FASTEST.items():
+        makers[f"PCP, {name}"] = (with_pcp, *task, None, 0.0, False, rounding)
     if not few:
-        makers += [(with_torch, *task, True), (with_pcp, *task, tolerance, budget)]
+        makers["torch.compile"] = (with_torch, *task, True)
+        makers["PCP within a tolerance"] = (with_pcp, *task, tolerance, budget)
     with ExitStack() as stack:
-        started = [stack.enter_context(OwnProcess(*maker)) for maker in makers]
-        processes = [each for each in started if each.made is not None]
-        for each in processes:
-            each.call(1)  # the first step warms up
+        processes: dict[str, OwnProcess] = {}
+
+        def tried(name: str, work: Callable[..., Any], *given: Any) -> Any:
+            """What comes of it; None if the contestant's process ends, which is left out then."""
+            try:
+                return work(*given)
+            except (EOFError, OSError):
+                processes.pop(name, None)
+                print(f"{name} is left out, its process ended with the error above", file=sys.stderr)
+                return None
+
+        for name, maker in makers.items():
+            process = tried(name, OwnProcess, *maker)
+            if process is None:
+                continue
+            stack.enter_context(process)
+            if process.made is not None:
+                processes[name] = process
+        for name, each in list(processes.items()):
+            tried(name, each.call, 1)  # the first step warms up
         for turn in range(steps):
-            for each in processes[turn % len(processes) :] + processes[: turn % len(processes)]:
-                seconds, (cpu_seconds, loss) = each.call(1)
+            order = list(processes.items())
+            first = turn % max(1, len(order))
+            for name, each in order[first:] + order[:first]:
+                found = tried(name, each.call, 1)
+                if found is None:
+                    continue
+                seconds, (cpu_seconds, loss) = found
                 each.made.seconds.append(seconds)
                 each.made.cpu_seconds.append(cpu_seconds)
                 each.made.loss = loss
-        return [each.made for each in processes]
+        return [each.made for each in processes.values()]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +204,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=int, default=None, help="pixels of a side (default: 224), or steps (64)"
     )
     parser.add_argument("--steps", type=int, default=None, help="measured steps (default: 5, LSTM: 20)")
-    parser.add_argument("--tolerance", type=float, default=1e-2, help="of PCP's planned step (default: 1e-2)")
+    parser.add_argument(
+        "--tolerance", type=float, default=None, help="of PCP's planned step (default: 0.1, LSTM: 1e-2)"
+    )
     parser.add_argument(
         "--budget", type=float, default=60.0, help="seconds of measuring for it (default: 60)"
     )
@@ -171,7 +220,8 @@ def run(arguments: argparse.Namespace) -> None:
         batch = arguments.batch or (32 if recurrent else 8)
         size = arguments.size or (64 if recurrent else 224)
         steps = arguments.steps or (20 if recurrent else 5)
-        rows = compare(model, batch, size, steps, arguments.tolerance, arguments.budget, arguments.few)
+        tolerance = arguments.tolerance or TOLERANCES[model]
+        rows = compare(model, batch, size, steps, tolerance, arguments.budget, arguments.few)
         _, exactly = with_pcp(model, batch, size, wide=True)
         _, exact = exactly(steps + 1)
         _print(workload(model, batch, size).name, rows, exact, arguments.json)
@@ -180,6 +230,8 @@ def run(arguments: argparse.Namespace) -> None:
 def _print(name: str, rows: list[Contestant], exact: float, as_json: bool) -> None:
     if not as_json:
         print(f"{name}; the time of a step is the median, beside its spread and the least processor time")
+    left_out = [math.nan] * max((len(row.seconds) for row in rows), default=0)
+    jax_seconds = next((row.seconds for row in rows if row.name == "JAX"), left_out)
     for row in rows:
         found = {
             "contestant": row.name,
@@ -187,7 +239,7 @@ def _print(name: str, rows: list[Contestant], exact: float, as_json: bool) -> No
             "step_seconds": statistics.median(row.seconds),
             "step_seconds_spread": statistics.pstdev(row.seconds),
             "cpu_seconds": min(row.cpu_seconds),
-            "times_jax": statistics.median(a / b for a, b in zip(row.seconds, rows[0].seconds, strict=True)),
+            "times_jax": statistics.median(a / b for a, b in zip(row.seconds, jax_seconds, strict=True)),
             "loss": row.loss,
             "loss_error": abs(row.loss - exact) / abs(exact),
         }

@@ -191,9 +191,9 @@ ROWS: dict[str, list[Row]] = {
         ),
     ],
     "convolution": [
-        _row(_same, "f32[2,7,9,5]", "f32[3,3,5,33]", wrt=(0, 1)),
-        _row(_strided, "f32[2,8,7,3]", "f32[3,2,3,6]", wrt=(0, 1)),
-        _row(_same, "f32[1,3,3,1]", "f32[2,2,1,1]", wrt=(0, 1), at_0=_large),
+        _row(_same, "f32[2,7,9,17]", "f32[3,3,17,33]", wrt=(0, 1)),
+        _row(_strided, "f32[2,8,7,16]", "f32[3,2,16,18]", wrt=(0, 1)),
+        _row(_same, "f32[1,3,3,16]", "f32[2,2,16,16]", wrt=(0, 1), at_0=_large),
     ],
     "cross_entropy": [
         _row(nn.negative_log_likelihood, "f32[3,5,33]", "i32[3,5]"),

@@ -117,7 +117,7 @@ def _programs() -> Iterator[pcp.Program]:
     yield pcp.trace(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), of(40, 37), of(37, 33), of(33))
     yield pcp.trace(lambda r, x, w, b: r + nn.linear(x, w, b), of(40, 33), of(40, 37), of(37, 33), of(33))
     yield pcp.value_and_grad(
-        pcp.trace(lambda x, k: pcp.conv2d(x, k, 2, "SAME").sum(), of(2, 9, 7, 5), of(3, 2, 5, 6)), (0, 1)
+        pcp.trace(lambda x, k: pcp.conv2d(x, k, 2, "SAME").sum(), of(2, 9, 7, 16), of(3, 2, 16, 17)), (0, 1)
     )
     for form in ("bf16", "int8", "int4"):
         weights = nn.quantise(np.ones((9, 64), np.float32), form)

@@ -9,6 +9,7 @@ import pytest
 import pcp
 from pcp import kernels
 from pcp.autodiff.gradient import value_and_vjp
+from pcp.kernels.convolution import native
 from pcp.kernels.native.compiling import compiler
 from pcp.kernels.sites import Site
 from pcp.planning.judging.oracle import widened, widened_arrays
@@ -26,6 +27,11 @@ ORDERS = (
 )
 LIMITS = {"convolution.native": 2e-6, "convolution.native_bf16": 1e-2, "convolution.native_bf16_x3": 1e-4}
 """The largest relative errors."""
+
+
+@pytest.fixture(autouse=True)
+def also_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "SHORTEST", 1)
 
 
 def sites(x: Any, kernel: Any, *how: Any) -> Iterator[Site]:
@@ -149,3 +155,21 @@ def test_other_types_are_left_to_the_compiler(dtype: str) -> None:
     specs = pcp.spec((1, 9, 9, 4), dtype), pcp.spec((3, 3, 4, 6), dtype)
     program = pcp.trace(lambda a, b: pcp.conv2d(a, b), *specs)
     assert [site.kernels for site in kernels.sites_of(program, "cpu", bare=True)] == [()]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("features", "orders", "offered"), [(3, ORDERS[0], 1), (16, ORDERS[0], 3), (16, ORDERS[1], 3)]
+)
+def test_short_runs_are_left_to_the_compiler(
+    features: int, orders: Any, offered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an image of three colours, only the gradient with respect to it, whose patches are of a cotangent of many features."""
+    monkeypatch.setattr(native, "SHORTEST", 16)
+    x, kernel = (
+        sized(orders[0], N=1, C=features, H=20, W=20),
+        sized(orders[1], I=features, O=20, H=3, W=3),
+    )
+    found = [site.kernels for site in sites(x, kernel, 1, "SAME", 1, 1, 1, orders)]
+    assert len(found) == 3
+    assert sum(map(bool, found)) == offered

@@ -21,35 +21,8 @@ namespace {
 
 ffi::Error refused(const std::string& words) { return refused_by("convolution", words); }
 
-constexpr int64_t kRows = 224;                    // that a thread gathers and multiplies by itself, if there are many: whole panels of 14 and of 32
-constexpr int64_t kParts = 2;                     // of so many rows for each thread, at least
 constexpr int64_t kLargest = int64_t{1} << 40;    // number of elements
 constexpr int64_t kFarthest = int64_t{1} << 31;   // place along an axis
-
-using Convolved = ProductWith<Matrix, Patches>;
-
-template <typename Form>
-bool multiply(const Convolved& product, Workers workers) {
-  return by_panels<Form>([&](auto panels) { return multiply_panels<decltype(panels)>(product, workers); });
-}
-
-// The product, by parts of rows, each by one thread: what it gathered is in its cache still when it is multiplied.
-template <typename Form>
-bool multiply_all(ffi::ThreadPool pool, const Convolved& product) {
-  const int64_t parts = divided_up(product.rows, kRows);
-  if (parts < kParts * pool.num_threads()) return multiply<Form>(product, Workers{&pool});
-  std::atomic<bool> has_memory{true};
-  parallel_for(pool, parts, 1, [&](int64_t first, int64_t last) {
-    for (int64_t part = first; part < last; ++part) {
-      Convolved one = product;
-      one.left.first = part * kRows;
-      one.rows = std::min(kRows, product.rows - part * kRows);
-      one.result += part * kRows * product.columns;
-      if (!multiply<Form>(one, Workers{nullptr})) has_memory = false;
-    }
-  });
-  return has_memory;
-}
 
 // A walk as attributes say it; what is wrong with them is put into `words`.
 Walk walk_of(Numbers order, Numbers counts, Numbers steps, size_t axes, std::string& words) {
@@ -108,7 +81,8 @@ ffi::Error convolve(ffi::ThreadPool pool, Array x, Array kernel, Result result, 
   if (!words.empty()) return refused(words);
   ask_for_huge_pages(result->typed_data(), elements * static_cast<int64_t>(sizeof(float)));
   const Matrix right{kernel.typed_data(), kernel_strides[0], kernel_strides[1]};
-  if (!multiply_all<Form>(pool, {patches, right, result->typed_data(), rows, outputs, inner, {}}))
+  const ProductWith<Matrix, Patches> product{patches, right, result->typed_data(), rows, outputs, inner, {}};
+  if (!by_panels<Form>([&](auto panels) { return multiply_tall<decltype(panels)>(product, Workers{&pool}); }))
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp convolution: there is no memory for copies of the operands");
   return ffi::Error::Success();
 }

@@ -43,14 +43,21 @@ struct Patches {
   Walk rows, inner;
   int64_t first = 0;  // row
 
+  // The rows from one on.
+  Patches from(int64_t row) const {
+    Patches made = *this;
+    made.first += row;
+    return made;
+  }
+
   // Copies `high` rows from `row` on into a panel of the left operand, of the block of the inner dimension from `begin` on.
   template <typename Panels>
   bool copy_rows(int64_t row, int64_t high, int64_t begin, int64_t deep, typename Panels::Word* to) const {
     Scratch kept(Panels::kHigh * deep * static_cast<int64_t>(sizeof(float)));
     float* block = kept.as<float>();
     if (!block) return false;
-    const int64_t along = rows.fastest();
-    if (strides[along] == 1 && rows.steps[along] == 1) {
+    const int64_t side_by_side = run(rows);
+    if (side_by_side > 1 && side_by_side >= run(inner)) {
       gather<true>(first + row, high, begin, deep, Panels::kHigh, block);
       Panels::copy_left(block, 1, Panels::kHigh, high, deep, to);
     } else {
@@ -61,6 +68,11 @@ struct Patches {
   }
 
  private:
+  // How many numbers of a walk lie side by side.
+  int64_t run(const Walk& walk) const {
+    const int64_t along = walk.fastest();
+    return strides[along] == 1 && walk.steps[along] == 1 ? walk.sizes[along] : 1;
+  }
 
   // Puts row i, number k at `to[i * width + k]`, or at `to[k * width + i]` if rows lie side by side.
   template <bool kSideBySide>

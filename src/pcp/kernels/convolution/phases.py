@@ -1,4 +1,4 @@
-"""A convolution of an input whose elements lie apart, as the cotangent of a strided one is, by convolutions of the input as it is.
+"""A convolution of an input whose elements lie apart, as the cotangent of a strided one is, by convolutions of what lies close.
 
 Of a result's places only each second one, for a distance of two, meets the same numbers of the kernel. Such a phase is a
 convolution by a part of the kernel, in which nothing is multiplied by the zeros between elements. Then phases are put between

@@ -112,7 +112,7 @@ bool multiply(const Product& product, Workers workers) {
     }
     if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
     if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
-    return by_panels<Form>([&](auto panels) { return multiply_panels<decltype(panels)>(product, workers); });
+    return by_panels<Form>([&](auto panels) { return multiply_tall<decltype(panels)>(product, workers); });
   }
 }
 

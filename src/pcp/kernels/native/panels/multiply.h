@@ -21,6 +21,9 @@ namespace ffi = xla::ffi;
 constexpr int64_t kTall = 512;                         // rows of the left operand that stay in the second cache, at most
 constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once
 constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
+constexpr int64_t kPart = 224;                         // rows of a part of a tall product: whole panels of 14 and of 32
+constexpr int64_t kParts = 2;                          // of them for each thread, at least
+constexpr int64_t kFew = 256;                          // columns of a tall product, at most: they are copied for every part
 constexpr int64_t kTasks = 4;                          // for each thread, so that a slow one does not keep the others waiting
 
 // Element (i, j) lies at `at[i * down + j * right]`.
@@ -33,6 +36,9 @@ struct Matrix {
   void copy(int64_t begin, int64_t deep, int64_t column, int64_t lanes, typename Panels::Word* to) const {
     Panels::copy_right(at + begin * down + column * right, right, down, lanes, deep, to);
   }
+
+  // The rows from one on.
+  Matrix from(int64_t row) const { return {at + row * down, down, right}; }
 
   // Copies `high` rows from `row` on into a panel of the left operand. False if there is no memory.
   template <typename Panels>
@@ -194,6 +200,25 @@ bool multiply_panels(const ProductWith<Right, Left>& product, Workers workers) {
       }
     });
   }
+  return has_memory;
+}
+
+// The same; if there are many rows and few columns by parts of rows, each by one thread: what it copied is in its cache still when it is
+// multiplied.
+template <typename Panels, typename Right, typename Left>
+bool multiply_tall(const ProductWith<Right, Left>& product, Workers workers) {
+  const int64_t parts = divided_up(product.rows, kPart);
+  if (product.columns > kFew || parts < kParts * workers.count()) return multiply_panels<Panels>(product, workers);
+  std::atomic<bool> has_memory{true};
+  workers.each(parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t row = first * kPart; row < std::min(product.rows, last * kPart); row += kPart) {
+      const int64_t element = row * product.columns;
+      const ProductWith<Right, Left> one{product.left.from(row), product.right, product.result + element,
+                                         std::min(kPart, product.rows - row), product.columns, product.inner,
+                                         product.epilogue.from(element)};
+      if (!multiply_panels<Panels>(one, Workers{nullptr})) has_memory = false;
+    }
+  });
   return has_memory;
 }
 

@@ -1,0 +1,51 @@
+"""Training steps of networks beside other libraries: a contestant that fails does not end the others."""
+
+import os
+from typing import Any
+
+import pytest
+from benchmarks.programs import networks
+from benchmarks.programs.networks import FASTEST, TOLERANCES, Contestant, compare, with_pcp
+
+
+def made(*task: Any) -> tuple[Contestant, Any]:
+    return Contestant(f"after {len(task)}"), lambda count: (0.5, float(count))
+
+
+def cannot_be_made(*_: Any) -> None:
+    raise RuntimeError("it is not supported")
+
+
+def ends_in_a_step(*_: Any) -> tuple[Contestant, Any]:
+    return Contestant("ends"), lambda _: os._exit(1)
+
+
+def test_a_contestant_that_fails_is_left_out_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(networks, "with_jax", cannot_be_made)
+    monkeypatch.setattr(networks, "with_torch", ends_in_a_step)
+    monkeypatch.setattr(networks, "with_pcp", made)
+    rows = compare("lstm", 1, 2, steps=2, tolerance=1e-2, budget=0.0, few=True)
+    assert [row.loss for row in rows] == [1.0] * 3
+    assert [len(row.seconds) for row in rows] == [2] * 3
+    said = capfd.readouterr().err
+    for name in ("JAX", "PyTorch"):
+        assert f"{name} is left out, its process ended with the error above" in said
+    assert "it is not supported" in said
+    networks._print("LSTM", rows, 1.0, False)
+    assert capfd.readouterr().out.count("x JAX nan") == 3
+
+
+def test_the_fastest_kernels_compute_the_step() -> None:
+    plain, step = with_pcp("lstm", 2, 3)
+    (_, expected), names = step(2), []
+    for rounding in FASTEST:
+        row, steps = with_pcp("lstm", 2, 3, None, 0.0, False, rounding)
+        assert steps(2)[1] == pytest.approx(expected, rel=1e-2)
+        names.append(row.name)
+    assert [plain.name, *names] == ["PCP", "PCP, fastest kernels", "PCP, fastest of float32"]
+
+
+def test_every_network_has_a_tolerance() -> None:
+    assert set(TOLERANCES) == {"resnet50", "lstm"}
