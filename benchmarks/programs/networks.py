@@ -32,7 +32,7 @@ from pcp.ir.tree import map_tree
 RATE = 1e-3
 TOLERANCES = {"resnet50": 0.1, "lstm": 1e-2}
 """What the plain step of each is within: roundings move ResNet's numbers over kinks of ReLU, 0.03 of a norm's gradient."""
-FASTEST = {math.inf: "fastest kernels", 0.0: "fastest of float32"}
+FASTEST = {math.inf: "fastest kernels", 2.0**-16: "fastest of 16 bits", 0.0: "fastest of float32"}
 """What contestants are called whose kernels round that much."""
 
 

@@ -25,7 +25,7 @@ from tests.execution import run
 from tests.nn.padded_attention import cut_to_lengths, drawn, result_and_cotangents, spoiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
-BLOCKS = (Blocks(16, 32, 4, 1), Blocks(32, 16, 4, 1))
+BLOCKS = (Blocks(16, 32, 4, 1), Blocks(32, 16, 4, 1), Blocks(16, 16, 4, 1))
 ENDS = ([40, 0, 33], [50, 20, 0])
 
 
@@ -126,7 +126,7 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
         triton,
         "attention_of",
         lambda layout: dataclasses.replace(
-            made(layout), interpreted=True, forward=BLOCKS[0], backward=BLOCKS[1]
+            made(layout), interpreted=True, forward=BLOCKS[0], of_queries=BLOCKS[1], of_keys=BLOCKS[2]
         ),
     )
     kernels = {

@@ -43,7 +43,7 @@ class Attention:
         cap: they become cap * tanh(scores / cap); None if they stay.
         offset: how many keys after its own number a query sees; None if all.
         window: how many it sees, the last ones of those, at most; None if all.
-        forward, backward: blocks of the two passes.
+        forward, of_queries, of_keys: blocks of the forward pass, and of the cotangents of queries and of keys.
         interpreted: whether it runs without a GPU, slowly.
     """
 
@@ -52,7 +52,8 @@ class Attention:
     offset: int | None
     window: int | None
     forward: Blocks
-    backward: Blocks
+    of_queries: Blocks
+    of_keys: Blocks
     interpreted: bool = False
 
     def scores(self, query: Array, key: Array) -> tuple[Array, Array | None]:
@@ -281,12 +282,13 @@ class Backward:
         products = result.astype(jnp.float32) * cotangent.astype(jnp.float32)
         inner = jnp.transpose(jnp.sum(products, -1), (0, 2, 1))
         given = (query, key, value, cotangent, inner, largest, reciprocal, *ends)
-        attention, blocks = self.attention, self.attention.backward
+        attention, blocks = self.attention, self.attention.of_queries
         batch, queries, heads, _ = query.shape
         _, keys, of_keys, _ = key.shape
         programs = -(-queries // blocks.queries) * batch * heads
         results = [(query.shape, str(query.dtype))]
         (of_query,) = _launched(self._of_queries, programs, results, blocks, attention)(*given)
+        blocks = attention.of_keys
         programs = -(-keys // blocks.keys) * batch * of_keys
         results = [(each.shape, str(each.dtype)) for each in (key, value)]
         of_key, of_value = _launched(self._of_keys, programs, results, blocks, attention)(*given)
@@ -298,7 +300,7 @@ class Backward:
         from jax.experimental.pallas import triton
 
         query_ref, key_ref, value_ref, cotangent_ref, *numbers_refs, result = references
-        blocks = self.attention.backward
+        blocks = self.attention.of_queries
         _, queries, heads, _ = query_ref.shape
         batch, head, block = _program(-(-queries // blocks.queries), heads)
         rows, columns = _ends(numbers_refs[3:], batch, (queries, key_ref.shape[1]))
@@ -326,7 +328,7 @@ class Backward:
         from jax.experimental.pallas import triton
 
         query_ref, key_ref, value_ref, cotangent_ref, *numbers_refs, of_key, of_value = references
-        blocks = self.attention.backward
+        blocks = self.attention.of_keys
         _, queries, heads, _ = query_ref.shape
         _, keys, sets, _ = key_ref.shape
         batch, head, block = _program(-(-keys // blocks.keys), sets)
