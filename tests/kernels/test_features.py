@@ -22,7 +22,7 @@ def test_what_is_lacking_is_said() -> None:
     assert (
         lacking(("library:none",), "cpu")
         == "there is no native library 'none'; there are activations, attention, "
-        "cross_entropy, normalisation, optimizers, products, quantised, steps"
+        "convolution, cross_entropy, dropout, normalisation, optimizers, products, quantised, steps"
     )
     with pytest.raises(
         InvalidFeature, match="'memory:much' is no feature; expected memory:NUMBER and MiB, GiB or TiB"
