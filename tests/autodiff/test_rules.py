@@ -28,8 +28,8 @@ COLLECTIVES = {
     for name, record in RECORDS.items()
     if record.kind is Kind.communication and callable(record.derivative)
 }
-# Tested in tests/composites, tests/nn/test_dropout.py and test_annotations.py: some have no kernel on a CPU, or call functions that a traced
-# program does not hold.
+# Tested in tests/composites, tests/nn/test_dropout.py and test_annotations.py: some have no kernel on a CPU, or call functions
+# that a traced program does not hold.
 ELSEWHERE = {f"composite.pcp.{name}" for name in KEPT} | {
     "composite",
     "composite.pcp.dropout",

@@ -27,14 +27,14 @@ def test_a_contestant_that_fails_is_left_out_with_a_sentence(
     monkeypatch.setattr(networks, "with_torch", ends_in_a_step)
     monkeypatch.setattr(networks, "with_pcp", made)
     rows = compare("lstm", 1, 2, steps=2, tolerance=1e-2, budget=0.0, few=True)
-    assert [row.loss for row in rows] == [1.0] * 3
-    assert [len(row.seconds) for row in rows] == [2] * 3
+    assert [row.loss for row in rows] == [1.0] * (1 + len(FASTEST))
+    assert [len(row.seconds) for row in rows] == [2] * (1 + len(FASTEST))
     said = capfd.readouterr().err
     for name in ("JAX", "PyTorch"):
         assert f"{name} is left out, its process ended with the error above" in said
     assert "it is not supported" in said
     networks._print("LSTM", rows, 1.0, False)
-    assert capfd.readouterr().out.count("x JAX nan") == 3
+    assert capfd.readouterr().out.count("x JAX nan") == 1 + len(FASTEST)
 
 
 def test_the_fastest_kernels_compute_the_step() -> None:
@@ -44,7 +44,8 @@ def test_the_fastest_kernels_compute_the_step() -> None:
         row, steps = with_pcp("lstm", 2, 3, None, 0.0, False, rounding)
         assert steps(2)[1] == pytest.approx(expected, rel=1e-2)
         names.append(row.name)
-    assert [plain.name, *names] == ["PCP", "PCP, fastest kernels", "PCP, fastest of float32"]
+    kinds = ("kernels", "of 16 bits", "of float32")
+    assert [plain.name, *names] == ["PCP", *(f"PCP, fastest {kind}" for kind in kinds)]
 
 
 def test_every_network_has_a_tolerance() -> None:
