@@ -155,13 +155,14 @@ class XLABackend:
             OutOfMemory: the device has too little memory left.
         """
         native = _devices()[device]
-        if self.is_buffer(array) and array.sharding.memory_kind == _PINNED:
-            return jax.device_put(array, _sharding(native))
+        pinned = self.is_buffer(array) and array.sharding.memory_kind == _PINNED
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
             alias = alias and is_read_only(array)
         semantics = xla_client.HostBufferSemantics
         try:
+            if pinned:
+                return jax.device_put(array, _sharding(native))
             return xla_client.batched_device_put(
                 _aval(spec),
                 _sharding(native),
