@@ -30,6 +30,16 @@ def is_of_full_precision(program: Program) -> bool:
     return bool(products) and all(map(_is_full, products))
 
 
+def multiplies_eight_bits(program: Program) -> bool:
+    """Whether a program widens floating-point numbers of eight bits, which a library may multiply as they are."""
+    module = program.module()
+    return bool(
+        every_operation(
+            module.operation, lambda op: op.name == "stablehlo.convert" and "f8E" in str(op.operands[0].type)
+        )
+    )
+
+
 def _is_full(op: ir.Operation) -> bool:
     type_ = str(op.operands[0].type)
     highest = "precision_config" in op.attributes and "HIGHEST" in str(op.attributes["precision_config"])

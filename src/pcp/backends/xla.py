@@ -35,7 +35,11 @@ from pcp.backends.base import (
     OutOfMemory,
 )
 from pcp.backends.cache import cache_key, default_cache
-from pcp.backends.full_precision import is_of_full_precision, with_full_precision
+from pcp.backends.full_precision import (
+    is_of_full_precision,
+    multiplies_eight_bits,
+    with_full_precision,
+)
 from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory, no_room
 from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
@@ -56,9 +60,10 @@ _QUICK: dict[str, CompileOptions] = {
 }
 _AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision": False}}
 """Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
-_FULL_PRECISION: dict[str, CompileOptions] = {"cuda": {"xla_gpu_enable_triton_gemm": False}}
-"""XLA's own products of full precision are no faster than cuBLAS's there, and trying them takes most of compiling: 48 of 59 s
-for GPT-2's step on an H200, whose time they did not change."""
+_BY_LIBRARIES: CompileOptions = {"xla_gpu_enable_triton_gemm": False}
+"""XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
+59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
+widened to."""
 _PINNED = "pinned_host"
 """What JAX calls memory of the host that a device reads and writes by itself."""
 _TUNING = "products"
@@ -116,8 +121,8 @@ class XLABackend:
         program = with_blocks_within_bounds(program)
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
-            if is_of_full_precision(program):
-                options = {**_FULL_PRECISION[device.kind], **options}
+            if is_of_full_precision(program) or multiplies_eight_bits(program):
+                options = {**_BY_LIBRARIES, **options}
         if device.kind == "cpu":
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(

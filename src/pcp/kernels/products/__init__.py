@@ -2,5 +2,6 @@
 
 from pcp.kernels.products import stablehlo as stablehlo  # isort: split
 
+from pcp.kernels.products import eight_bits as eight_bits
 from pcp.kernels.products import epilogue as epilogue
 from pcp.kernels.products import native as native

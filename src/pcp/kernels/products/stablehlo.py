@@ -93,6 +93,14 @@ register_family(
                 "product.bf16_blocked",
                 "product.bf16",
             ),
+            (
+                "product.fp8",
+                "product.native_int8",
+                "product.native_bf16",
+                "product.bf16_result",
+                "product.bf16_blocked",
+                "product.bf16",
+            ),
         ),
     )
 )
