@@ -31,13 +31,14 @@ def is_of_full_precision(program: Program) -> bool:
 
 
 def multiplies_eight_bits(program: Program) -> bool:
-    """Whether a program widens floating-point numbers of eight bits, which a library may multiply as they are."""
+    """Whether a program multiplies or widens floating-point numbers of eight bits, which a library multiplies as they are."""
+
+    def takes_them(op: ir.Operation) -> bool:
+        is_read = op.name == "stablehlo.convert" or is_bilinear(op.name)
+        return is_read and "f8E" in str(op.operands[0].type)
+
     module = program.module()
-    return bool(
-        every_operation(
-            module.operation, lambda op: op.name == "stablehlo.convert" and "f8E" in str(op.operands[0].type)
-        )
-    )
+    return bool(every_operation(module.operation, takes_them))
 
 
 def _is_full(op: ir.Operation) -> bool:
