@@ -107,3 +107,61 @@ def test_looking_for_what_fits_takes_no_time_from_measurements(
     monkeypatch.setattr(time, "monotonic", lambda: now() + late)
     monkeypatch.setattr("pcp.planning.search.within_memory.fitted", slowly)
     assert pcp.plan(program, tolerance=1e-2, memory=limit, database=file, budget=100).error is not None
+
+
+@pytest.fixture(scope="module")
+def divisible() -> pcp.Program:
+    return pcp.trace(there_and_back, pcp.spec((512, 64), "f32"))
+
+
+def of_the_plain(program: pcp.Program, share: float) -> int:
+    return int(share * peak(pcp.plan(program)))
+
+
+@pytest.mark.cpu
+def test_kernels_are_searched_for_a_part_of_the_batch(
+    bench: FakeBench, divisible: pcp.Program, file: FilePath
+) -> None:
+    limit = of_the_plain(divisible, 0.4)
+    unlimited = pcp.plan(divisible, tolerance=1e-2, database=file)
+    plan = pcp.plan(divisible, tolerance=1e-2, memory=limit, database=file)
+    assert plan.fit is not None
+    assert plan.path.parts == plan.fit.parts > 1
+    assert f"the batch is computed in {plan.fit.parts} parts" in str(plan)
+    assert kernels(plan) == kernels(unlimited) == {"sine.fast": LAYERS}
+    assert peak(plan) <= limit < peak(unlimited)
+    assert plan.error is not None
+    parts = plan.fit.parts
+    assert f"{LAYERS * parts} x sine (f32[{512 // parts},64])" in str(plan)  # measured as it is computed
+    bench.requests.clear()
+    again = pcp.plan(divisible, tolerance=1e-2, memory=limit, database=file)
+    assert (again.path, bench.requests) == (plan.path, [])
+
+
+@pytest.mark.cpu
+def test_a_part_may_be_computed_by_other_kernels_than_the_whole(
+    bench: FakeBench, divisible: pcp.Program, file: FilePath
+) -> None:
+    """In a loop the fastest is broken: what is transferred to a part is not used, and what a search of parts finds is."""
+
+    def fails(request: Request) -> Failure | None:
+        assert isinstance(request.candidate, pcp.Program)
+        is_divided = "stablehlo.while" in request.candidate.text
+        return Failure.crash if is_divided and counted_in(request)["tanh"] else None
+
+    bench.fails = fails
+    limit = of_the_plain(divisible, 0.4)
+    plan = pcp.plan(divisible, tolerance=1e-2, memory=limit, database=file)
+    assert plan.path.parts > 1
+    assert kernels(plan) == {"sine.middle": LAYERS}
+    assert peak(plan) <= limit
+
+
+@pytest.mark.cpu
+def test_what_fits_without_parts_stays_whole(
+    bench: FakeBench, divisible: pcp.Program, file: FilePath
+) -> None:
+    plan = pcp.plan(divisible, tolerance=1e-2, memory="1GiB", database=file)
+    assert plan.path.parts == 1
+    assert plan.fit is not None
+    assert str(plan.fit).endswith("nothing is given up for that")
