@@ -21,6 +21,8 @@ from pcp.rewrite.memory.recomputation import Recomputable
 log = logging.getLogger("pcp.planning")
 
 _ATTEMPTS = 6
+_FEW_ATTEMPTS = 3
+"""With kernels, before the batch is computed in parts: what kernels return is not made again, so little is gained."""
 _CLOSE = 1.03
 """Estimates that differ by less than this factor are taken for equal."""
 _PARTS = (2, 4, 8, 16, 32, 64)
@@ -106,7 +108,8 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
         return Fit(path, limit, plain.peak, plain.peak, path.parts)
     search = _Search(target, limit, plain, cache)
     source, peak, before = _Source(path, lowered), plain.peak, math.inf
-    is_light = search.run(source, peak, _LIGHT)
+    attempts = _FEW_ATTEMPTS if path.choices else _ATTEMPTS
+    is_light = search.run(source, peak, _LIGHT, attempts)
     divided_in = _divided_by(source, program, target.device.kind)
     for parts in _PARTS if not is_light and path.parts == 1 else ():
         divided = divided_in(parts)
@@ -120,7 +123,7 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
             took < peak
         ):  # a few parts may take more than the whole, of which a compiler makes values again by itself
             source, peak = divided, took
-            if peak <= limit or search.run(source, peak, _LIGHT):
+            if peak <= limit or search.run(source, peak, _LIGHT, attempts):
                 break
     if search.best is None:
         search.run(source, peak, math.inf)
@@ -177,19 +180,20 @@ class _Search:
         self.best: Fit | None = None
         self.least = plain
 
-    def run(self, source: _Source, peak: int, most: float) -> bool:
+    def run(self, source: _Source, peak: int, most: float, attempts: int = _ATTEMPTS) -> bool:
         """Look for the least recomputation that fits; whether any does.
 
         Arguments:
             peak: bytes that the program takes if nothing is made again.
             most: operations that may be done again, as a share of all.
+            attempts: programs that are compiled at most.
         """
         candidates = source.made.candidates
         fits, too_much = candidates.smallest.peak, candidates.everything.peak  # by the estimate
         guess, found = too_much * self.limit / peak, False
         tried = {candidates.everything.kept}
-        for attempt in range(_ATTEMPTS):
-            last = attempt == _ATTEMPTS - 1 and not found
+        for attempt in range(attempts):
+            last = attempt == attempts - 1 and not found
             candidate = None if last or guess <= fits else candidates.within(int(guess))
             candidate = candidates.smallest if candidate is None else candidate
             if candidate.kept in tried or candidate.flops > most * source.made.flops:

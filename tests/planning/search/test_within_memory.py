@@ -1,6 +1,8 @@
 """The search for the fastest path that fits in memory: with kernels, and with values computed again."""
 
+import re
 import time
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -8,9 +10,11 @@ import pytest
 from tests.planning.fake_bench import FakeBench, counted, counted_in, kernels
 
 import pcp
+from pcp.backends import Target
+from pcp.kernels import FAMILIES
 from pcp.planning import ToleranceUnreachable
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
-from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.tensor import Tensor
 
@@ -158,9 +162,38 @@ def test_a_part_may_be_computed_by_other_kernels_than_the_whole(
 
 
 @pytest.mark.cpu
-def test_what_fits_without_parts_stays_whole(
-    bench: FakeBench, divisible: pcp.Program, file: FilePath
+def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_them(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each part more costs time here, and the slower kernels keep less."""
+    program = pcp.trace(lambda x: there_and_back(pcp.log1p(pcp.exp(x))), pcp.spec((512, 64), "f32"))
+    limit = of_the_plain(program, 0.7)
+
+    def measured(request: Request) -> Measurement:
+        row = measure(request)
+        assert isinstance(request.candidate, pcp.Program)
+        rows = min(int(size) for size in re.findall(r"tensor<(\d+)x64xf32>", request.candidate.text))
+        return replace(row, seconds=tuple(each * 512 / rows for each in row.seconds))
+
+    def fit(program: pcp.Program, path: pcp.Path, target: Target, limit: int) -> Fit:
+        is_lean = any(choice.kernel == "log1p.other" for choice in path.choices)
+        return fitted(program, path, target, limit if is_lean else limit // 2)
+
+    measure = bench.measure
+    monkeypatch.setattr(bench, "measure", measured)
+    monkeypatch.setattr("pcp.planning.search.within_memory.fitted", fit)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    bench.seconds["exponential_minus_one"] = 1.3
+    unlimited = pcp.plan(program, tolerance=1e-2, database=file)
+    assert kernels(unlimited) == {"sine.fast": LAYERS}
+    plan = pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
+    assert fit(program, unlimited.path, Target.of("cpu:0"), limit).parts > plan.path.parts == 2
+    assert kernels(plan) == {"sine.fast": LAYERS}  # which a search of two parts finds to be the fastest there
+
+
+@pytest.mark.cpu
+def test_what_fits_without_parts_stays_whole(divisible: pcp.Program, file: FilePath) -> None:
     plan = pcp.plan(divisible, tolerance=1e-2, memory="1GiB", database=file)
     assert plan.path.parts == 1
     assert plan.fit is not None

@@ -1,13 +1,18 @@
 """The fastest path that fits in memory that was asked for."""
 
+import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pcp.planning.capacity import human
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
+from pcp.planning.paths.path import Path
+from pcp.planning.search.everywhere import together
 from pcp.planning.search.found import Found
 from pcp.planning.search.search import Search, ToleranceUnreachable
 from pcp.planning.search.site_checks import doubt_at_its_sites
+from pcp.planning.search.site_classes import kernels_by_site
 
 FOR_PARTS = 0.4
 """The part of the budget that is left for the batch in parts, where memory was asked for."""
@@ -31,7 +36,8 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
         rival = None
     trouble: list[str] = []
     unreachable: MemoryUnreachable | None = None
-    for path in dict.fromkeys((replace(found.path, recomputation=None), whole.plain)):
+    options: list[Found] = []
+    for path in _candidates(found, search, options):
         began = time.monotonic()
         try:
             fit = fitted(whole.program, path, whole.target, limit)
@@ -44,26 +50,45 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
         if fit.path == found.path and _took(found) <= limit:
             return replace(found, fit=fit)
         made = _judged(fit, search, limit, trouble)
-        if made is None:
-            continue
-        row = made.measurement
-        if rival is not None and (
-            row is None or rival.measurement is None or rival.measurement.ratio <= row.ratio
-        ):
-            break
-        if row is None and not made.path.is_plain:
+        if made is not None:
+            options.append(made)
+    options += [] if rival is None else [replace(rival, fit=Fit(rival.path, limit, took, took))]
+    if options:
+        best = min(options, key=lambda each: math.inf if each.measurement is None else each.measurement.ratio)
+        is_measured = best.measurement is not None or best.path.is_plain
+        if not is_measured:
             trouble.append(f"what fits in memory was not measured: {evidence.trouble}")
-        notes = list(dict.fromkeys([*found.notes, *made.notes, *trouble]))
-        complete = found.complete and made.complete and row is not None
-        return replace(made, measured=evidence.measured, notes=notes, complete=complete)
-    if rival is not None:
-        return replace(rival, fit=Fit(rival.path, limit, took, took), notes=[*found.notes, *trouble])
+        notes = list(dict.fromkeys([*found.notes, *best.notes, *trouble]))
+        complete = found.complete and best.complete and best.measurement is not None
+        return replace(best, measured=evidence.measured, notes=notes, complete=complete)
     if unreachable is not None and not trouble:
         raise unreachable
     raise ToleranceUnreachable(
         f"what was tried of program {whole.program.digest[:12]} in {human(limit)} misses the tolerance of {whole.tolerance:g}: "
         f"{'; '.join(trouble)}; give more memory, or a larger tolerance"
     )
+
+
+def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Iterator[Path]:
+    """The paths to be made to fit: what was found; if it fits in parts only, the fastest kernels of all families; if none fits,
+    the plain one.
+
+    Kernels that save no time may keep less, so that fewer parts are enough.
+
+    Arguments:
+        options: what was made of those before.
+    """
+    whole, evidence = search.whole, search.evidence
+    path = replace(found.path, recomputation=None)
+    yield path
+    in_parts = not options or options[0].fit is None or options[0].fit.parts > 1
+    if in_parts and whole.tolerance and evidence.seconds_left:
+        every = next(together(search.sites, whole.tolerance / evidence.strategy.error_of_bits), {})
+        lean = whole.path(kernels_by_site(search.sites, every))
+        if lean.choices and lean != path:
+            yield lean
+    if not options and not path.is_plain:
+        yield whole.plain
 
 
 def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found | None:
