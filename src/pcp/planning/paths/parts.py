@@ -66,5 +66,6 @@ def _pairs(before: Sequence[Site], after: Sequence[Site]) -> Iterator[tuple[Site
 
 def _kind(site: Site) -> tuple[object, ...]:
     """What it takes and returns, without sizes."""
-    entries = (*site.region.arguments, *site.region.results)
-    return tuple((entry.spec.dtype, len(entry.spec.shape)) for entry in entries)
+    region = site.region
+    specs = [entry.spec for entry in region.arguments] + [entry.spec for entry in region.results]
+    return tuple((spec.dtype, len(spec.shape)) for spec in specs)

@@ -48,7 +48,7 @@ class Copies:
         builder: Builder,
         index: Tensor | None,
         begun: Mapping[Value, Tensor],
-        pieces: Mapping[tuple[Value, int], Value],
+        pieces: Mapping[tuple[Value, int | None], Value],
     ) -> None:
         self._found, self._builder, self._index, self._begun = found, builder, index, begun
         self._known: dict[tuple[Value, int | None], Value] = dict(pieces)

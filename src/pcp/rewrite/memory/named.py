@@ -133,7 +133,9 @@ class NamedCuts:
         is_known = all(value in found.axes or value in sums for value in found.returned)
         if not is_known or any(cut.adds_to is not None for _, cut in found.cuts):
             raise _IsWhole
-        known = {(value, axis): pieces[value] for value, axis in seeds.items()}
+        known: dict[tuple[Value, int | None], Value] = {
+            (value, axis): pieces[value] for value, axis in seeds.items()
+        }
         try:
             part = Copies(found, builder, None, {}, known)
         except NeedsPlace as needed:
