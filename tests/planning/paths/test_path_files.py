@@ -16,6 +16,7 @@ from pcp.kernels import UnknownKernel, kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.preparation import prepared
+from pcp.planning.paths.transfer import transferred
 from pcp.rewrite.regions import UnknownOperation
 
 PROGRAM = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), *[pcp.spec((64, 64), "f32")] * 2)
@@ -99,6 +100,21 @@ def test_a_path_holds_in_how_many_parts_the_batch_is_computed(tmp_path: FilePath
     found = np.asarray(plan.run(x, w), np.float64)
     exact = np.tanh(x.astype(np.float64) @ w.astype(np.float64))
     assert 1e-4 < np.linalg.norm(found - exact) / np.linalg.norm(exact) < 1e-2  # of bfloat16
+
+
+def test_parts_are_followed_at_other_sizes() -> None:
+    def rows(size: int) -> pcp.Program:
+        return pcp.trace(
+            lambda x, w: pcp.ops.tanh(x @ w), pcp.spec((size, 64), "f32"), pcp.spec((64, 64), "f32")
+        )
+
+    (site,) = sites_of(prepared(ROWS, parts=2), "cpu")
+    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, parts=2)
+    moved = transferred(path, ROWS, rows(16), "cpu")
+    assert moved is not None
+    assert (moved.parts, [choice.kernel for choice in moved.choices]) == (2, ["product.bf16"])
+    assert moved.applied(rows(16)).text.count("stablehlo.while") == 1
+    assert transferred(path, ROWS, rows(15), "cpu") is None
 
 
 def test_parts_that_a_program_does_not_have() -> None:
