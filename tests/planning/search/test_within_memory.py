@@ -13,9 +13,14 @@ import pcp
 from pcp.backends import Target
 from pcp.kernels import FAMILIES
 from pcp.planning import ToleranceUnreachable
+from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
+from pcp.planning.search.found import Found
+from pcp.planning.search.search import Search
+from pcp.planning.search.whole import Whole
+from pcp.planning.search.within_memory import _candidates
 from pcp.tensor import Tensor
 
 pytestmark = pytest.mark.usefixtures("bench")
@@ -190,6 +195,27 @@ def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_th
     plan = pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
     assert fit(program, unlimited.path, Target.of("cpu:0"), limit).parts > plan.path.parts == 2
     assert kernels(plan) == {"sine.fast": LAYERS}  # which a search of two parts finds to be the fastest there
+
+
+def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plain_path(
+    file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    program = pcp.trace(lambda x: pcp.sin(pcp.log1p(x)), pcp.spec((4, 4), "f32"))
+    target = Target.of()
+    conditions = Conditions(target, target.device.capacity, file)
+    with evidence_of(conditions) as evidence:
+        whole = Whole(program, 1e-2, target)
+        search = Search(whole, evidence, conditions.memory_limit)
+
+        def named(found: Found) -> list[int]:
+            return [len(path.choices) for path in _candidates(found, search, [])]
+
+        assert named(Found(whole.plain, complete=False)) == [2, 0]
+        assert named(Found(whole.plain)) == [0, 2]
+        evidence.budget = 0.0
+        assert named(Found(whole.plain, complete=False)) == [0]
 
 
 @pytest.mark.cpu

@@ -73,22 +73,31 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
     """The paths to be made to fit: what was found; if it fits in parts only, the fastest kernels of all families; if none fits,
     the plain one.
 
-    Kernels that save no time may keep less, so that fewer parts are enough.
+    Kernels that save no time may keep less, so that fewer parts are enough. They come first where a search had no time to find
+    any.
 
     Arguments:
         options: what was made of those before.
     """
-    whole, evidence = search.whole, search.evidence
     path = replace(found.path, recomputation=None)
-    yield path
-    in_parts = not options or options[0].fit is None or options[0].fit.parts > 1
-    if in_parts and whole.tolerance and evidence.seconds_left:
-        every = next(together(search.sites, whole.tolerance / evidence.strategy.error_of_bits), {})
-        lean = whole.path(kernels_by_site(search.sites, every))
-        if lean.choices and lean != path:
-            yield lean
-    if not options and not path.is_plain:
-        yield whole.plain
+    is_unsearched = path.is_plain and not found.complete
+    if not is_unsearched:
+        yield path
+    lean = _with_all_families(search)
+    if lean != path and lean.choices and all(each.fit is None or each.fit.parts > 1 for each in options):
+        yield lean
+    if not options and (is_unsearched or not path.is_plain):
+        yield search.whole.plain
+
+
+def _with_all_families(search: Search) -> Path:
+    """The path with the fastest kernels of all families; the plain one where there is no time to measure that, or nothing may
+    be wrong."""
+    whole, evidence = search.whole, search.evidence
+    if not whole.tolerance or not evidence.seconds_left:
+        return whole.plain
+    every = next(together(search.sites, whole.tolerance / evidence.strategy.error_of_bits), {})
+    return whole.path(kernels_by_site(search.sites, every))
 
 
 def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found | None:
