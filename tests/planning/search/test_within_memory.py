@@ -200,7 +200,7 @@ def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_th
 def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plain_path(
     file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.bitwise",), ("sine.fast",)))
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     program = pcp.trace(lambda x: pcp.sin(pcp.log1p(x)), pcp.spec((4, 4), "f32"))
     target = Target.of()
@@ -209,13 +209,21 @@ def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plai
         whole = Whole(program, 1e-2, target)
         search = Search(whole, evidence, conditions.memory_limit)
 
-        def named(found: Found) -> list[int]:
-            return [len(path.choices) for path in _candidates(found, search, [])]
+        def named(found: Found, used: str = "") -> list[list[str]]:
+            options: list[Found] = []
+            made = []
+            for path in _candidates(found, search, options):
+                made.append(sorted(choice.kernel for choice in path.choices))
+                if used in made[-1]:
+                    options.append(Found(path))
+            return made
 
-        assert named(Found(whole.plain, complete=False)) == [2, 0]
-        assert named(Found(whole.plain)) == [0, 2]
+        fast, exact = ["log1p.other", "sine.fast"], ["log1p.other", "sine.bitwise"]
+        assert named(Found(whole.plain, complete=False)) == [fast, exact, []]
+        assert named(Found(whole.plain, complete=False), used="sine.fast") == [fast]
+        assert named(Found(whole.plain)) == [[], fast, exact]
         evidence.budget = 0.0
-        assert named(Found(whole.plain, complete=False)) == [0]
+        assert named(Found(whole.plain, complete=False)) == [[]]
 
 
 @pytest.mark.cpu

@@ -83,21 +83,22 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
     is_unsearched = path.is_plain and not found.complete
     if not is_unsearched:
         yield path
-    lean = _with_all_families(search)
-    if lean != path and lean.choices and all(each.fit is None or each.fit.parts > 1 for each in options):
-        yield lean
+    before = len(options)
+    if all(each.fit is None or each.fit.parts > 1 for each in options):
+        for lean in _with_all_families(search):
+            if lean != path and len(options) == before:  # as long as they are too wrong
+                yield lean
     if not options and (is_unsearched or not path.is_plain):
         yield search.whole.plain
 
 
-def _with_all_families(search: Search) -> Path:
-    """The path with the fastest kernels of all families; the plain one where there is no time to measure that, or nothing may
-    be wrong."""
+def _with_all_families(search: Search) -> Iterator[Path]:
+    """The paths with kernels of all families, the fastest first, exact ones last, as long as there is time to measure them."""
     whole, evidence = search.whole, search.evidence
-    if not whole.tolerance or not evidence.seconds_left:
-        return whole.plain
-    every = next(together(search.sites, whole.tolerance / evidence.strategy.error_of_bits), {})
-    return whole.path(kernels_by_site(search.sites, every))
+    if whole.tolerance:
+        for every in together(search.sites, whole.tolerance / evidence.strategy.error_of_bits):
+            if evidence.seconds_left:
+                yield whole.path(kernels_by_site(search.sites, every))
 
 
 def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found | None:
