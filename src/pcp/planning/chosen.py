@@ -27,7 +27,7 @@ from pcp.planning.search.found import Found
 from pcp.planning.search.in_place import difference_here
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
-from pcp.planning.search.within_memory import within_memory
+from pcp.planning.search.within_memory import FOR_PARTS, within_memory
 from pcp.turn import turn
 
 log = logging.getLogger("pcp.planning.search")
@@ -109,9 +109,7 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     )
     for _ in range(conditions.strategy.most_dropped):
         with evidence_of(conditions) as evidence:
-            found, search = searched_with_equal(whole, evidence, conditions.memory_limit, conditions.memory)
-            if conditions.memory is not None:
-                found = within_memory(found, search, conditions.memory)
+            found = _fastest(whole, evidence, conditions)
         sketch = evidence.sketches.get(found.path.digest)
         if sketch is not None:
             evidence.agree(whole.agreement(found.path), sketch)
@@ -137,6 +135,20 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
     log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
     return found
+
+
+def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
+    """The fastest path; where memory was asked for, that fits."""
+    limit, memory, budget = conditions.memory_limit, conditions.memory, evidence.budget
+    if memory is None:
+        return searched_with_equal(whole, evidence, limit)[0]
+    evidence.budget *= 1 - FOR_PARTS
+    found, search = searched_with_equal(whole, evidence, limit, memory)
+    evidence.budget = budget if evidence.budget else 0.0  # Ctrl-C ended it
+    row = found.measurement
+    if not found.complete and row is not None and row.peak_bytes is not None and row.peak_bytes <= memory:
+        found, search = searched_with_equal(whole, evidence, limit, memory)  # goes on with what is left
+    return within_memory(found, search, memory)
 
 
 def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:

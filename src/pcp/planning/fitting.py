@@ -6,7 +6,7 @@ that does not, the middle is tried.
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,15 @@ from pcp.autodiff.rematerialisation.candidates import Candidate
 from pcp.backends import MemoryUse, OutOfMemory, Target
 from pcp.ir import Program
 from pcp.planning.capacity import human
+from pcp.planning.paths.parts import InParts
 from pcp.planning.paths.path import Path
 from pcp.rewrite.memory.recomputation import Recomputable
 
 log = logging.getLogger("pcp.planning")
 
 _ATTEMPTS = 6
+_FEW_ATTEMPTS = 3
+"""With kernels, before the batch is computed in parts: what kernels return is not made again, so little is gained."""
 _CLOSE = 1.03
 """Estimates that differ by less than this factor are taken for equal."""
 _PARTS = (2, 4, 8, 16, 32, 64)
@@ -85,11 +88,11 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     """The path with as little given up as was found to fit.
 
     What costs few operations comes first: values made again, then the batch in more and more parts. What costs many comes
-    last.
+    last. Where kernels are chosen, each part is computed by them.
 
     Arguments:
         program: that it is of.
-        path: how it runs otherwise; what it makes again already does not count.
+        path: how it runs otherwise; what it makes again already does not count. One in parts stays in as many.
         target: what it is compiled for.
         limit: bytes that a call may take.
         cache: whether compiled forms are kept.
@@ -102,15 +105,17 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     lowered = path.applied(program)
     plain = target.compile(lowered, cache=cache).memory
     if plain.peak <= limit:
-        return Fit(path, limit, plain.peak, plain.peak)
-    search = _Search(path, target, limit, plain, cache)
-    source, peak, before = Recomputable(lowered), plain.peak, math.inf
-    is_light = search.run(source, peak, _LIGHT)
-    for parts in _PARTS if not is_light else ():
-        divided = Recomputable(lowered, parts)
-        if divided.divided is None:
+        return Fit(path, limit, plain.peak, plain.peak, path.parts)
+    search = _Search(target, limit, plain, cache)
+    source, peak, before = _Source(path, lowered), plain.peak, math.inf
+    attempts = _FEW_ATTEMPTS if path.choices else _ATTEMPTS
+    is_light = search.run(source, peak, _LIGHT, attempts)
+    divided_in = _divided_by(source, program, target.device.kind)
+    for parts in _PARTS if not is_light and path.parts == 1 else ():
+        divided = divided_in(parts)
+        if divided is None:
             break
-        took = search.attempt(divided, divided.candidates.everything)
+        took = search.attempt(divided, divided.made.candidates.everything)
         if took > _GAIN * before:
             break
         before = took
@@ -118,7 +123,7 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
             took < peak
         ):  # a few parts may take more than the whole, of which a compiler makes values again by itself
             source, peak = divided, took
-            if peak <= limit or search.run(source, peak, _LIGHT):
+            if peak <= limit or search.run(source, peak, _LIGHT, attempts):
                 break
     if search.best is None:
         search.run(source, peak, math.inf)
@@ -127,30 +132,71 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     return search.best
 
 
+class _Source:
+    """A path, and its program, in which values may be made again.
+
+    Arguments:
+        path: that makes nothing again.
+        lowered: the program as it has it computed.
+        parts: in how many parts its batch is computed then.
+    """
+
+    def __init__(self, path: Path, lowered: Program, parts: int = 1) -> None:
+        self.path, self.lowered, self.parts = path, lowered, parts
+        self.made = Recomputable(lowered, parts)
+
+    def with_kept(self, candidate: Candidate) -> tuple[Path, Program]:
+        """The path that keeps what a candidate says, and its program."""
+        if self.parts == 1 and candidate is self.made.candidates.everything:
+            return self.path, self.lowered
+        recomputation, made = self.made.made(candidate)
+        return replace(self.path, recomputation=recomputation), made
+
+
+def _divided_by(source: _Source, program: Program, platform: str) -> Callable[[int], _Source | None]:
+    """What computes the batch of a path in parts: kernels are for whole values, so those of a part are chosen for it before."""
+    path = source.path
+    if path.choices and path.prepared:
+        in_parts = InParts(path, program, platform)
+
+        def with_kernels(parts: int) -> _Source | None:
+            divided = in_parts(parts)
+            return None if divided is None else _Source(divided, divided.applied(program))
+
+        return with_kernels
+
+    def as_it_is(parts: int) -> _Source | None:
+        divided = _Source(path, source.lowered, parts)
+        return None if divided.made.divided is None else divided
+
+    return as_it_is
+
+
 class _Search:
     """What was tried for one path, and the best that fits."""
 
-    def __init__(self, path: Path, target: Target, limit: int, plain: MemoryUse, cache: bool) -> None:
-        self.path, self.target, self.limit, self.plain, self.cache = path, target, limit, plain, cache
+    def __init__(self, target: Target, limit: int, plain: MemoryUse, cache: bool) -> None:
+        self.target, self.limit, self.plain, self.cache = target, limit, plain, cache
         self.best: Fit | None = None
         self.least = plain
 
-    def run(self, source: Recomputable, peak: int, most: float) -> bool:
+    def run(self, source: _Source, peak: int, most: float, attempts: int = _ATTEMPTS) -> bool:
         """Look for the least recomputation that fits; whether any does.
 
         Arguments:
             peak: bytes that the program takes if nothing is made again.
             most: operations that may be done again, as a share of all.
+            attempts: programs that are compiled at most.
         """
-        candidates = source.candidates
+        candidates = source.made.candidates
         fits, too_much = candidates.smallest.peak, candidates.everything.peak  # by the estimate
         guess, found = too_much * self.limit / peak, False
         tried = {candidates.everything.kept}
-        for attempt in range(_ATTEMPTS):
-            last = attempt == _ATTEMPTS - 1 and not found
+        for attempt in range(attempts):
+            last = attempt == attempts - 1 and not found
             candidate = None if last or guess <= fits else candidates.within(int(guess))
             candidate = candidates.smallest if candidate is None else candidate
-            if candidate.kept in tried or candidate.flops > most * source.flops:
+            if candidate.kept in tried or candidate.flops > most * source.made.flops:
                 break
             tried.add(candidate.kept)
             took = self.attempt(source, candidate)
@@ -164,21 +210,21 @@ class _Search:
                 break
         return found
 
-    def attempt(self, source: Recomputable, candidate: Candidate) -> int:
+    def attempt(self, source: _Source, candidate: Candidate) -> int:
         """Compile a candidate; the bytes that it takes."""
-        recomputation, made = source.made(candidate)
+        path, made = source.with_kept(candidate)
+        parts = path.parts * source.parts
         use = self.target.compile(made, cache=self.cache).memory
         log.info(
             "in %d parts, %d values kept: %d bytes of %d, estimated %d",
-            recomputation.parts, len(candidate.kept), use.peak, self.limit, candidate.peak,
+            parts, len(candidate.kept), use.peak, self.limit, candidate.peak,
         )  # fmt: skip
         if use.peak < self.least.peak:
             self.least = use
-        more = candidate.flops / source.flops
+        more = candidate.flops / source.made.flops
         if use.peak <= self.limit and (self.best is None or more <= self.best.more):
-            path = replace(self.path, recomputation=recomputation)
             remade = sum(op < 0 for op in candidate.order)
-            self.best = Fit(path, self.limit, use.peak, self.plain.peak, recomputation.parts, remade, more)
+            self.best = Fit(path, self.limit, use.peak, self.plain.peak, parts, remade, more)
         return use.peak
 
 

@@ -51,6 +51,7 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
         "path": path.digest,
         "plain": path.is_plain,
         "equal": None if path.equal is None else asdict(path.equal),
+        "parts": path.parts,
         "tolerance": tolerance,
         "error": None if row is None else row.error,
         "predicted": None if found is None or found.prediction is None else asdict(found.prediction),
@@ -79,7 +80,8 @@ def _unsearched(path: Path) -> list[str]:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
     if path.equal is not None:
         return [*_unsearched(replace(path, equal=None)), *_equal(path)]
-    further = [] if path.recomputation is None else ["in less memory"]
+    further = [] if path.parts == 1 else [f"the batch in {path.parts} parts"]
+    further += [] if path.recomputation is None else ["in less memory"]
     further += [] if path.placement is None else [f"operations elsewhere: {path.placement}"]
     if not path.choices and not path.prepared:
         return [f"  path        {_named(path)}: {', '.join(['as it is written', *further])}"]

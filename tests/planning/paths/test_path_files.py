@@ -4,6 +4,7 @@ import json
 from pathlib import Path as FilePath
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,11 +15,15 @@ from pcp.backends import Placement, UnknownDevice
 from pcp.kernels import UnknownKernel, kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import PathMismatch
+from pcp.planning.paths.preparation import prepared
+from pcp.planning.paths.transfer import transferred
 from pcp.rewrite.regions import UnknownOperation
 
 PROGRAM = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), *[pcp.spec((64, 64), "f32")] * 2)
 SITE = sites_of(PROGRAM, "cpu")[0]
 PATH = Path.of(PROGRAM, {SITE.key: kernel_named(SITE.kernels[0])}, {"xla_cpu_enable_fast_math": False}, 0.0)
+ROWS = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), pcp.spec((32, 64), "f32"), pcp.spec((64, 64), "f32"))
+IN_PARTS = Path.of(ROWS, parts=2)
 
 
 def changed(**entries: Any) -> str:
@@ -65,6 +70,12 @@ def test_the_path_itself_is_followed() -> None:
             r"the placement of the path is .*, as arena:cpu:0: plan again",
         ),
         (changed(placement=[[SITE.key, "arena:cpu:0"]] * 2), r"the placement of the path is .* each once"),
+        (
+            changed(parts=2),
+            "the parts of the path are 2; expected a number from 1, of a program that is prepared: plan",
+        ),
+        (json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": 0}), "the parts of the path are 0; expected"),
+        (json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": True}), "the parts of the path are True; exp"),
     ],
 )
 def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
@@ -72,6 +83,46 @@ def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
     with pytest.raises(NotAPath, match=match) as raised:
         Path.load(tmp_path / "path.json")
     assert "path.json: " in str(raised.value)
+
+
+def test_a_path_holds_in_how_many_parts_the_batch_is_computed(tmp_path: FilePath) -> None:
+    assert "parts" not in json.loads(PATH.to_json())  # as paths that were written before
+    divided = prepared(ROWS, parts=2)
+    (site,) = sites_of(divided, "cpu")
+    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, parts=2)
+    assert len({path.digest, IN_PARTS.digest, Path.of(ROWS).digest}) == 3
+    path.save(tmp_path / "path.json")
+    assert Path.load(tmp_path / "path.json") == path
+    plan = pcp.plan(ROWS, path=path)
+    assert "as given: 1 product.bf16; the batch in 2 parts" in str(plan)
+    assert plan.to_json()["parts"] == 2
+    x, w = np.split(np.random.default_rng(0).normal(size=(96, 64)).astype(np.float32), [32])
+    found = np.asarray(plan.run(x, w), np.float64)
+    exact = np.tanh(x.astype(np.float64) @ w.astype(np.float64))
+    assert 1e-4 < np.linalg.norm(found - exact) / np.linalg.norm(exact) < 1e-2  # of bfloat16
+
+
+def test_parts_are_followed_at_other_sizes() -> None:
+    def rows(size: int) -> pcp.Program:
+        return pcp.trace(
+            lambda x, w: pcp.ops.tanh(x @ w), pcp.spec((size, 64), "f32"), pcp.spec((64, 64), "f32")
+        )
+
+    (site,) = sites_of(prepared(ROWS, parts=2), "cpu")
+    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, parts=2)
+    moved = transferred(path, ROWS, rows(16), "cpu")
+    assert moved is not None
+    assert (moved.parts, [choice.kernel for choice in moved.choices]) == (2, ["product.bf16"])
+    assert moved.applied(rows(16)).text.count("stablehlo.while") == 1
+    assert transferred(path, ROWS, rows(15), "cpu") is None
+
+
+def test_parts_that_a_program_does_not_have() -> None:
+    text = json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": 3})
+    with pytest.raises(
+        PathMismatch, match=r"the batch of program .* cannot be computed in 3 parts; plan again"
+    ):
+        pcp.plan(ROWS, path=Path.from_json(text))
 
 
 @pytest.mark.cpu

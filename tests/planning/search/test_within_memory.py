@@ -1,6 +1,8 @@
 """The search for the fastest path that fits in memory: with kernels, and with values computed again."""
 
+import re
 import time
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -8,10 +10,17 @@ import pytest
 from tests.planning.fake_bench import FakeBench, counted, counted_in, kernels
 
 import pcp
+from pcp.backends import Target
+from pcp.kernels import FAMILIES
 from pcp.planning import ToleranceUnreachable
+from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
-from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
+from pcp.planning.search.found import Found
+from pcp.planning.search.search import Search
+from pcp.planning.search.whole import Whole
+from pcp.planning.search.within_memory import _candidates
 from pcp.tensor import Tensor
 
 pytestmark = pytest.mark.usefixtures("bench")
@@ -107,3 +116,119 @@ def test_looking_for_what_fits_takes_no_time_from_measurements(
     monkeypatch.setattr(time, "monotonic", lambda: now() + late)
     monkeypatch.setattr("pcp.planning.search.within_memory.fitted", slowly)
     assert pcp.plan(program, tolerance=1e-2, memory=limit, database=file, budget=100).error is not None
+
+
+@pytest.fixture(scope="module")
+def divisible() -> pcp.Program:
+    return pcp.trace(there_and_back, pcp.spec((512, 64), "f32"))
+
+
+def of_the_plain(program: pcp.Program, share: float) -> int:
+    return int(share * peak(pcp.plan(program)))
+
+
+@pytest.mark.cpu
+def test_kernels_are_searched_for_a_part_of_the_batch(
+    bench: FakeBench, divisible: pcp.Program, file: FilePath
+) -> None:
+    limit = of_the_plain(divisible, 0.4)
+    unlimited = pcp.plan(divisible, tolerance=1e-2, database=file)
+    plan = pcp.plan(divisible, tolerance=1e-2, memory=limit, database=file)
+    assert plan.fit is not None
+    assert plan.path.parts == plan.fit.parts > 1
+    assert f"the batch is computed in {plan.fit.parts} parts" in str(plan)
+    assert kernels(plan) == kernels(unlimited) == {"sine.fast": LAYERS}
+    assert peak(plan) <= limit < peak(unlimited)
+    assert plan.error is not None
+    parts = plan.fit.parts
+    assert f"{LAYERS * parts} x sine (f32[{512 // parts},64])" in str(plan)  # measured as it is computed
+    bench.requests.clear()
+    again = pcp.plan(divisible, tolerance=1e-2, memory=limit, database=file)
+    assert (again.path, bench.requests) == (plan.path, [])
+
+
+@pytest.mark.cpu
+def test_a_part_may_be_computed_by_other_kernels_than_the_whole(
+    bench: FakeBench, divisible: pcp.Program, file: FilePath
+) -> None:
+    """In a loop the fastest is broken: what is transferred to a part is not used, and what a search of parts finds is."""
+
+    def fails(request: Request) -> Failure | None:
+        assert isinstance(request.candidate, pcp.Program)
+        is_divided = "stablehlo.while" in request.candidate.text
+        return Failure.crash if is_divided and counted_in(request)["tanh"] else None
+
+    bench.fails = fails
+    limit = of_the_plain(divisible, 0.4)
+    plan = pcp.plan(divisible, tolerance=1e-2, memory=limit, database=file)
+    assert plan.path.parts > 1
+    assert kernels(plan) == {"sine.middle": LAYERS}
+    assert peak(plan) <= limit
+
+
+@pytest.mark.cpu
+def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_them(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part more costs time here, and the slower kernels keep less."""
+    program = pcp.trace(lambda x: there_and_back(pcp.log1p(pcp.exp(x))), pcp.spec((512, 64), "f32"))
+    limit = of_the_plain(program, 0.7)
+
+    def measured(request: Request) -> Measurement:
+        row = measure(request)
+        assert isinstance(request.candidate, pcp.Program)
+        rows = min(int(size) for size in re.findall(r"tensor<(\d+)x64xf32>", request.candidate.text))
+        return replace(row, seconds=tuple(each * 512 / rows for each in row.seconds))
+
+    def fit(program: pcp.Program, path: pcp.Path, target: Target, limit: int) -> Fit:
+        is_lean = any(choice.kernel == "log1p.other" for choice in path.choices)
+        return fitted(program, path, target, limit if is_lean else limit // 2)
+
+    measure = bench.measure
+    monkeypatch.setattr(bench, "measure", measured)
+    monkeypatch.setattr("pcp.planning.search.within_memory.fitted", fit)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    bench.seconds["exponential_minus_one"] = 1.3
+    unlimited = pcp.plan(program, tolerance=1e-2, database=file)
+    assert kernels(unlimited) == {"sine.fast": LAYERS}
+    plan = pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
+    assert fit(program, unlimited.path, Target.of("cpu:0"), limit).parts > plan.path.parts == 2
+    assert kernels(plan) == {"sine.fast": LAYERS}  # which a search of two parts finds to be the fastest there
+
+
+def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plain_path(
+    file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.bitwise",), ("sine.fast",)))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    program = pcp.trace(lambda x: pcp.sin(pcp.log1p(x)), pcp.spec((4, 4), "f32"))
+    target = Target.of()
+    conditions = Conditions(target, target.device.capacity, file)
+    with evidence_of(conditions) as evidence:
+        whole = Whole(program, 1e-2, target)
+        search = Search(whole, evidence, conditions.memory_limit)
+
+        def named(found: Found, used: str = "") -> list[list[str]]:
+            options: list[Found] = []
+            made = []
+            for path in _candidates(found, search, options):
+                made.append(sorted(choice.kernel for choice in path.choices))
+                if used in made[-1]:
+                    options.append(Found(path))
+            return made
+
+        fast, exact = ["log1p.other", "sine.fast"], ["log1p.other", "sine.bitwise"]
+        assert named(Found(whole.plain, complete=False)) == [fast, exact, []]
+        assert named(Found(whole.plain, complete=False), used="sine.fast") == [fast]
+        assert named(Found(whole.plain)) == [[], fast, exact]
+        evidence.budget = 0.0
+        assert named(Found(whole.plain, complete=False)) == [[]]
+
+
+@pytest.mark.cpu
+def test_what_fits_without_parts_stays_whole(divisible: pcp.Program, file: FilePath) -> None:
+    plan = pcp.plan(divisible, tolerance=1e-2, memory="1GiB", database=file)
+    assert plan.path.parts == 1
+    assert plan.fit is not None
+    assert str(plan.fit).endswith("nothing is given up for that")

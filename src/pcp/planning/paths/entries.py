@@ -96,6 +96,21 @@ def recomputation_of(value: Any) -> Recomputation | None:
     return Recomputation(numbers[0], numbers[1], tuple(sorted(numbers[2:])), str(makes))
 
 
+def parts_in(entries: Mapping[str, Any]) -> int:
+    """In how many parts a path computes the batch; a path that computes it at once does not say so.
+
+    Raises:
+        NotAPath: its entry is something else.
+    """
+    parts = entries.get("parts", 1)
+    if not _is_integer(parts) or parts < 1 or (parts > 1 and not entries["prepared"]):
+        raise NotAPath(
+            f"the parts of the path are {parts!r:.60}; expected a number from 1, of a program that is prepared: plan again and "
+            "save that"
+        )
+    return int(parts)
+
+
 def placement_of(value: Any) -> Placement | None:
     """Where a path has operations run, from its entry in a file; a path that runs in one place has none.
 

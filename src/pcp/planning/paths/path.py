@@ -14,20 +14,23 @@ from pcp.backends import Device, Target, backend_names
 from pcp.backends.base import CompileOptions
 from pcp.backends.regions import Placement
 from pcp.backends.registry import DEFAULT
-from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
-from pcp.kernels import Kernel, KernelUnavailable, Site, apply_kernels, kernel_named, sites_of
-from pcp.kernels.features import KINDS
-from pcp.planning.paths.choice import Choice
-from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, form_in, placement_of, recomputation_of
-from pcp.planning.paths.preparation import prepared
+from pcp.kernels import Kernel, Site, apply_kernels, kernel_named, sites_of
+from pcp.planning.paths.choice import Choice, check_available
+from pcp.planning.paths.choice import PathMismatch as PathMismatch
+from pcp.planning.paths.entries import (
+    FORMAT,
+    NotAPath,
+    entries_of,
+    form_in,
+    parts_in,
+    placement_of,
+    recomputation_of,
+)
+from pcp.planning.paths.preparation import NotInParts, prepared
 from pcp.rewrite.equality import Form, FormMismatch
 from pcp.rewrite.memory.recomputation import Recomputation, recomputed
-
-
-class PathMismatch(PCPError):
-    """A Path that belongs to another program, other hardware, or other versions of what it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Path:
         placement: which operations of what comes of that run elsewhere than the others; None where all run in one place.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
         equal: the program that is equal by algebra and computed instead; what is prepared is that. None computes it as written.
+        parts: in how many parts the prepared program computes its batch; the choices are for one of them.
     """
 
     program: str
@@ -57,6 +61,7 @@ class Path:
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
     equal: Form | None = None
+    parts: int = 1
 
     @staticmethod
     def of(
@@ -66,11 +71,13 @@ class Path:
         tolerance: float | None = None,
         backend: str = DEFAULT,
         equal: Form | None = None,
+        parts: int = 1,
     ) -> "Path":
         """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance.
 
         Raises:
             FormMismatch: the program has no such equal program.
+            NotInParts: it does not compute its batch in so many parts.
         """
         choices = (
             Choice(site, kernel.name, kernel.version, kernel.artifact.digest)
@@ -81,8 +88,9 @@ class Path:
             tuple(sorted(choices)),
             tuple(sorted(options.items())),
             backend,
-            prepared="" if tolerance == 0.0 else prepared(program, equal=equal).digest,
+            prepared="" if tolerance == 0.0 else prepared(program, equal=equal, parts=parts).digest,
             equal=equal,
+            parts=parts,
         )
 
     @staticmethod
@@ -118,7 +126,7 @@ class Path:
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
         is_whole = self.recomputation is None and self.placement is None and self.equal is None
-        return not self.choices and not self.prepared and is_whole
+        return not self.choices and not self.prepared and is_whole and self.parts == 1
 
     @property
     def is_streamed(self) -> bool:
@@ -170,7 +178,7 @@ class Path:
                     f"the path was made with version {choice.version} of kernel {choice.kernel}, which is {here} here; "
                     "plan again, or install the version of PCP that made the path"
                 )
-            _check_available(choice, found[choice.site])
+            check_available(choice, found[choice.site])
         return found
 
     def check_sites(self, program: Program, platform: str) -> None:
@@ -182,7 +190,7 @@ class Path:
         """
         self.check_program(program)
         self.kernels()
-        if self.equal is not None:
+        if self.equal is not None or self.parts > 1:
             _ready(self, program)
         if not self.choices:
             return
@@ -266,6 +274,8 @@ class Path:
             made["recomputation"] = asdict(self.recomputation)
         if self.equal is not None:
             made["equal"] = asdict(self.equal)
+        if self.parts > 1:
+            made["parts"] = self.parts
         if self.placement is not None and self.placement.streamed is not None:
             made["placement"] = dict(zip(("streamed", "bytes"), self.placement.streamed, strict=True))
         elif self.placement is not None:
@@ -296,6 +306,7 @@ class Path:
             found["hardware"],
             found["versions"],
             form_in(found.get("equal")),
+            parts_in(found),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -332,30 +343,6 @@ def expect_path(value: object) -> None:
         )
 
 
-def _check_available(choice: Choice, kernel: Kernel) -> None:
-    """Look whether what a kernel needs is here.
-
-    Raises:
-        KernelUnavailable: it is not.
-        PathMismatch: the native library that it calls is another build.
-    """
-    if not kernel.needs:
-        return
-    kinds = [kind for kind in sorted(KINDS) if kernel.is_for(kind)]
-    lacks = [kernel.lacks(kind) for kind in kinds]
-    if all(lacks):
-        raise KernelUnavailable(
-            f"the path has kernel {kernel.name} compute site {choice.site[:12]}, which cannot be had here: {lacks[0]}; "
-            "plan again to do without it"
-        )
-    here = kernel.artifact.digest
-    if choice.library and choice.library != here:
-        raise PathMismatch(
-            f"the path was made with build {choice.library} of the native library of kernel {kernel.name}, and here is {here}: "
-            'its results may differ in their last bits; plan again, or follow it anyway as path.made_on("", "")'
-        )
-
-
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
     chosen = apply_kernels(_ready(path, program), path.kernels())
@@ -377,7 +364,9 @@ def _ready(path: Path, program: Program) -> Program:
         PathMismatch: it has another form here.
     """
     try:
-        ready = prepared(program, None if path.prepared else 0.0, path.equal)
+        ready = prepared(program, None if path.prepared else 0.0, path.equal, path.parts)
+    except NotInParts as error:
+        raise PathMismatch(f"the path is not one of this version of PCP: {error}; plan again") from None
     except FormMismatch as error:
         raise PathMismatch(
             f"the path computes an equal program, which cannot be made here: {error}; plan again"

@@ -5,7 +5,7 @@ import logging
 from pcp.ir import Program
 from pcp.kernels import sites_of
 from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import prepared
+from pcp.planning.paths.preparation import NotInParts, prepared
 from pcp.rewrite.equality import FormMismatch, made_by
 
 log = logging.getLogger("pcp.planning")
@@ -34,8 +34,12 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
     if path.is_plain:
         return Path.plain(program, dict(path.options), path.backend)
     tolerance = None if path.prepared else 0.0
-    before = sites_of(prepared(source, tolerance, path.equal), platform)
-    after = sites_of(prepared(program, tolerance, equal), platform)
+    before = sites_of(prepared(source, tolerance, path.equal, path.parts), platform)
+    try:
+        after = sites_of(prepared(program, tolerance, equal, path.parts), platform)
+    except NotInParts as error:
+        log.info("the path is none at these sizes: %s", error)
+        return None
     if [(site.family, len(site.inside)) for site in before] != [
         (site.family, len(site.inside)) for site in after
     ]:
@@ -52,4 +56,4 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
                 kernel.name,
                 site.family,
             )
-    return Path.of(program, kernels, dict(path.options), tolerance, path.backend, equal)
+    return Path.of(program, kernels, dict(path.options), tolerance, path.backend, equal, path.parts)

@@ -45,7 +45,7 @@ class KnownPaths:
             if not whole.accepts(row, self.memory_limit) or not evidence.strategy.is_faster(row.blocks):
                 continue
             path = evidence.path(digest)
-            if path is None or path.equal != whole.equal:
+            if path is None or (path.equal, path.parts) != (whole.equal, whole.parts):
                 continue
             if path.target(whole.target.devices) == whole.target and self._is_here(path):
                 found[digest] = path, row
@@ -72,7 +72,7 @@ class KnownPaths:
         if path.digest not in self._here:
             try:
                 path.kernels()
-                if path.recomputation is not None or path.equal is not None:
+                if path.recomputation is not None or path.equal is not None or path.parts > 1:
                     path.applied(self.whole.program)
                 self._here[path.digest] = True
             except (PathMismatch, UnknownKernel) as error:

@@ -47,6 +47,9 @@ class Search:
         whole: the program, its tolerance, and what it is measured on.
         evidence: what is known and can be measured.
         memory_limit: bytes that a call may take.
+
+    Attributes:
+        sites: the classes of the program's sites, as far as there are kernels for them.
     """
 
     def __init__(self, whole: Whole, evidence: Evidence, memory_limit: int) -> None:
@@ -66,12 +69,12 @@ class Search:
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = platform = whole.target.device.kind
         sites = sites_of(whole.prepared, platform, bare=True)
-        self._sites = classes_of((site for site in sites if site.kernels), whole.tolerance)
+        self.sites = classes_of((site for site in sites if site.kernels), whole.tolerance)
         for name, reason in missing_kernels(sites).items():
             self._say(f"{name} is missing here: {reason}")
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it
-        self._known = KnownPaths(whole, evidence, self._duels, self._sites, memory_limit)
+        self._known = KnownPaths(whole, evidence, self._duels, self.sites, memory_limit)
         evidence.kept_back = self._known.seconds_to_verify
 
     def run(self) -> Found:
@@ -104,17 +107,17 @@ class Search:
         return self._best()
 
     def _try_everywhere(self) -> None:
-        if self._is_large() and try_everywhere(self.whole, self._sites, self.evidence):
+        if self._is_large() and try_everywhere(self.whole, self.sites, self.evidence):
             self._is_settled = self._platform in self.strategy.settled_on
             if self._is_settled:
                 self._say("no kernel was measured alone: the fastest of every family hold together")
 
     def _leave_families_out(self) -> None:
         if self._is_large() and self._platform not in self.strategy.settled_on:
-            leave_families_out(self._known, self._sites)
+            leave_families_out(self._known, self.sites)
 
     def _tune(self) -> None:
-        self._tuning = Tuning(self._sites, self.evidence)
+        self._tuning = Tuning(self.sites, self.evidence)
         self.classes = self._tuning.first()
         self._experience.model = ErrorModel.of(self.classes)
         self.complete = all(each.complete for each in self.classes)
@@ -137,10 +140,10 @@ class Search:
 
         On a GPU it does: compiling a kernel takes a hundred times as long as running it."""
         if self._platform == "cpu":
-            return math.fsum(each.estimate for each in self._sites) > self.strategy.large_seconds
+            return math.fsum(each.estimate for each in self.sites) > self.strategy.large_seconds
         return any(
             kernel_label(kernel) not in self.evidence.known(each.digest)
-            for each in self._sites
+            for each in self.sites
             for kernel in each.kernels
         )
 
@@ -270,19 +273,19 @@ class Search:
         return self._plain_seconds < self.strategy.often_seconds
 
     def _path(self, selection: Selection) -> Path:
-        return self.whole.path(kernels_by_site(self._sites, kernels_of(selection)))
+        return self.whole.path(kernels_by_site(self.sites, kernels_of(selection)))
 
     def _ban_culprit(self, selection: Selection, row: Measurement) -> bool:
         """Leave out one choice because of which the whole does not run; whether there is anything left to try."""
         chosen = kernels_of(selection)
         if not chosen:
             return False
-        digest = culprit(self.whole, self._sites, chosen, self.evidence)
+        digest = culprit(self.whole, self.sites, chosen, self.evidence)
         if digest is None:
             self.complete = False
             return False
         self._experience.banned.add((digest, chosen[digest].name))
-        sites = next(each for each in self._sites if each.digest == digest)
+        sites = next(each for each in self.sites if each.digest == digest)
         self._say(
             f"{chosen[digest].name} does not run for {sites.signature} in the whole program: {row.failure}"
         )
@@ -308,7 +311,7 @@ class Search:
         fast = self._known.fast()
         while (best := self._known.fastest(fast)) is not None:
             path, row = best
-            doubt = doubt_at_its_sites(path, self._sites, evidence, whole.tolerance)
+            doubt = doubt_at_its_sites(path, self.sites, evidence, whole.tolerance)
             if doubt is None:
                 return self.as_found(path, row)
             del fast[path.digest]
@@ -351,7 +354,7 @@ class Search:
 
     def known_within(self, limit: int) -> Found | None:
         """The fastest path that was measured to take no more than so many bytes; None if none is faster than the plain one."""
-        known = KnownPaths(self.whole, self.evidence, self._duels, self._sites, limit)
+        known = KnownPaths(self.whole, self.evidence, self._duels, self.sites, limit)
         best = known.fastest(known.fast())
         return None if best is None else self.as_found(*best)
 
@@ -360,7 +363,7 @@ class Search:
         named = {choice.site: choice.kernel for choice in path.choices}
         choices = {
             each.digest: kernel
-            for each in self._sites
+            for each in self.sites
             for kernel in each.kernels
             if any(named.get(site.key) == kernel.name for site in each.sites)
         }

@@ -35,6 +35,7 @@ class Whole:
         ignored: places of results that are not judged.
         equal: the equal program that its paths compute; None for the program as it is written, whose plain path all are
             measured beside and whose float64 judges all.
+        parts: in how many parts its paths compute the batch; the plain path computes it at once.
     """
 
     program: Program
@@ -45,6 +46,7 @@ class Whole:
     ignored: tuple[int, ...] = ()
     strategy: Strategy = field(default_factory=Strategy)
     equal: Form | None = None
+    parts: int = 1
 
     @property
     def subject(self) -> str:
@@ -77,7 +79,7 @@ class Whole:
     @cached_property
     def prepared(self) -> Program:
         """The program in the form that its sites are looked for in."""
-        return prepared(self.program, self.tolerance, self.equal)
+        return prepared(self.program, self.tolerance, self.equal, self.parts)
 
     def path(self, kernels: Mapping[str, Kernel]) -> Path:
         """The path with these kernels, by the keys of sites; the plain one where that is the same."""
@@ -85,7 +87,8 @@ class Whole:
         if not kernels and not is_simpler and self.equal is None:
             return self.plain
         options = dict(self.target.options)
-        return Path.of(self.program, kernels, options, self.tolerance, self.target.backend, self.equal)
+        backend = self.target.backend
+        return Path.of(self.program, kernels, options, self.tolerance, backend, self.equal, self.parts)
 
     @cached_property
     def plain(self) -> Path:

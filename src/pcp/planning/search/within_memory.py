@@ -1,19 +1,29 @@
 """The fastest path that fits in memory that was asked for."""
 
+import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pcp.planning.capacity import human
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
+from pcp.planning.paths.path import Path
+from pcp.planning.search.everywhere import together
 from pcp.planning.search.found import Found
 from pcp.planning.search.search import Search, ToleranceUnreachable
+from pcp.planning.search.site_checks import doubt_at_its_sites
+from pcp.planning.search.site_classes import kernels_by_site
+
+FOR_PARTS = 0.4
+"""The part of the budget that is left for the batch in parts, where memory was asked for."""
 
 
 def within_memory(found: Found, search: Search, limit: int) -> Found:
-    """The fastest that fits in memory: what was found, with values computed again; or a path that takes less as it is.
+    """The fastest that fits in memory: what was found, with values computed again or the batch in parts; or a path that takes
+    less as it is.
 
-    A path that computes values again is judged like every other. Where there is no time to measure it, it is taken only if no
-    other fits.
+    A path that is made to fit is judged like every other, and where its batch is in parts, kernels are searched for one part.
+    Where there is no time to measure it, it is taken only if no other fits.
 
     Raises:
         MemoryUnreachable: nothing that was tried fits.
@@ -26,7 +36,8 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
         rival = None
     trouble: list[str] = []
     unreachable: MemoryUnreachable | None = None
-    for path in dict.fromkeys((replace(found.path, recomputation=None), whole.plain)):
+    options: list[Found] = []
+    for path in _candidates(found, search, options):
         began = time.monotonic()
         try:
             fit = fitted(whole.program, path, whole.target, limit)
@@ -38,30 +49,94 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
                 evidence.budget += time.monotonic() - began
         if fit.path == found.path and _took(found) <= limit:
             return replace(found, fit=fit)
-        row = None if fit.path.is_plain else whole.measured(fit.path, evidence)
-        if row is not None and not whole.accepts(row, limit):
-            trouble.append(
-                f"path {fit.path.digest[:12]}, which fits in memory, is not used: {row.failure or 'it is too wrong'}"
-            )
-            continue
-        if rival is not None and (
-            row is None or rival.measurement is None or rival.measurement.ratio <= row.ratio
-        ):
-            break
-        if row is None and not fit.path.is_plain:
+        made = _judged(fit, search, limit, trouble)
+        if made is not None:
+            options.append(made)
+    options += [] if rival is None else [replace(rival, fit=Fit(rival.path, limit, took, took))]
+    if options:
+        best = min(options, key=lambda each: math.inf if each.measurement is None else each.measurement.ratio)
+        is_measured = best.measurement is not None or best.path.is_plain
+        if not is_measured:
             trouble.append(f"what fits in memory was not measured: {evidence.trouble}")
-        return replace(
-            search.as_found(fit.path, row),
-            fit=fit, measured=evidence.measured, notes=[*found.notes, *trouble], complete=found.complete and row is not None,
-        )  # fmt: skip
-    if rival is not None:
-        return replace(rival, fit=Fit(rival.path, limit, took, took), notes=[*found.notes, *trouble])
+        notes = list(dict.fromkeys([*found.notes, *best.notes, *trouble]))
+        complete = found.complete and best.complete and best.measurement is not None
+        return replace(best, measured=evidence.measured, notes=notes, complete=complete)
     if unreachable is not None and not trouble:
         raise unreachable
     raise ToleranceUnreachable(
         f"what was tried of program {whole.program.digest[:12]} in {human(limit)} misses the tolerance of {whole.tolerance:g}: "
         f"{'; '.join(trouble)}; give more memory, or a larger tolerance"
     )
+
+
+def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Iterator[Path]:
+    """The paths to be made to fit: what was found; if it fits in parts only, the fastest kernels of all families; if none fits,
+    the plain one.
+
+    Kernels that save no time may keep less, so that fewer parts are enough. They come first where a search had no time to find
+    any.
+
+    Arguments:
+        options: what was made of those before.
+    """
+    path = replace(found.path, recomputation=None)
+    is_unsearched = path.is_plain and not found.complete
+    if not is_unsearched:
+        yield path
+    before = len(options)
+    if all(each.fit is None or each.fit.parts > 1 for each in options):
+        for lean in _with_all_families(search):
+            if lean != path and len(options) == before:  # as long as they are too wrong
+                yield lean
+    if not options and (is_unsearched or not path.is_plain):
+        yield search.whole.plain
+
+
+def _with_all_families(search: Search) -> Iterator[Path]:
+    """The paths with kernels of all families, the fastest first, exact ones last, as long as there is time to measure them."""
+    whole, evidence = search.whole, search.evidence
+    if whole.tolerance:
+        for every in together(search.sites, whole.tolerance / evidence.strategy.error_of_bits):
+            if evidence.seconds_left:
+                yield whole.path(kernels_by_site(search.sites, every))
+
+
+def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found | None:
+    """A path that fits, measured; in parts, the fastest that is found to fit in as many. None where it is not exact enough.
+
+    Arguments:
+        trouble: what speaks against a path, which is added to.
+    """
+    whole, evidence = search.whole, search.evidence
+    if fit.path.parts > 1:
+        search = Search(replace(whole, equal=fit.path.equal, parts=fit.path.parts), evidence, limit)
+    row = None if fit.path.is_plain else search.whole.measured(fit.path, evidence)
+    doubt = None
+    if row is not None and not whole.accepts(row, limit):
+        doubt = row.failure or "it is too wrong"
+    elif row is not None and fit.path.parts > 1:  # nobody has tried its kernels at the sizes of a part
+        wrong = doubt_at_its_sites(fit.path, search.sites, evidence, whole.tolerance)
+        doubt = None if wrong is None else wrong.words
+    if doubt is not None:
+        trouble.append(f"path {fit.path.digest[:12]}, which fits in memory, is not used: {doubt}")
+    if fit.path.parts > 1:
+        found = _fastest_in_parts(fit, search)
+        if found is not None and (doubt is not None or row is None or found[1] < row.ratio):
+            return found[0]
+    return None if doubt is not None else replace(search.as_found(fit.path, row), fit=fit)
+
+
+def _fastest_in_parts(fit: Fit, search: Search) -> tuple[Found, float] | None:
+    """The fastest path that a search finds to fit in as many parts as another, and its time relative to the plain program's."""
+    found = search.run()
+    if found.path.is_plain or found.path == fit.path or found.measurement is None:
+        return None
+    whole = search.whole
+    peak = whole.target.compile(found.path.applied(whole.program)).memory.peak
+    if peak > fit.asked:
+        return None
+    made = Fit(found.path, fit.asked, peak, fit.without, fit.path.parts)
+    return replace(found, fit=made), found.measurement.ratio
 
 
 def _took(found: Found) -> int:

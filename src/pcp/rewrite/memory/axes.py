@@ -27,11 +27,13 @@ class Cut:
         operands: along which axis each is cut; None where it is needed whole.
         results: along which axis each is cut; None where parts are added up.
         adds_to: the operand that the parts are added to, if there is one.
+        function: of a composite, the symbol of what it decomposes into for one part.
     """
 
     operands: tuple[int | None, ...]
     results: tuple[int | None, ...]
     adds_to: int | None = None
+    function: str = ""
 
 
 def cut_of(op: ir.Operation, given: Axes, parts: int) -> Cut | None:

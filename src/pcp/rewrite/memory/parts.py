@@ -5,24 +5,23 @@ what is made of these sums, as the update of a training step, comes after the lo
 time. No operation is done twice. Sums are added up in another order.
 """
 
-from collections.abc import Sequence
-
-from pcp.ir import Builder, DType, Program, Role, TensorSpec
-from pcp.ir.bindings import Value, context, ir
-from pcp.ir.toolkit.attributes import integers_of
-from pcp.ir.toolkit.constants import splat_number
+from pcp.ir import Builder, DType, Program, Role
+from pcp.ir.bindings import Value, context, ir, run_passes
+from pcp.ir.composites import open_composites
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import flatten, inline_calls
-from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor, spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import convert
-from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
-from pcp.ops.movement import full, zeros
-from pcp.rewrite.memory.axes import Cut, cut_of
-from pcp.tensor import Tensor, building
+from pcp.ops.indexing.blocks import dynamic_update_slice
+from pcp.ops.movement import zeros
+from pcp.rewrite.memory.axes import cut_of
+from pcp.rewrite.memory.copies import Copies
+from pcp.rewrite.memory.cutting import Cutting
+from pcp.rewrite.memory.named import NamedCuts
+from pcp.tensor import Tensor, building, current_builder
 
 
 def flat_module(program: Program) -> ir.Module:
@@ -34,29 +33,45 @@ def flat_module(program: Program) -> ir.Module:
     return module
 
 
-def in_parts(program: Program, parts: int) -> Program | None:
+def in_parts(program: Program, parts: int, named: bool = False) -> Program | None:
     """The program that computes its batch in equal parts.
 
     Arguments:
         program: any Program. Its batch are those inputs of one size along their first axes by which most of it is cut.
         parts: how many.
+        named: whether composites stay named where one can stand for each part; else all are written out.
 
     Returns:
         None if nothing in it can be computed in so many parts.
     """
-    module = flat_module(program)
+    if not named:
+        return _divided(program, flat_module(program), parts)
+    module = program.module()
+    inline_calls(module)
+    with context():
+        return _divided(program, module, parts, named=True)
+
+
+def _divided(program: Program, module: ir.Module, parts: int, named: bool = False) -> Program | None:
     block = entry_block(module)
-    inputs: dict[int, list[Value]] = {}
+    inputs: dict[int, dict[Value, int]] = {}
     for entry, value in zip(program.arguments, block.arguments, strict=True):
         shape = entry.spec.shape
         if entry.role is not Role.state and shape and shape[0] and shape[0] % parts == 0:
-            inputs.setdefault(shape[0], []).append(value)
-    found = max(
-        (_Cutting(block, seeds, parts) for seeds in inputs.values()),
-        key=lambda each: each.bytes,
-        default=None,
-    )
-    if found is None or not found.cuts:
+            inputs.setdefault(shape[0], {})[value] = 0
+    rules = [NamedCuts(module) for _ in inputs]
+    cuttings = [
+        (Cutting(block, seeds, parts, rule if named else cut_of), rule.refused)
+        for seeds, rule in zip(inputs.values(), rules, strict=True)
+    ]
+    if not cuttings:
+        return None
+    found, refused = max(cuttings, key=lambda each: (each[0].bytes, len(each[1])))
+    if refused:
+        del found, cuttings
+        open_composites(module, lambda op: op not in refused)
+        return _divided(program, module, parts, named)
+    if not found.cuts:
         return None
     with context(), ir.Location.unknown():
         builder = Builder(module, block)
@@ -64,93 +79,12 @@ def in_parts(program: Program, parts: int) -> Program | None:
         with building(builder):
             _write(found, builder)
     erase_dead(block)
+    if named:
+        run_passes(module, "builtin.module(symbol-dce)")
     return Program.from_module(module)
 
 
-class _Cutting:
-    """Which operations of a block are computed in parts if some of its arguments are cut along their first axes.
-
-    Attributes:
-        axes: along which values are cut.
-        cuts: of the operations in the loop, in order.
-        bytes: of all values that are cut.
-    """
-
-    def __init__(self, block: ir.Block, seeds: Sequence[Value], parts: int) -> None:
-        self.parts = parts
-        self.axes: dict[Value, int] = dict.fromkeys(seeds, 0)
-        self.cuts: list[tuple[ir.Operation, Cut]] = []
-        self.operations = block_operations(block)
-        self.returned = returned_by(block)
-        self.after: set[Value] = set()
-        for op in self.operations:
-            self._visit(op)
-        self.bytes = sum(spec_of(value.type).bytes for value in self.axes if value not in seeds)
-
-    def _visit(self, op: ir.Operation) -> None:
-        read = [*op.operands, *(values_from_outside(op) if len(op.regions) else ())]
-        given = [self.axes.get(value) for value in op.operands]
-        is_after = any(value in self.after for value in read)
-        if not is_after and not any(value in self.axes for value in read):
-            return
-        cut = None if is_after or len(read) > len(op.operands) else cut_of(op, given, self.parts)
-        if cut is None or not self._divides(op, cut):
-            self.after.update(op.results)
-            return
-        self.cuts.append((op, cut))
-        for value, axis in zip(op.results, cut.results, strict=True):
-            if axis is None:
-                self.after.add(value)
-            else:
-                self.axes[value] = axis
-
-    def cut_for(self, op: ir.Operation, axis: int) -> Cut | None:
-        """How an operation of whole operands is computed in parts so that its result is cut along an axis."""
-        for place, operand in enumerate(op.operands):
-            spec = spec_if_tensor(operand.type)
-            for along in range(0 if spec is None else len(spec.shape)):
-                given = [along if i == place else None for i in range(len(op.operands))]
-                cut = cut_of(op, given, self.parts)
-                if cut is not None and cut.results == (axis,) and self._divides(op, cut):
-                    return cut
-        return None
-
-    def _divides(self, op: ir.Operation, cut: Cut) -> bool:
-        """Whether all that is cut has a size that the number of parts divides, and all that is added up is a number."""
-        pairs = zip((*op.operands, *op.results), (*cut.operands, *cut.results), strict=True)
-        specs = [(spec_if_tensor(value.type), axis) for value, axis in pairs]
-        if any(spec is None or (axis is not None and spec.shape[axis] % self.parts) for spec, axis in specs):
-            return False
-        sums = (spec for spec, axis in specs[len(op.operands) :] if axis is None)
-        return all(spec is not None and spec.dtype is not DType.bool for spec in sums)
-
-    @property
-    def leaving(self) -> list[Value]:
-        """The values that what comes after the loop reads, those that are cut and those that are sums."""
-        inside = {op for op, _ in self.cuts}
-        made = {value for op in inside for value in op.results}
-        read = [
-            value
-            for op in self.operations
-            if op not in inside
-            for value in (*op.operands, *values_from_outside(op))
-        ]
-        return [value for value in dict.fromkeys((*read, *self.returned)) if value in made]
-
-    def needed_before(self) -> list[ir.Operation]:
-        """The operations outside of the loop that it reads, and those that these read, in order."""
-        inside = {op for op, _ in self.cuts}
-        needed: set[ir.Operation] = set()
-        for op in reversed(self.operations):
-            if op in inside or op in needed:
-                for value in (*op.operands, *values_from_outside(op)):
-                    maker = defining_op(value)
-                    if maker is not None and maker not in inside:
-                        needed.add(maker)
-        return [op for op in self.operations if op in needed]
-
-
-def _write(found: _Cutting, builder: Builder) -> None:
+def _write(found: Cutting, builder: Builder) -> None:
     """Put the loop in the place of the operations in it."""
     anchor = found.cuts[0][0]
     place = {op: index for index, op in enumerate(found.operations)}
@@ -168,8 +102,9 @@ def _write(found: _Cutting, builder: Builder) -> None:
         ]
 
         def body(index: Tensor, carried: list[Tensor]) -> list[Tensor]:
-            part = _Part(found, builder, index, dict(zip(leaving, carried, strict=True)))
-            return [part.leaving(value) for value in leaving]
+            begun = dict(zip(leaving, carried, strict=True))
+            part = Copies(found, builder, index, begun, {})
+            return [_carried_on(found, part, index, value, begun[value]) for value in leaving]
 
         made = fori_loop(0, found.parts, body, begin)
         ends = [
@@ -188,89 +123,12 @@ def _carried(value: Value, is_cut: bool) -> tuple[tuple[int, ...], DType]:
     return spec.shape, DType.f32 if short else spec.dtype
 
 
-class _Part:
-    """One trip of the loop: copies of its operations, of smaller types."""
-
-    def __init__(
-        self, found: _Cutting, builder: Builder, index: Tensor, carried: dict[Value, Tensor]
-    ) -> None:
-        self._found, self._builder, self._index, self._carried = found, builder, index, carried
-        self._known: dict[tuple[Value, int | None], Value] = {}
-        for op, cut in found.cuts:
-            self._copy(op, cut)
-
-    def leaving(self, value: Value) -> Tensor:
-        """What the loop carries of a value after this trip."""
-        before, axis = self._carried[value], self._found.axes.get(value)
-        if axis is not None:
-            made = Tensor(self._known[value, axis], self._builder)
-            start = [self._index * made.shape[i] if i == axis else 0 for i in range(made.ndim)]
-            return dynamic_update_slice(before, made, start)
-        made = Tensor(self._known[value, None], self._builder)
-        op = defining_op(value)
-        adds_itself = any(op == each and cut.adds_to is not None for each, cut in self._found.cuts)
-        return made if adds_itself else before + convert(made, before.dtype)
-
-    def _copy(self, op: ir.Operation, cut: Cut) -> None:
-        operands = [
-            value if axis is None else self._piece(value, axis)
-            for value, axis in zip(op.operands, cut.operands, strict=True)
-        ]
-        if cut.adds_to is not None:
-            operands[cut.adds_to] = self._carried[op.results[0]].value
-        made = self._cloned(op, operands, cut.results)
-        self._known.update(zip(zip(op.results, cut.results, strict=True), made, strict=True))
-
-    def _cloned(self, op: ir.Operation, operands: Sequence[Value], axes: Sequence[int | None]) -> list[Value]:
-        copy = op.clone(ip=self._builder.insertion)
-        for place, value in enumerate(operands):
-            copy.operands[place] = value
-        for value, axis in zip(copy.results, axes, strict=True):
-            if axis is not None:
-                value.set_type(self._narrow(value, axis))
-        if op.name == "stablehlo.slice":
-            limits = list(integers_of(op.attributes["limit_indices"]))
-            limits = [size // self._found.parts if i == axes[0] else size for i, size in enumerate(limits)]
-            copy.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
-        return list(copy.results)
-
-    def _narrow(self, value: Value, axis: int) -> ir.Type:
-        return mlir_type(self._spec(value, axis))
-
-    def _spec(self, value: Value, axis: int) -> TensorSpec:
-        spec = spec_of(value.type)
-        sizes = (size // self._found.parts if i == axis else size for i, size in enumerate(spec.shape))
-        return TensorSpec(tuple(sizes), spec.dtype)
-
-    def _piece(self, value: Value, axis: int) -> Value:
-        """This trip's part of a value; of one that is whole, computed in the part where that is cheap, or read."""
-        known = self._known.get((value, axis))
-        if known is None:
-            known = self._known[value, axis] = self._narrowed(value, axis)
-        return known
-
-    def _narrowed(self, value: Value, axis: int) -> Value:
-        spec, op, number = self._spec(value, axis), defining_op(value), splat_number(value)
-        if number is not None:
-            return full(spec.shape, number, spec.dtype).value
-        if op is not None and len(op.results) == 1:
-            if op.name == "stablehlo.iota":
-                (made,) = self._cloned(op, (), [axis])
-                if ir.IntegerAttr(op.attributes["iota_dimension"]).value != axis:
-                    return made
-                first = convert(self._index * spec.shape[axis], spec.dtype)
-                return (Tensor(made, self._builder) + first).value
-            if op.name == "stablehlo.broadcast_in_dim":
-                dims, shape = (
-                    integers_of(op.attributes["broadcast_dimensions"]),
-                    spec_of(op.operands[0].type).shape,
-                )
-                if axis not in dims or shape[dims.index(axis)] == 1:
-                    return self._cloned(op, list(op.operands), [axis])[0]
-            cut = self._found.cut_for(op, axis)
-            if cut is not None:
-                pairs = zip(op.operands, cut.operands, strict=True)
-                operands = [x if along is None else self._piece(x, along) for x, along in pairs]
-                return self._cloned(op, operands, [axis])[0]
-        start = [self._index * size if i == axis else 0 for i, size in enumerate(spec.shape)]
-        return dynamic_slice(Tensor(value, self._builder), start, spec.shape).value
+def _carried_on(found: Cutting, part: Copies, index: Tensor, value: Value, before: Tensor) -> Tensor:
+    """What the loop carries of a value after a part."""
+    made, axis = Tensor(part.of(value), current_builder()), found.axes.get(value)
+    if axis is not None:
+        start = [index * made.shape[i] if i == axis else 0 for i in range(made.ndim)]
+        return dynamic_update_slice(before, made, start)
+    op = defining_op(value)
+    adds_itself = any(op == each and cut.adds_to is not None for each, cut in found.cuts)
+    return made if adds_itself else before + convert(made, before.dtype)

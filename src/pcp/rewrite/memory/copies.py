@@ -1,0 +1,136 @@
+"""One part of what is cut: copies of its operations, of smaller types."""
+
+from collections.abc import Mapping, Sequence
+
+from pcp.ir import Builder, TensorSpec
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.dataflow import defining_op, result_owner
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ops.elementwise import convert
+from pcp.ops.indexing.blocks import dynamic_slice
+from pcp.ops.movement import full
+from pcp.rewrite.memory.axes import Cut
+from pcp.rewrite.memory.cutting import Cutting
+from pcp.tensor import Tensor
+
+
+class NeedsPlace(Exception):
+    """What is the same for every part would have to know which part it is.
+
+    Arguments:
+        value: of which a piece is read, and `axis` along which.
+    """
+
+    def __init__(self, value: Value, axis: int) -> None:
+        super().__init__()
+        self.value, self.axis = value, axis
+
+
+class Copies:
+    """The operations of a cutting for one part.
+
+    Arguments:
+        found: the cutting.
+        builder: stands where they go.
+        index: of the part; None where they have to be the same for every part.
+        begun: what the parts before come to, for values that parts are added to.
+        pieces: of values, along which axes: what is there of them for this part.
+
+    Raises:
+        NeedsPlace: they are not the same for every part.
+    """
+
+    def __init__(
+        self,
+        found: Cutting,
+        builder: Builder,
+        index: Tensor | None,
+        begun: Mapping[Value, Tensor],
+        pieces: Mapping[tuple[Value, int | None], Value],
+    ) -> None:
+        self._found, self._builder, self._index, self._begun = found, builder, index, begun
+        self._known: dict[tuple[Value, int | None], Value] = dict(pieces)
+        for op, cut in found.cuts:
+            self._copy(op, cut)
+
+    def of(self, value: Value) -> Value:
+        """The piece of a value that is cut, or what this part adds to a sum."""
+        return self._known[value, self._found.axes.get(value)]
+
+    def _copy(self, op: ir.Operation, cut: Cut) -> None:
+        operands = [
+            value if axis is None else self._piece(value, axis)
+            for value, axis in zip(op.operands, cut.operands, strict=True)
+        ]
+        if cut.adds_to is not None:
+            operands[cut.adds_to] = self._begun[op.results[0]].value
+        made = self._cloned(op, operands, cut.results)
+        if cut.function:
+            result_owner(made[0]).attributes["decomposition"] = ir.FlatSymbolRefAttr.get(cut.function)
+        self._known.update(zip(zip(op.results, cut.results, strict=True), made, strict=True))
+
+    def _cloned(self, op: ir.Operation, operands: Sequence[Value], axes: Sequence[int | None]) -> list[Value]:
+        copy = op.clone(ip=self._builder.insertion)
+        for place, value in enumerate(operands):
+            copy.operands[place] = value
+        for value, axis in zip(copy.results, axes, strict=True):
+            if axis is not None:
+                value.set_type(self._narrow(value, axis))
+        if op.name == "stablehlo.slice":
+            limits = list(integers_of(op.attributes["limit_indices"]))
+            limits = [size // self._found.parts if i == axes[0] else size for i, size in enumerate(limits)]
+            copy.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
+        return list(copy.results)
+
+    def _narrow(self, value: Value, axis: int) -> ir.Type:
+        return mlir_type(narrowed(spec_of(value.type), axis, self._found.parts))
+
+    def _piece(self, value: Value, axis: int) -> Value:
+        """This part's piece of a value; of one that is whole, computed in the part where that is cheap, or read."""
+        known = self._known.get((value, axis))
+        if known is None:
+            known = self._known[value, axis] = self._narrowed(value, axis)
+        return known
+
+    def _narrowed(self, value: Value, axis: int) -> Value:
+        spec = narrowed(spec_of(value.type), axis, self._found.parts)
+        op, number = defining_op(value), splat_number(value)
+        if number is not None:
+            return full(spec.shape, number, spec.dtype).value
+        if op is not None and len(op.results) == 1:
+            if op.name == "stablehlo.iota":
+                is_along = ir.IntegerAttr(op.attributes["iota_dimension"]).value == axis
+                index = self._place(value, axis) if is_along else None
+                (made,) = self._cloned(op, (), [axis])
+                if index is None:
+                    return made
+                first = convert(index * spec.shape[axis], spec.dtype)
+                return (Tensor(made, self._builder) + first).value
+            if op.name == "stablehlo.broadcast_in_dim":
+                dims, shape = (
+                    integers_of(op.attributes["broadcast_dimensions"]),
+                    spec_of(op.operands[0].type).shape,
+                )
+                if axis not in dims or shape[dims.index(axis)] == 1:
+                    return self._cloned(op, list(op.operands), [axis])[0]
+            cut = self._found.cut_for(op, axis)
+            if cut is not None:
+                pairs = zip(op.operands, cut.operands, strict=True)
+                operands = [x if along is None else self._piece(x, along) for x, along in pairs]
+                return self._cloned(op, operands, [axis])[0]
+        index = self._place(value, axis)
+        start = [index * size if i == axis else 0 for i, size in enumerate(spec.shape)]
+        return dynamic_slice(Tensor(value, self._builder), start, spec.shape).value
+
+    def _place(self, value: Value, axis: int) -> Tensor:
+        if self._index is None:
+            raise NeedsPlace(value, axis)
+        return self._index
+
+
+def narrowed(spec: TensorSpec, axis: int, parts: int) -> TensorSpec:
+    """Of a tensor that is cut, what one part has."""
+    sizes = (size // parts if i == axis else size for i, size in enumerate(spec.shape))
+    return TensorSpec(tuple(sizes), spec.dtype)
