@@ -32,12 +32,14 @@ class Task:
         config, batch: of the model.
         device: `cuda:0`.
         folder: where the step that all are judged by lies; empty if it is not judged at these sizes.
+        memory: that PCP's plan may take, as `8GiB`; None if it may take all.
     """
 
     config: DecoderConfig
     batch: int
     device: str
     folder: str = ""
+    memory: str | None = None
 
     @property
     def step(self) -> JudgedStep:
@@ -101,10 +103,16 @@ class WithPCP(Contestant):
         if tolerance:
             example = (step.state(), step.tokens) if task.folder else None
             self.plan = pcp.plan(
-                step.program, device=task.device, tolerance=tolerance, budget=budget, example=example
+                step.program,
+                device=task.device,
+                tolerance=tolerance,
+                budget=budget,
+                memory=task.memory,
+                example=example,
             )
-            error = self.plan.error
+            error, fit = self.plan.error, self.plan.fit
             self.about = "not measured in time" if error is None else f"the plan's error {error:.2g}"
+            self.about += f"; {fit}" if fit else ""
         else:
             self.plan = fastest(step.program, task.device, rounding)
         found = {0.0: "PCP, fastest of float32", math.inf: "PCP, fastest kernels"}

@@ -51,6 +51,7 @@ class Comparison:
         turns: of each contestant, after one that warms up.
         turn: steps of a turn.
         tell: hears what is done.
+        memory: that PCP's plan may take, as `8GiB`.
     """
 
     def __init__(
@@ -62,15 +63,17 @@ class Comparison:
         turns: int,
         turn: int,
         tell: Tell,
+        memory: str | None = None,
     ) -> None:
         self.sizes, self.device, self.tell = sizes, device, tell
         self.tolerance, self.budget = tolerance, budget
         self.turns, self.turn = turns, turn
+        self.memory = memory
 
     def rows(self, kinds: Sequence[str], done: Callable[[Row], None]) -> None:
         """Compare contestants, and give the row of each as soon as it is known."""
         with tempfile.TemporaryDirectory() as folder:
-            task = Task(self.sizes.judged, self.sizes.judged_batch, self.device, folder)
+            task = Task(self.sizes.judged, self.sizes.judged_batch, self.device, folder, self.memory)
             self.tell("the step that all are judged by, in full float32")
             with OwnProcess(judged, task):
                 pass
@@ -130,7 +133,7 @@ class Comparison:
             self._say(small)
             batch = self.sizes.batch
             while batch:
-                task = Task(self.sizes.config, batch, self.device)
+                task = Task(self.sizes.config, batch, self.device, memory=self.memory)
                 with OwnProcess(contestant, kind, task, tolerance, self.budget) as process:
                     if process.made is not None:
                         if process.made.bytes or not process.made.about:
@@ -243,6 +246,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of PCP's plan (default: the first contestant's error for gpt2, no plan for others); 0 plans nothing",
     )
     parser.add_argument("--budget", type=float, default=150.0, help="seconds of planning (default: 150)")
+    parser.add_argument("--memory", help="that PCP's plan may take, as 8GiB (default: all that there is)")
     parser.add_argument("--turns", type=int, default=5, help=f"turns of {TURN} steps (default: 5)")
     parser.add_argument("--out", type=Path, help="file that gets each row as a line of JSON when it is known")
 
@@ -271,5 +275,7 @@ def run(arguments: argparse.Namespace) -> None:
                 file.write(json.dumps(row) + "\n")
 
     turns, turn = (1, 1) if arguments.dry else (arguments.turns, TURN)
-    comparison = Comparison(sizes, device, arguments.tolerance, arguments.budget, turns, turn, tell)
+    comparison = Comparison(
+        sizes, device, arguments.tolerance, arguments.budget, turns, turn, tell, arguments.memory
+    )
     comparison.rows(arguments.only or KINDS, done)
