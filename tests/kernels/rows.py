@@ -75,6 +75,17 @@ def _strided(x: Any, kernel: Any) -> Any:
     return pcp.conv2d(x, kernel, 2, "SAME")
 
 
+def batch_norm(x: Any, scale: Any, bias: Any) -> Any:
+    """By the statistics of the batch, of the features along the last axis."""
+    axes = tuple(range(x.ndim - 1))
+    centred = x - x.mean(axes)
+    return centred * pcp.rsqrt((centred * centred).mean(axes) + 1e-5) * scale + bias
+
+
+def _batch_norm_and_relu(x: Any, scale: Any, bias: Any) -> Any:
+    return nn.relu(batch_norm(x, scale, bias))
+
+
 def _bf16(x: Any, values: Any) -> Any:
     return nn.quantised_product(x, {"values": values})
 
@@ -144,6 +155,13 @@ ROWS: dict[str, list[Row]] = {
         _row(lambda x, r, s, b: nn.layer_norm(x + r, s, b), *["f32[3,7,33]"] * 2, "f32[33]", "f32[33]", wrt=THIRD),
         _row(lambda x, r, s: nn.rms_norm(x + r, s), *["f32[6,9]"] * 2, "f32[9]", wrt=(0, 1), at_0=_large),
         _row(lambda x, r, s: nn.rms_norm(x + r, s), *["f32[2,3,1]"] * 2, "f32[1]", wrt=(0, 1)),
+    ],
+    "batch_normalisation": [
+        _row(batch_norm, "f32[3,7,33]", "f32[33]", "f32[33]", wrt=THIRD),
+        _row(_batch_norm_and_relu, "f32[9,5,2,16]", "f32[16]", "f32[16]", wrt=THIRD),
+        _row(lambda x, s, b: x + _batch_norm_and_relu(x, s, b), "f32[600,70]", "f32[70]", "f32[70]", wrt=(0, 2)),
+        _row(batch_norm, "f32[19,2,5]", "f32[5]", "f32[5]", wrt=THIRD, at_0=_large),
+        _row(batch_norm, "f32[1,9]", "f32[9]", "f32[9]", wrt=THIRD),
     ],
     "gelu": [
         _row(lambda x, b: nn.gelu(x + b), "f32[3,7,33]", "f32[33]", wrt=(0, 1)),

@@ -2,6 +2,7 @@
 
 from pcp.kernels import activations as activations
 from pcp.kernels import attention as attention
+from pcp.kernels import batch_normalisation as batch_normalisation
 from pcp.kernels import convolution as convolution
 from pcp.kernels import cross_entropy as cross_entropy
 from pcp.kernels import dropout as dropout

@@ -8,6 +8,8 @@ from pcp.rewrite.driver import rewrite
 from pcp.rewrite.raising_attention import RAISE_ATTENTION, READ_MASK
 from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY
 from pcp.rewrite.raising_normalisation import (
+    RAISE_BATCH_NORM,
+    RAISE_BATCH_NORM_AND_RELU,
     RAISE_BIASED_NORMALISATION,
     RAISE_NORMALISATION,
     RAISE_UNSCALED_NORMALISATION,
@@ -16,6 +18,8 @@ from pcp.rewrite.raising_softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
 
 PHASES = (
     (READ_MASK, RAISE_ATTENTION, *RAISE_CROSS_ENTROPY),
+    RAISE_BATCH_NORM_AND_RELU,
+    (RAISE_BATCH_NORM,),
     (RAISE_LOG_SOFTMAX, RAISE_SOFTMAX, RAISE_BIASED_NORMALISATION),
     (RAISE_NORMALISATION,),
     (RAISE_UNSCALED_NORMALISATION,),

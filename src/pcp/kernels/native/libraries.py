@@ -59,6 +59,12 @@ LIBRARIES = {
             ),
         ),
         Library(
+            "batch_normalisation",
+            ("batch_norm", "batch_norm_gradient"),
+            ("../native/arrays.h", "../native/rows.h", "../native/scratch.h"),
+            FOLDER.parent / "batch_normalisation",
+        ),
+        Library(
             "convolution",
             ("convolution_f32", "convolution_bf16", "convolution_bf16_x3"),
             (
