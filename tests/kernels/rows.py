@@ -213,6 +213,11 @@ ROWS: dict[str, list[Row]] = {
         _row(_strided, "f32[2,8,7,16]", "f32[3,2,16,18]", wrt=(0, 1)),
         _row(_same, "f32[1,3,3,16]", "f32[2,2,16,16]", wrt=(0, 1), at_0=_large),
     ],
+    "max_pool_gradient": [
+        _row(lambda x: pcp.reduce_window(x, "max", (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), "f32[2,29,9,17]"),
+        _row(lambda x: 2 * x[:, :4] + pcp.reduce_window(x, "max", (1, 2, 1, 1)), "f32[1,5,3,16]"),
+        _row(lambda x: pcp.reduce_window(x, "max", (1, 2, 2, 1), (1, 3, 4, 1)), "f32[2,11,9,3]", at_0=_large),
+    ],
     "cross_entropy": [
         _row(nn.negative_log_likelihood, "f32[3,5,33]", "i32[3,5]"),
         _row(nn.negative_log_likelihood, "f32[2,1]", "i32[2]", at_1=np.zeros),

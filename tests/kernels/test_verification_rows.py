@@ -6,7 +6,7 @@ from tests.kernels.rows import ROWS, program_of
 
 BY_PROBLEMS = {"product"}
 """Families whose kernels are verified on their problems alone."""
-BY_ROWS = {"batch_normalisation", "convolution", "dropout", "quantised_product"}
+BY_ROWS = {"batch_normalisation", "convolution", "dropout", "max_pool_gradient", "quantised_product"}
 """Families whose kernels are verified at their rows alone: no problem has such attributes, or operands of such types."""
 
 

@@ -305,6 +305,7 @@ def test_every_row_is_tried() -> None:
         "raise_cross_entropy_reduce",
         "raise_cross_entropy_select",
         "raise_cross_entropy_gather",
+        "raise_max_pool",
         "raise_batch_norm_and_relu_0",
         "raise_batch_norm_and_relu_1",
         "raise_batch_norm",

@@ -9,6 +9,7 @@ from pcp.kernels import dropout as dropout
 from pcp.kernels import embedding as embedding
 from pcp.kernels import normalisation as normalisation
 from pcp.kernels import optimizers as optimizers
+from pcp.kernels import pooling as pooling
 from pcp.kernels import products as products
 from pcp.kernels import quantised as quantised
 from pcp.kernels import softmax as softmax

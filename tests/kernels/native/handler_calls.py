@@ -97,6 +97,14 @@ def _programs() -> Iterator[pcp.Program]:
         )
     )
     yield pcp.value_and_grad(
+        raised(
+            pcp.trace(
+                lambda x: (pcp.reduce_window(x, "max", (1, 3, 2, 1), (1, 2, 1, 1), "SAME") ** 2).sum(),
+                of(2, 9, 7, 18),
+            )
+        )
+    )
+    yield pcp.value_and_grad(
         raised(pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), rows, vector, rows))
     )
     yield pcp.trace(lambda x, k: nn.dropout(x, k, 0.3), rows, pcp.spec((2,), "u32"))

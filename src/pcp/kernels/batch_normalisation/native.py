@@ -11,7 +11,7 @@ from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.normalisation.rows import applies_to_rows, rows_of
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
-from pcp.rewrite.raising_normalisation import WHERE_ABOVE, WHERE_NOT_BELOW
+from pcp.rewrite.raising.normalisation import WHERE_ABOVE, WHERE_NOT_BELOW
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

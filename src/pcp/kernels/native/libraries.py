@@ -90,6 +90,12 @@ LIBRARIES = {
         ),
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),
         Library(
+            "pooling",
+            ("max_pool_gradient",),
+            ("../native/arrays.h", "../native/rows.h", "../native/scratch.h"),
+            FOLDER.parent / "pooling",
+        ),
+        Library(
             "products",
             ("product_f32", "product_bf16", "product_bf16_x3", "product_int8"),
             (
