@@ -45,12 +45,8 @@ SAME, MORE = "SAME", ((0, 0), (2, 1), (1, 3), (0, 0))
 CASES = [
     ((1, 1, 1, 1), (1, 2, 2, 1), (1, 1, 1, 1), SAME),
     ((2, 9, 7, 16), (1, 3, 3, 1), (1, 2, 2, 1), SAME),
-    (
-        (1, 40, 5, 37),
-        (1, 3, 2, 1),
-        (1, 1, 2, 1),
-        "VALID",
-    ),  # several parts of rows, between which windows reach
+    # Several parts of rows, between which windows reach.
+    ((1, 40, 37, 40), (1, 3, 2, 1), (1, 1, 2, 1), "VALID"),
     ((2, 50, 6, 3), (1, 2, 2, 1), (1, 2, 2, 1), "VALID"),  # windows that do not overlap
     ((1, 31, 11, 20), (1, 2, 3, 1), (1, 5, 4, 1), MORE),  # rows and columns that no window has
     ((1, 64, 3, 5), (1, 21, 3, 1), (1, 1, 1, 1), SAME),
