@@ -1,6 +1,7 @@
 """Native kernels beside XLA's own code for the same sites, each alone: in turn in one process, by the fastest call of each.
 
-Sites of GPT-2 124M at 1024 tokens, attention and the products of its layers, and AdamW over 19 million parameters in 16 arrays.
+Sites of GPT-2 124M at 1024 tokens, attention and the products of its layers, AdamW over 19 million parameters in 16 arrays,
+batch norms and the pool of ResNet-50.
 A gradient that takes residuals is measured with those of its forward kernel. Run: `python -m benchmarks native_kernels`.
 """
 
@@ -25,6 +26,8 @@ HEADS, LONG = pcp.spec((4, 256, 12, 64), "f32"), pcp.spec((1, 1024, 12, 64), "f3
 LOGITS, TARGETS = pcp.spec((1024, 50257), "f32"), pcp.spec((1024,), "i32")
 ROW, WEIGHT, DOWN = pcp.spec((1, 768), "f32"), pcp.spec((768, 3072), "f32"), pcp.spec((3072, 768), "f32")
 
+NORMED = [(2, 56, 56, 256), (8, 56, 56, 64), (8, 14, 14, 1024)]
+
 
 def gradient(function: Any, *specs: Any) -> Program:
     """A function of some arguments but the last, times that, and the gradients of those."""
@@ -40,6 +43,18 @@ def causal(*x: Any) -> Any:
 def cross_entropy(logits: Any, targets: Any) -> Any:
     """The mean of the examples."""
     return nn.negative_log_likelihood(logits, targets).mean()
+
+
+def batch_norm(x: Any, scale: Any, bias: Any) -> Any:
+    """By the statistics of the batch, with a ReLU."""
+    axes = tuple(range(x.ndim - 1))
+    centred = x - x.mean(axes)
+    return nn.relu(centred * pcp.rsqrt((centred * centred).mean(axes) + 1e-5) * scale + bias)
+
+
+def largest(x: Any) -> Any:
+    """Of windows of 3 by 3, two apart."""
+    return pcp.reduce_window(x, "max", (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
 
 
 def adamw() -> Program:
@@ -66,6 +81,13 @@ def programs() -> dict[str, Program]:
         "attention of 1024 tokens": gradient(causal, *[LONG] * 4),
         "cross entropy of 50257 classes": pcp.value_and_grad(raised(pcp.trace(cross_entropy, LOGITS, TARGETS))),
         "AdamW": adamw(),
+        **{
+            f"batch norm and ReLU of {shape}": gradient(
+                batch_norm, *(pcp.spec(each, "f32") for each in (shape, shape[-1:], shape[-1:], shape))
+            )
+            for shape in NORMED
+        },
+        "max pool": gradient(largest, pcp.spec((2, 112, 112, 64), "f32"), pcp.spec((2, 56, 56, 64), "f32")),
         "(1024, 768) (768, 3072)": pcp.trace(lambda x, w: x @ w, ROWS, WEIGHT),
         "(1024, 3072) (3072, 768)": pcp.trace(lambda x, w: x @ w, WIDE, DOWN),
         "(768, 1024) (1024, 3072), left transposed": pcp.trace(lambda x, y: pcp.einsum("tm,tn->mn", x, y), ROWS, WIDE),

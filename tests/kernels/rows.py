@@ -75,6 +75,17 @@ def _strided(x: Any, kernel: Any) -> Any:
     return pcp.conv2d(x, kernel, 2, "SAME")
 
 
+def batch_norm(x: Any, scale: Any, bias: Any) -> Any:
+    """By the statistics of the batch, of the features along the last axis."""
+    axes = tuple(range(x.ndim - 1))
+    centred = x - x.mean(axes)
+    return centred * pcp.rsqrt((centred * centred).mean(axes) + 1e-5) * scale + bias
+
+
+def _batch_norm_and_relu(x: Any, scale: Any, bias: Any) -> Any:
+    return nn.relu(batch_norm(x, scale, bias))
+
+
 def _bf16(x: Any, values: Any) -> Any:
     return nn.quantised_product(x, {"values": values})
 
@@ -145,6 +156,13 @@ ROWS: dict[str, list[Row]] = {
         _row(lambda x, r, s: nn.rms_norm(x + r, s), *["f32[6,9]"] * 2, "f32[9]", wrt=(0, 1), at_0=_large),
         _row(lambda x, r, s: nn.rms_norm(x + r, s), *["f32[2,3,1]"] * 2, "f32[1]", wrt=(0, 1)),
     ],
+    "batch_normalisation": [
+        _row(batch_norm, "f32[3,7,33]", "f32[33]", "f32[33]", wrt=THIRD),
+        _row(_batch_norm_and_relu, "f32[9,5,2,16]", "f32[16]", "f32[16]", wrt=THIRD),
+        _row(lambda x, s, b: x + _batch_norm_and_relu(x, s, b), "f32[600,70]", "f32[70]", "f32[70]", wrt=(0, 2)),
+        _row(batch_norm, "f32[19,2,5]", "f32[5]", "f32[5]", wrt=THIRD, at_0=_large),
+        _row(batch_norm, "f32[1,9]", "f32[9]", "f32[9]", wrt=THIRD),
+    ],
     "gelu": [
         _row(lambda x, b: nn.gelu(x + b), "f32[3,7,33]", "f32[33]", wrt=(0, 1)),
         _row(nn.gelu, "f32[1,16]"),
@@ -194,6 +212,11 @@ ROWS: dict[str, list[Row]] = {
         _row(_same, "f32[2,7,9,17]", "f32[3,3,17,33]", wrt=(0, 1)),
         _row(_strided, "f32[2,8,7,16]", "f32[3,2,16,18]", wrt=(0, 1)),
         _row(_same, "f32[1,3,3,16]", "f32[2,2,16,16]", wrt=(0, 1), at_0=_large),
+    ],
+    "max_pool_gradient": [
+        _row(lambda x: pcp.reduce_window(x, "max", (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), "f32[2,29,9,17]"),
+        _row(lambda x: 2 * x[:, :4] + pcp.reduce_window(x, "max", (1, 2, 1, 1)), "f32[1,5,3,16]"),
+        _row(lambda x: pcp.reduce_window(x, "max", (1, 2, 2, 1), (1, 3, 4, 1)), "f32[2,11,9,3]", at_0=_large),
     ],
     "cross_entropy": [
         _row(nn.negative_log_likelihood, "f32[3,5,33]", "i32[3,5]"),

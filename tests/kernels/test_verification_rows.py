@@ -6,7 +6,7 @@ from tests.kernels.rows import ROWS, program_of
 
 BY_PROBLEMS = {"product"}
 """Families whose kernels are verified on their problems alone."""
-BY_ROWS = {"convolution", "dropout", "quantised_product"}
+BY_ROWS = {"batch_normalisation", "convolution", "dropout", "max_pool_gradient", "quantised_product"}
 """Families whose kernels are verified at their rows alone: no problem has such attributes, or operands of such types."""
 
 
@@ -24,7 +24,7 @@ def test_every_family_has_rows_and_problems() -> None:
 
 
 def test_every_kernel_that_can_be_had_here_stands_at_a_row() -> None:
-    for family in ("normalisation", "softmax", "cross_entropy", "embedding_gradient"):
+    for family in ("normalisation", "batch_normalisation", "softmax", "cross_entropy", "embedding_gradient"):
         standing = {
             name for row in ROWS[family] for site in sites_of(program_of(row), "cpu") for name in site.kernels
         }

@@ -327,10 +327,13 @@ def _has_gradients(main: ir.Operation) -> bool:
 
 
 def _has_rule(op: ir.Operation) -> bool:
-    """Whether a composite is differentiated as a whole; not if its function holds calls or composites."""
+    """Whether a composite is differentiated as a whole; not if its function holds calls, or composites without a derivative."""
+    if rule_name(op) not in RULES:
+        return False
     function = decomposition_of(op)
-    held = ("func.call", COMPOSITE)
-    return rule_name(op) in RULES and not any(named_operations(function, name) for name in held)
+    return not named_operations(function, "func.call") and all(
+        map(keeps_its_derivative, named_operations(function, COMPOSITE))
+    )
 
 
 def _append_backward_pass(

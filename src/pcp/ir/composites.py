@@ -30,6 +30,8 @@ NAMED: dict[str, dict[str, type]] = {
     "pcp.log_softmax": {"axis": int},
     "pcp.layer_norm": _NORM,
     "pcp.rms_norm": _NORM,
+    "pcp.batch_norm": {"axis": int, "epsilon": float, "relu": str},
+    "pcp.max_pool": {"sizes": tuple, "strides": tuple, "before": tuple},
     "pcp.attention": {
         **dict.fromkeys(("query", "key", "value", "result"), tuple), "axis": int, "scale": float, "causal": bool,
     },

@@ -2,12 +2,14 @@
 
 from pcp.kernels import activations as activations
 from pcp.kernels import attention as attention
+from pcp.kernels import batch_normalisation as batch_normalisation
 from pcp.kernels import convolution as convolution
 from pcp.kernels import cross_entropy as cross_entropy
 from pcp.kernels import dropout as dropout
 from pcp.kernels import embedding as embedding
 from pcp.kernels import normalisation as normalisation
 from pcp.kernels import optimizers as optimizers
+from pcp.kernels import pooling as pooling
 from pcp.kernels import products as products
 from pcp.kernels import quantised as quantised
 from pcp.kernels import softmax as softmax

@@ -38,6 +38,8 @@ class Kernel:
             are of: those of the operation itself, unless it is one of several.
         takes: of a gradient, the names of the residuals that it takes. It must do without, too: the forward operation may be
             computed otherwise.
+        everywhere_with: features of the processor without which it is only measured alone, though its family names it among the
+            kernels to try at all sites at once.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Kernel:
     hands: tuple[str, ...] = ()
     hands_to: Callable[[ir.Operation, Sequence[Tensor]], Sequence[Value]] = lambda op, _: tuple(op.operands)
     takes: tuple[str, ...] = ()
+    everywhere_with: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:

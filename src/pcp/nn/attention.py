@@ -17,7 +17,7 @@ from pcp.ops.movement import iota, reshape, split, transpose
 from pcp.ops.normalizing import softmax, softmax_form
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.reductions.primitives import narrowed, widened
-from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
+from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, TracingError, as_tensor, explained
 
 Softmax = Callable[[Tensor], Tensor]
@@ -208,7 +208,7 @@ def attention_of(
         mixed: the result, from weights and value.
         operands: query, key and value.
         masks: of booleans, or what is added.
-        attributes: as `pcp.rewrite.raising_attention` has them.
+        attributes: as `pcp.rewrite.raising.attention` has them.
     """
 
     def form(softmax: Softmax, q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ def named_attention(
         form: the result, from how softmax is taken of scores, query, key, value and the other operands.
         operands: query, key and value.
         others: masks, then lengths.
-        attributes: as `pcp.rewrite.raising_attention` has them.
+        attributes: as `pcp.rewrite.raising.attention` has them.
     """
     dtype, axis = operands[0].dtype, attributes["axis"]
     assert isinstance(axis, int)

@@ -8,6 +8,7 @@ from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.dataflow import defining_op, is_dead, users_of
 from pcp.ir.toolkit.editing import clone_operations
 from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.tapping import TAP
 from pcp.tensor import Tensor, current_builder
 
@@ -18,7 +19,11 @@ SHAPES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpos
 
 
 def outlined(
-    name: str, op: ir.Operation, operands: Sequence[Value], attributes: Mapping[str, Number]
+    name: str,
+    op: ir.Operation,
+    operands: Sequence[Value],
+    attributes: Mapping[str, Number],
+    largest_shared: int = 0,
 ) -> list[Tensor] | None:
     """A composite of what computes the result of an operation from `operands`; its function is a copy of that.
 
@@ -30,9 +35,10 @@ def outlined(
         op: the last operation of the pattern, which has one result.
         operands: distinct values, from which the pattern begins.
         attributes: of the composite.
+        largest_shared: elements of a value that others may use as well: it is computed for them once more.
     """
     inside = _between(operands, op)
-    if inside is None or not _is_closed(inside, operands, op):
+    if inside is None or not _is_closed(inside, operands, op, largest_shared):
         return None
     builder = current_builder()
 
@@ -68,8 +74,10 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
     return inside if len(inside) == len(found) <= LARGEST else None
 
 
-def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: ir.Operation) -> bool:
-    """Whether nothing comes in but `operands`, and nothing goes out but the result of the last operation.
+def _is_closed(
+    inside: Sequence[ir.Operation], operands: Sequence[Value], last: ir.Operation, largest_shared: int
+) -> bool:
+    """Whether nothing comes in but `operands`, and nothing large goes out but the result of the last operation.
 
     An operand that is only given another shape may be given it for others too: that is no work that would be done twice.
     """
@@ -87,6 +95,7 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
         if op.name in SHAPES and op.operands[0] in given:
             given.update(op.results)
             continue
-        if op != last and not all(user in members or is_dead(user) for user in users_of(op)):
+        is_shared = not all(user in members or is_dead(user) for user in users_of(op))
+        if op != last and is_shared and any(spec_of(y.type).size > largest_shared for y in op.results):
             return False
     return True

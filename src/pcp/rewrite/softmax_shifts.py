@@ -17,7 +17,7 @@ from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.walking import walk_block
 from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.rewrite.outline import SHAPES
-from pcp.rewrite.raising_softmax import SHIFTED, log_softmax_of, softmax_of
+from pcp.rewrite.raising.softmax import SHIFTED, log_softmax_of, softmax_of
 from pcp.rewrite.terms import match
 from pcp.rewrite.view import View
 

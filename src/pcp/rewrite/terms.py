@@ -195,9 +195,22 @@ def total(kind: str, term: Term) -> Term:
     return Term(combined, operands=(term,))
 
 
-def mean(term: Term) -> Term:
-    """The mean of a term along `axis`."""
-    summed = total("add", term)
+def total_beside(term: Term) -> Term:
+    """The sum of a term along all axes but `axis`, over `size` elements each."""
+
+    def combined(view: View, found: Found) -> Iterator[Found]:
+        made = view.reduced("add", found["rank"])
+        kept = set(range(found["rank"])).difference(() if made is None else made[1])
+        if made is not None and len(kept) == 1 and found.get("axis", min(kept)) == min(kept):
+            size = math.prod(made[0].shape[axis] for axis in made[1])
+            yield from term(made[0], {**found, "axis": min(kept), "size": size})
+
+    return Term(combined, operands=(term,))
+
+
+def mean(term: Term, beside: bool = False) -> Term:
+    """The mean of a term along `axis`, or along all axes beside it."""
+    summed = total_beside(term) if beside else total("add", term)
     size = Term(lambda view, found: number(found["size"])(view, found))
     part = Term(lambda view, found: number(1 / found["size"] if found["size"] else math.nan)(view, found))
     return either(summed / size, summed * part)

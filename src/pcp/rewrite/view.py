@@ -170,7 +170,7 @@ class View:
 
 def _is_folded(op: ir.Operation) -> bool:
     name = op.name.partition(".")[2]
-    return name in _FOLDED and (name.endswith("sqrt") or not spec_of(op.results[0].type).dtype.is_float)
+    return name in _FOLDED and (name in _OF_FLOATS or not spec_of(op.results[0].type).dtype.is_float)
 
 
 def _number_of(op: ir.Operation, operands: Sequence[float]) -> float | None:
@@ -191,12 +191,16 @@ _FOLDED: dict[str, Callable[..., float | None]] = {
     "add": lambda _, a, b: a + b,
     "and": lambda op, a, b: a * b if "i1" in str(op.results[0].type) else None,
     "compare": _compared,
+    "convert": lambda _, a: a if a == 0 else None,
     "select": lambda _, chosen, a, b: a if chosen else b,
     "sqrt": lambda _, a: a**0.5 if a > 0 else None,
     "rsqrt": lambda _, a: a**-0.5 if a > 0 else None,
     "reduce": lambda op, a, start: a if combiner(op.regions[0]) == "and" and start == 1 else None,
+    "subtract": lambda _, a, b: a if b == 0 else None,
 }
 """What operations make of operands whose elements are all one number, as far as patterns need it."""
+_OF_FLOATS = ("convert", "rsqrt", "sqrt", "subtract")
+"""Those that are folded if they make a floating-point number, too; `jax.numpy.var` divides by n less an integer 0."""
 
 
 def is_same_value(a: Value, b: Value, depth: int = DEPTH) -> bool:

@@ -29,6 +29,7 @@ from pcp.kernels.native.loading import _load
 from pcp.kernels.residuals import with_residuals
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
+from tests.kernels.rows import batch_norm
 
 HUGE = (-1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 31) - 1, 1 << 40, (1 << 62) + 1, (1 << 63) - 1, -(1 << 63))
 TYPES = (DType.f32, DType.bf16, DType.i32, DType.i8, DType.u8, DType.f64, DType.bool)
@@ -90,6 +91,19 @@ def _programs() -> Iterator[pcp.Program]:
         raised(pcp.trace(lambda x, s, b, g: (nn.layer_norm(x, s, b) * g).sum(), rows, vector, vector, rows))
     )
     yield pcp.trace(lambda x, r, s: (x + r, nn.rms_norm(x + r, s)), rows, rows, vector)
+    yield pcp.value_and_grad(
+        raised(
+            pcp.trace(lambda x, s, b, g: (nn.relu(batch_norm(x, s, b)) * g).sum(), rows, vector, vector, rows)
+        )
+    )
+    yield pcp.value_and_grad(
+        raised(
+            pcp.trace(
+                lambda x: (pcp.reduce_window(x, "max", (1, 3, 2, 1), (1, 2, 1, 1), "SAME") ** 2).sum(),
+                of(2, 9, 7, 18),
+            )
+        )
+    )
     yield pcp.value_and_grad(
         raised(pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), rows, vector, rows))
     )

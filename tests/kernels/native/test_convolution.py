@@ -10,10 +10,13 @@ import pcp
 from pcp import kernels
 from pcp.autodiff.gradient import value_and_vjp
 from pcp.kernels.convolution import native
+from pcp.kernels.features import features_of
 from pcp.kernels.native.compiling import compiler
 from pcp.kernels.sites import Site
 from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.paths.preparation import prepared
+from pcp.planning.search import everywhere
+from pcp.planning.search.site_classes import site_classes
 from tests.execution import run
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
@@ -173,3 +176,21 @@ def test_short_runs_are_left_to_the_compiler(
     found = [site.kernels for site in sites(x, kernel, 1, "SAME", 1, 1, 1, orders)]
     assert len(found) == 3
     assert sum(map(bool, found)) == offered
+
+
+@needs_compiler
+@pytest.mark.parametrize("has_tiles", [False, True])
+def test_those_of_float32_are_tried_everywhere_where_there_are_tiles(
+    monkeypatch: pytest.MonkeyPatch, has_tiles: bool
+) -> None:
+    def function(x: Any, kernel: Any, left: Any) -> Any:
+        return pcp.conv2d(x, kernel, 1, "SAME"), left @ left
+
+    specs = [pcp.spec(shape, "f32") for shape in ((2, 8, 8, 16), (3, 3, 16, 16), (64, 64))]
+    classes = site_classes(prepared(pcp.trace(function, *specs)), "cpu")
+    features = features_of("cpu") - {"amx_bf16"} | ({"amx_bf16"} if has_tiles else set())
+    monkeypatch.setattr(everywhere, "features_of", lambda _: features)
+    alone = [kernel.name for _, chosen in everywhere.apart(classes) for kernel in chosen.values()]
+    assert ("convolution.native" in alone) is has_tiles
+    exact = [kernel.name for chosen in everywhere.together(classes, 0.0) for kernel in chosen.values()]
+    assert sorted(exact) == (["convolution.native", "product.native"] if has_tiles else [])

@@ -36,7 +36,10 @@ from pcp.ops.movement import zeros
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, building
 
-KEPT = ("softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "cross_entropy")
+KEPT = (
+    *("softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "max_pool", "attention"),
+    "cross_entropy",
+)
 
 
 def own_derivative(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent] | Expanded:

@@ -6,6 +6,7 @@ from pcp.ir.bindings import Value, inline_function, ir
 from pcp.ir.builder import Builder
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.dataflow import is_used
+from pcp.ir.toolkit.inlining import has_custom_derivative
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.walking import blocks_of
 
@@ -35,11 +36,12 @@ def clone_operations(
     """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`.
 
     Arguments:
-        function_of: the function of a composite, whose body is copied in its place; None copies composites as they are.
+        function_of: the function of a composite, whose body is copied in its place, but not where it brings its own derivative;
+            None copies composites as they are.
     """
     insertion = ir.InsertionPoint(block)
     for op in operations:
-        if function_of is not None and op.name == "stablehlo.composite":
+        if function_of is not None and op.name == "stablehlo.composite" and not has_custom_derivative(op):
             with op.location, insertion:
                 made = inline_function(function_of(op), [known[value] for value in op.operands])
             known.update(zip(op.results, made, strict=True))

@@ -22,7 +22,7 @@ from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_kernel
 from pcp.ops.elementwise import maximum
 from pcp.ops.movement import transpose
-from pcp.rewrite.raising_attention import CONTRACTED, FREE
+from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 

@@ -8,7 +8,7 @@ from typing import Any
 from pcp.ir.bindings import ir
 from pcp.kernels.named import Named
 from pcp.ops.movement import broadcast_to, reshape, transpose
-from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
+from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import Tensor
 
 Names = tuple[int, ...]

@@ -15,7 +15,7 @@ from pcp.kernels.attention.lengths import Lengths, has_lengths, lengths_axes, ta
 from pcp.kernels.named import Named
 from pcp.ops.elementwise import convert
 from pcp.ops.movement import broadcast_to, reshape, transpose
-from pcp.rewrite.raising_attention import CONTRACTED, FREE
+from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.tensor import Tensor
 
 

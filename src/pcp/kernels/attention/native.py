@@ -15,7 +15,7 @@ from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.views import dense_strides, view_of
 from pcp.ops.movement import transpose
-from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
+from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 

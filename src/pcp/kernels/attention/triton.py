@@ -14,7 +14,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.pallas import is_numbered_in_32_bits, next_power_of_two
 from pcp.kernels.registry import register_kernel
-from pcp.rewrite.raising_attention import CONTRACTED, FREE
+from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

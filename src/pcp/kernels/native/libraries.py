@@ -59,6 +59,12 @@ LIBRARIES = {
             ),
         ),
         Library(
+            "batch_normalisation",
+            ("batch_norm", "batch_norm_gradient"),
+            ("../native/arrays.h", "../native/rows.h", "../native/scratch.h"),
+            FOLDER.parent / "batch_normalisation",
+        ),
+        Library(
             "convolution",
             ("convolution_f32", "convolution_bf16", "convolution_bf16_x3"),
             (
@@ -83,6 +89,12 @@ LIBRARIES = {
             "normalisation", ("norm", "residual_norm", "norm_gradient"), ("arrays.h", "rows.h", "scratch.h")
         ),
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),
+        Library(
+            "pooling",
+            ("max_pool_gradient",),
+            ("../native/arrays.h", "../native/rows.h", "../native/scratch.h"),
+            FOLDER.parent / "pooling",
+        ),
         Library(
             "products",
             ("product_f32", "product_bf16", "product_bf16_x3", "product_int8"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pcp.kernels import FAMILIES, Family, Kernel
+from pcp.kernels.features import features_of
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
@@ -60,7 +61,7 @@ def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
     for each in classes:
         cost[each.family] = cost.get(each.family, 0.0) + each.estimate
     for family in sorted(cost, key=lambda name: -cost[name]):
-        yield from FAMILIES[family].everywhere
+        yield from _levels(FAMILIES[family], math.inf)
 
 
 def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
@@ -80,13 +81,15 @@ def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterat
 
 
 def _levels(family: Family, rounding: float) -> list[tuple[str, ...]]:
-    """What a family names, level by level, without kernels that round more than that."""
-    coarse = {
+    """What a family names, level by level, without kernels that round more than that, or are for other processors."""
+    here = features_of("cpu")
+    left_out = {
         name
         for name, kernel in family.kernels.items()
-        if kernel.effect is Effect.lowers_precision and 2.0**-kernel.bits > rounding
+        if (kernel.effect is Effect.lowers_precision and 2.0**-kernel.bits > rounding)
+        or not here.issuperset(kernel.everywhere_with)
     }
-    levels = [tuple(name for name in names if name not in coarse) for names in family.everywhere]
+    levels = [tuple(name for name in names if name not in left_out) for names in family.everywhere]
     return list(filter(None, levels))
 
 

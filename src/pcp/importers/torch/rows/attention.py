@@ -9,7 +9,7 @@ from pcp.ir import DType
 from pcp.ir.composites import Number
 from pcp.nn.attention import attention_of, axes_of_mask
 from pcp.rewrite.counts import shows_some_key
-from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
+from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.rewrite.view import View
 from pcp.tensor import Tensor
 

@@ -1,21 +1,26 @@
-"""Named sites: plain forms of softmax, normalisation, attention and cross entropy become composites.
+"""Named sites: plain forms of softmax, normalisation, attention, cross entropy and pooling become composites.
 
 The larger patterns come first, because attention and cross entropy hold a softmax.
 """
 
 from pcp.ir import Program
 from pcp.rewrite.driver import rewrite
-from pcp.rewrite.raising_attention import RAISE_ATTENTION, READ_MASK
-from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY
-from pcp.rewrite.raising_normalisation import (
+from pcp.rewrite.raising.attention import RAISE_ATTENTION, READ_MASK
+from pcp.rewrite.raising.cross_entropy import RAISE_CROSS_ENTROPY
+from pcp.rewrite.raising.normalisation import (
+    RAISE_BATCH_NORM,
+    RAISE_BATCH_NORM_AND_RELU,
     RAISE_BIASED_NORMALISATION,
     RAISE_NORMALISATION,
     RAISE_UNSCALED_NORMALISATION,
 )
-from pcp.rewrite.raising_softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
+from pcp.rewrite.raising.pooling import RAISE_MAX_POOL
+from pcp.rewrite.raising.softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
 
 PHASES = (
-    (READ_MASK, RAISE_ATTENTION, *RAISE_CROSS_ENTROPY),
+    (READ_MASK, RAISE_ATTENTION, *RAISE_CROSS_ENTROPY, RAISE_MAX_POOL),
+    RAISE_BATCH_NORM_AND_RELU,
+    (RAISE_BATCH_NORM,),
     (RAISE_LOG_SOFTMAX, RAISE_SOFTMAX, RAISE_BIASED_NORMALISATION),
     (RAISE_NORMALISATION,),
     (RAISE_UNSCALED_NORMALISATION,),

@@ -14,7 +14,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.rewrite.outline import outlined
-from pcp.rewrite.raising_softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
+from pcp.rewrite.raising.softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.terms import Found, Term, apply, compare, either, match, total, value
 from pcp.rewrite.view import View, conjuncts, counted

@@ -25,7 +25,7 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
 from pcp.rewrite.counts import Band, Bound
 from pcp.rewrite.outline import outlined
-from pcp.rewrite.raising_softmax import softmax_of
+from pcp.rewrite.raising.softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import Part, View, conjuncts
 from pcp.tensor import Tensor, current_builder
