@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,8 +17,9 @@ import pytest
 
 import pcp
 from pcp import backends
-from pcp.backends import CompilationFailed, Device, ExecutionFailed, OutOfMemory, UnknownDevice
+from pcp.backends import CompilationFailed, Device, ExecutionFailed, OutOfMemory, UnknownDevice, xla
 from pcp.backends.xla import XLABackend, XLAExecutable, _remember_tuning, xla_client
+from pcp.interruption import all_of
 from pcp.ir import DType, TensorSpec
 
 BACKEND = backends.backend()
@@ -192,3 +196,25 @@ def test_what_xla_measures_of_products_on_gpus_is_kept(
     other = xla_client.CompileOptions()
     _remember_tuning(other)  # a folder that cannot be made costs time only
     assert not other.executable_build_options.debug_options.xla_gpu_per_fusion_autotune_cache_dir
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_only_so_many_threads_compile_at_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xla, "_COMPILERS", threading.BoundedSemaphore(most))
+    lock, at_work, counts = threading.Lock(), 0, list[int]()
+
+    def compile_and_load(*_: object) -> None:
+        nonlocal at_work
+        with lock:
+            at_work += 1
+            counts.append(at_work)
+        time.sleep(0.05)
+        with lock:
+            at_work -= 1
+
+    native = SimpleNamespace(client=SimpleNamespace(compile_and_load=compile_and_load))
+    monkeypatch.setattr(xla.xla_client, "DeviceList", lambda _: None)
+    program = pcp.trace(lambda x: x + 1, pcp.spec((2,), "f32"))
+    all_of([lambda: xla._compile(program, Device("cpu", 0, 2**30), native, None)] * 6, 3)
+    assert len(counts) == 6
+    assert max(counts) == most

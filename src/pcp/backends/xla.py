@@ -9,6 +9,7 @@ must be told its device, or it runs on the first.
 import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from operator import attrgetter
@@ -64,6 +65,9 @@ _BY_LIBRARIES: CompileOptions = {"xla_gpu_enable_triton_gemm": False}
 """XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
 59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
 widened to."""
+_COMPILERS = threading.BoundedSemaphore(1 if version("jaxlib").startswith("0.11.") else 64)
+"""How many threads may compile at once. With jaxlib 0.11.2, processes with several ended with SIGSEGV in the compiler, three of
+some sixty on machines with 16 cores and more, on a processor and on a GPU; with 0.10.2 none did."""
 _PINNED = "pinned_host"
 """What JAX calls memory of the host that a device reads and writes by itself."""
 _TUNING = "products"
@@ -298,8 +302,13 @@ def _compile(program: Program, device: Device, native: Any, options: Any) -> Any
     if device.kind == "cuda":
         _remember_tuning(options)
     bytecode, devices = flat_bytecode(program.bytecode), xla_client.DeviceList((native,))
+
+    def compiled() -> Any:
+        with _COMPILERS:
+            return native.client.compile_and_load(bytecode, devices, options)
+
     try:
-        loaded = interruptible(lambda: native.client.compile_and_load(bytecode, devices, options))
+        loaded = interruptible(compiled)
     except jax.errors.JaxRuntimeError as error:
         raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
     log.debug("compiled %s for %s", program, device)
