@@ -222,6 +222,13 @@ def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plai
         assert named(Found(whole.plain, complete=False)) == [fast, exact, []]
         assert named(Found(whole.plain, complete=False), used="sine.fast") == [fast]
         assert named(Found(whole.plain)) == [[], fast, exact]
+        fastest = next(path for path in _candidates(Found(whole.plain, complete=False), search, []))
+        assert named(Found(fastest)) == [fast, exact, []]
+        in_parts = Found(fastest, fit=Fit(fastest, 1, 1, 2, parts=2))
+        options: list[Found] = []
+        for _ in _candidates(in_parts, search, options):
+            options.append(in_parts)
+        assert len(options) == 1  # in as many parts, nothing else keeps less
         evidence.budget = 0.0
         assert named(Found(whole.plain, complete=False)) == [[]]
 

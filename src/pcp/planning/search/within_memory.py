@@ -70,8 +70,8 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
 
 
 def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Iterator[Path]:
-    """The paths to be made to fit: what was found; if it fits in parts only, the fastest kernels of all families; if none fits,
-    the plain one.
+    """The paths to be made to fit: what was found; if it fits in parts only, the fastest kernels of all families, unless it has
+    them; if none fits, the plain one.
 
     Kernels that save no time may keep less, so that fewer parts are enough. They come first where a search had no time to find
     any.
@@ -86,8 +86,10 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
     before = len(options)
     if all(each.fit is None or each.fit.parts > 1 for each in options):
         for lean in _with_all_families(search):
-            if lean != path and len(options) == before:  # as long as they are too wrong
-                yield lean
+            if len(options) > before or (lean == path and options):
+                break
+            if lean != path:
+                yield lean  # as long as they are too wrong
     if not options and (is_unsearched or not path.is_plain):
         yield search.whole.plain
 
