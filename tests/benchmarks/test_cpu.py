@@ -82,5 +82,5 @@ def test_a_tolerance_that_is_given_is_taken_and_without_any_nothing_is_planned(
 
 
 def test_a_plan_for_which_there_was_no_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pcp, "plan", lambda *_, **__: SimpleNamespace(error=None))
+    monkeypatch.setattr(pcp, "plan", lambda *_, **__: SimpleNamespace(error=None, fit=None))
     assert WithPCP(TASK, 1e-2, 0.0).about == "not measured in time"
