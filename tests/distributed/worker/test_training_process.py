@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,18 @@ def test_after_a_process_died_only_a_fresh_lease_is_trained(
     with pytest.raises(LeaseRefused, match=LOST[:40]):
         finished(process.train(carried, lambda *_: None, lambda: False))
     process.close()
+
+
+def test_native_libraries_are_built_on_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, names = threading.Barrier(2, timeout=20), list[str]()
+
+    def missing(name: str) -> str:
+        names.append(name)
+        if len(names) <= 2:
+            together.wait()  # for another one that is built at the same time
+        return ""
+
+    monkeypatch.setattr(training_process, "core_count", lambda: 2)
+    monkeypatch.setattr(training_process.native, "missing", missing)
+    training_process._lend(tmp_path / "cache")
+    assert sorted(names) == sorted(training_process.native.LIBRARIES)

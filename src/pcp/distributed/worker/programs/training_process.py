@@ -6,6 +6,7 @@ its process can. A new one is started when the next lease begins, which must be 
 """
 
 import contextlib
+import functools
 import logging
 import os
 import sqlite3
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pcp.backends.processors import core_count
 from pcp.distributed.gossip.exchanger import Meet
 from pcp.distributed.job import Job
 from pcp.distributed.messages import (
@@ -44,6 +46,7 @@ from pcp.distributed.worker.training.shards import ShardLender, ShardRefused
 from pcp.distributed.worker.training.trainer import Later, LeaseAborted, LeaseRefused, Progress, Trained
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
+from pcp.interruption import all_of
 from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
 
@@ -300,8 +303,8 @@ def _profile(said: Any) -> Profile | None:
 
 def _lend(cache: Path) -> None:
     """Give the process what this machine knows for finding fast paths: native kernels, and a copy of its measurements."""
-    for name in native.LIBRARIES:
-        native.missing(name)  # it builds what is not there yet; the process may run no compiler
+    # This builds what is not there yet, on all cores; the process may run no compiler.
+    all_of([functools.partial(native.missing, name) for name in native.LIBRARIES], core_count())
     own, lent = (folder / "profile.sqlite" for folder in (cache_folder(), cache))
     if not own.exists() or (lent.exists() and lent.stat().st_mtime >= own.stat().st_mtime):
         return
