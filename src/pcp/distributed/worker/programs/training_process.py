@@ -9,6 +9,7 @@ import contextlib
 import functools
 import logging
 import os
+import random
 import sqlite3
 import stat
 import threading
@@ -303,8 +304,10 @@ def _profile(said: Any) -> Profile | None:
 
 def _lend(cache: Path) -> None:
     """Give the process what this machine knows for finding fast paths: native kernels, and a copy of its measurements."""
-    # This builds what is not there yet, on all cores; the process may run no compiler.
-    all_of([functools.partial(native.missing, name) for name in native.LIBRARIES], core_count())
+    # This builds what is not there yet, on all cores; the process may run no compiler. Workers that begin together take
+    # different orders, so that each builds some.
+    names = random.sample(list(native.LIBRARIES), len(native.LIBRARIES))
+    all_of([functools.partial(native.missing, name) for name in names], core_count())
     own, lent = (folder / "profile.sqlite" for folder in (cache_folder(), cache))
     if not own.exists() or (lent.exists() and lent.stat().st_mtime >= own.stat().st_mtime):
         return
