@@ -4,7 +4,11 @@ import pytest
 
 import pcp
 from pcp.backends import Device
-from pcp.backends.full_precision import is_of_full_precision, with_full_precision
+from pcp.backends.full_precision import (
+    is_of_full_precision,
+    multiplies_eight_bits,
+    with_full_precision,
+)
 from pcp.backends.xla import XLABackend
 
 TEXT = """!t = tensor<4x4x{type}>
@@ -73,3 +77,8 @@ def test_products_in_loops_too() -> None:
 
     program = pcp.trace(powers, pcp.spec((4, 4), "f32"))
     assert with_full_precision(program).text.count("HIGHEST, HIGHEST") == 1
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("f8E4M3FN", True), ("f8E5M2", True), ("bf16", False)])
+def test_products_in_eight_bits_are_left_to_the_library(dtype: str, expected: bool) -> None:
+    assert multiplies_eight_bits(pcp.Program.parse(text(dtype))) is expected

@@ -30,7 +30,7 @@ LEAST = 2.0**-100
 MULTIPLE = 16
 """Of which cuBLASLt wants every size of matrices in eight bits."""
 USES = 4096
-"""How often a number of the operands is used, in the mean: on an H200 scaling takes a quarter then of what is gained."""
+"""How often a number of the operands is used, in the mean: on an H200 scaling takes half of what is gained then."""
 
 
 def _applies(op: ir.Operation) -> bool:
