@@ -15,7 +15,7 @@ from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.programs import training_process
-from pcp.distributed.worker.programs.confined_process import ComputationFailed, ProcessBug
+from pcp.distributed.worker.programs.confined_process import ComputationFailed, ConfinedProcess, ProcessBug
 from pcp.distributed.worker.programs.training_process import LOST, TrainingProcess
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from tests.distributed.tiny_run import lease_of
@@ -133,3 +133,21 @@ def test_native_libraries_are_built_on_all_cores(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(training_process.native, "missing", missing)
     training_process._lend(tmp_path / "cache")
     assert sorted(names) == sorted(training_process.native.LIBRARIES)
+
+
+def test_what_a_dead_process_did_not_read_is_lost_without_noise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Writing to it fails, and so does closing the pipe, which would write the rest."""
+    noise = list[object]()
+    monkeypatch.setattr(threading, "excepthook", noise.append)
+    monkeypatch.setattr(Policy, "command", lambda *_: [sys.executable, "-S", "-c", ""])
+    before = set(threading.enumerate())
+    process = ConfinedProcess("", Policy(tmp_path / "alone", "cpu:0"), training_process.EVERYTHING)
+    threads = set(threading.enumerate()) - before
+    why = process.died()
+    process.send("work", 1)
+    process.end(why)
+    for thread in threads:
+        thread.join(20.0)
+    assert not noise

@@ -208,7 +208,7 @@ class ConfinedProcess:
 
     def _write(self) -> None:
         assert self._child.stdin is not None
-        with self._child.stdin as file, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._child.stdin as file:  # closing writes what is left
             while (raw := self._requests.get()) is not None:
                 file.write(len(raw).to_bytes(8, "little") + raw)
                 file.flush()
