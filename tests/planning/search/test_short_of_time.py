@@ -98,6 +98,27 @@ def test_all_families_are_tried_together_and_the_fastest_where_they_are_exact_en
     assert kernels(plan) == {"sine.fast": fast, "sine.middle": 6 - fast, "log1p.other": 3}
 
 
+def test_of_kernels_that_are_too_wrong_everywhere_those_next_to_the_exact_ones_are_tried_at_fewer_sites(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fastest are so wrong that they fit nowhere, and those after them nearly everywhere."""
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.bitwise",), ("sine.fast",)))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    bench.errors |= {"tanh": 6e-2, "cosine": 4.5e-3, "logistic": 1e-4, "exponential_minus_one": 1e-4}
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(4))
+    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
+    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
+    pcp.plan(program, tolerance=1e-2, database=file, budget=10)
+    found = [
+        tuple(counted_in(each)[name] for name in ("tanh", "cosine", "logistic")) for each in bench.wholes
+    ]
+    assert found[:3] == [(6, 0, 0), (0, 6, 0), (0, 0, 6)]
+    next_to_them = found[3][1]
+    assert 0 < next_to_them < 6
+    assert found[3] == (0, next_to_them, 6 - next_to_them)
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("fast_error", [1e-4, 6e-3])
 def test_where_the_fastest_of_all_families_hold_together_nothing_is_measured_alone(
@@ -149,6 +170,21 @@ def test_a_kernel_that_fails_everywhere_is_no_loss(
     bench.requests.clear()
     pcp.plan(chain(), tolerance=1e-2, database=file)
     assert bench.requests == []
+
+
+def test_a_measurement_should_take_as_long_as_the_last_one_not_as_long_as_the_first(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of a program makes its exact results, too: 6 of 12 seconds, of which verifying keeps back 3.6."""
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    bench.errors |= {"tanh": 6e-3, "logistic": 1e-3, "exponential_minus_one": 1e-3}
+    clock = takes(lambda _: 0.5 if clock() else 6.0, bench, monkeypatch)
+    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
+    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
+    pcp.plan(program, tolerance=1e-2, database=file, budget=12)
+    assert 0 < counted_in(bench.wholes[2])["tanh"] < 6, "there was time for the fastest at fewer sites"
 
 
 def _stopping_after(count: int, *, at_sites: bool = True) -> object:

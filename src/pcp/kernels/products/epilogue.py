@@ -136,6 +136,7 @@ register_kernel(
         lambda op: _applies(op) and pays_in_bytes(_product(op)),
         Native(LIBRARY, _by("product_int8")),
         requires=("avx512_vnni",),
+        bits=5,
         nonfinite="spreads",
     )
 )

@@ -143,6 +143,7 @@ register_kernel(
         lambda op: _applies(op) and pays_in_bytes(Product.of(op)),
         Native(LIBRARY, _by("product_int8")),
         requires=("avx512_vnni",),
+        bits=5,
         nonfinite="spreads",
     )
 )

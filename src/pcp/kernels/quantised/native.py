@@ -105,6 +105,7 @@ register_kernel(
         _has_few_rows_of_integers,
         Native(_LIBRARY, _by(_BY_BYTES)),
         requires=("avx512_vnni",),
+        bits=5,
         nonfinite="spreads",
     )
 )
@@ -134,6 +135,7 @@ register_kernel(
         _is_made_of_integers,
         Native(_LIBRARY, _by("quantised_many_int8")),
         requires=("avx512_vnni",),
+        bits=5,
         nonfinite="spreads",
     )
 )

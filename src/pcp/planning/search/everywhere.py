@@ -23,23 +23,23 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
     """Measure the whole program with the kernels that families name for this, as long as there is time.
 
     Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
-    before them. Where the fastest are too wrong and others are not, the fastest are tried at fewer sites, and the others
-    elsewhere. If none are exact enough, each family is tried alone. Kernels that round to fewer bits are not among those of all
-    families where the tolerance is too small for them.
+    before them. Where some are exact enough after all, those that were tried last before them are tried at fewer sites, and the
+    exact ones elsewhere. If none are exact enough, each family is tried alone. Kernels that round to fewer bits are not among
+    those of all families where the tolerance is too small for them.
 
     Returns:
         Whether the fastest of all families are exact enough everywhere, and faster than the plain program.
     """
     levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
-    for chosen in levels:
+    for faster, chosen in zip([None, *levels], levels, strict=False):
         row = _measured(_TOGETHER, chosen, whole, classes, evidence)
         if row is None:
             return False
         if whole.is_exact_enough(row):
             row = _beyond_noise(chosen, row, whole, classes, evidence)
-            if chosen is levels[0]:
+            if faster is None:
                 return evidence.strategy.is_faster(row.blocks)
-            _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
+            _try_most(_TOGETHER, faster, whole, classes, evidence, elsewhere=chosen)
             return False
     for name, alone in apart(classes):
         if not _try_most(name, alone, whole, classes, evidence):

@@ -218,6 +218,7 @@ class Evidence:
         measured = self._measure(self._measurer, request())
         if measured is None:
             return None
+        self.took.pop((subject, label), None)  # the last one stands last
         self.took[subject, label] = time.monotonic() - began
         made = replace(measured, subject=subject)
         self.measured += 1
@@ -238,10 +239,13 @@ class Evidence:
         return self.known(subject)[label]
 
     def _kept_from(self, subject: str) -> float:
-        """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself."""
+        """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself.
+
+        The first of a program makes its arguments and exact results, too; further ones should take what the last one did.
+        """
         kept = self.kept_back() if self.seconds_left else 0.0
         own = [seconds for (of, _), seconds in self.took.items() if of == subject]
-        return kept + max(own or self.took.values(), default=0.0) if kept else 0.0
+        return kept + (own or [0.0, *self.took.values()])[-1] if kept else 0.0
 
     def refute(self, subject: str, path: Path, detail: str) -> None:
         """Enter that a path does not compute what was measured of it."""

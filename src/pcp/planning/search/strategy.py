@@ -52,6 +52,7 @@ class Strategy:
         for_whole: the part of the budget that classes leave for measuring the whole program.
 
         whole_calls, whole_seconds: of a whole program, timed at least.
+        whole_share: the part of the budget that one such timing takes at most.
         coarse_seconds: the same of a path that is timed against others, too.
         warm_calls: calls of a training step before it is judged, so that its moments are those of a run.
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
@@ -109,10 +110,11 @@ class Strategy:
 
     whole_calls: int = 3
     whole_seconds: float = 8.0
+    whole_share: float = 0.1
     coarse_seconds: float = 2.0
     warm_calls: int = 8
     large_seconds: float = 0.1
-    error_of_bits: float = 0.25
+    error_of_bits: float = 0.4
     everywhere_attempts: int = 4
     attempts: int = 8
     settled_on: tuple[str, ...] = ("cuda",)

@@ -141,7 +141,8 @@ class Whole:
             return row.failure is not None or (bool(row.seconds) and often)
 
         what = f"the whole program by {path.digest[:8]}"
-        given = evidence.strategy.whole_seconds if seconds is None else seconds
+        longest = min(evidence.strategy.whole_seconds, evidence.strategy.whole_share * evidence.budget)
+        given = longest if seconds is None else seconds
         return self._asked(path, evidence, given, enough, what, rival)
 
     def plain_judged(self, evidence: Evidence) -> Measurement | None:
