@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pcp.ir.bindings import ir
+from pcp.kernels.features import LIBRARY
 from pcp.kernels.native import Library, NativeUnavailable
 from pcp.kernels.native.building import build_here
 from pcp.tensor import Tensor
@@ -59,7 +60,7 @@ class Native:
     @property
     def requires(self) -> tuple[str, ...]:
         """Features that it needs: the library, on a processor."""
-        return ("cpu", f"library:{self.library.name}")
+        return ("cpu", f"{LIBRARY}{self.library.name}")
 
     @property
     def digest(self) -> str:

@@ -19,6 +19,8 @@ from typing import Any
 from pcp.errors import PCPError
 
 VARIABLE = "PCP_MASK_FEATURES"
+LIBRARY = "library:"
+"""How a feature begins that is a native library."""
 KINDS = frozenset({"cpu", "cuda", "rocm", "tpu", "METAL"})
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MEMORY = re.compile(r"memory:(\d+)(MiB|GiB|TiB)")
@@ -63,10 +65,11 @@ def is_for(requires: Sequence[str], platform: str) -> bool:
     return not kinds or platform in kinds
 
 
-def lacking(requires: Sequence[str], platform: str) -> str:
+def lacking(requires: Sequence[str], platform: str, *, builds: bool = True) -> str:
     """What is missing of the features that something requires, and why, for people; empty if nothing is.
 
-    A library that is not built yet is built.
+    Arguments:
+        builds: whether a library that is not built yet is built; if not, every library counts as one that can be had.
 
     Raises:
         InvalidFeature: a text that is no feature.
@@ -77,10 +80,10 @@ def lacking(requires: Sequence[str], platform: str) -> str:
             continue
         if name in hidden():
             return f"{VARIABLE} hides {name}"
-        if name.startswith("library:"):
+        if name.startswith(LIBRARY):
             from pcp.kernels.native import missing  # which asks for features itself
 
-            reason = missing(name.removeprefix("library:"))
+            reason = missing(name.removeprefix(LIBRARY)) if builds else ""
             if reason:
                 return reason
         elif name.startswith("memory:"):

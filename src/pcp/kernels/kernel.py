@@ -7,7 +7,7 @@ from pcp.errors import PCPError
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import composite_name
 from pcp.kernels.artifact import Artifact
-from pcp.kernels.features import is_for, lacking
+from pcp.kernels.features import LIBRARY, is_for, lacking
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
@@ -75,9 +75,18 @@ class Kernel:
         """Whether it is meant for a kind of device at all."""
         return is_for(self.needs, platform)
 
-    def lacks(self, platform: str) -> str:
-        """What this machine's devices of a kind lack of what it needs, for people; empty if nothing. Its library is built."""
-        return lacking(self.needs, platform)
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Names of the native libraries that it calls."""
+        return tuple(name.removeprefix(LIBRARY) for name in self.needs if name.startswith(LIBRARY))
+
+    def lacks(self, platform: str, *, builds: bool = True) -> str:
+        """What this machine's devices of a kind lack of what it needs, for people; empty if nothing.
+
+        Arguments:
+            builds: whether its library is built; if not, that counts as one that can be had.
+        """
+        return lacking(self.needs, platform, builds=builds)
 
     def build(self, op: ir.Operation, residuals: Sequence[Tensor] = ()) -> Sequence[Tensor]:
         """Emit it in front of an operation: Tensors in the place of its results, then those that it hands on.

@@ -118,7 +118,7 @@ def missing_here(platform: str, family: str | None = None) -> dict[str, str]:
 def kernels_of(library: Library) -> list[Kernel]:
     """The kernels that call a native library."""
     every = (kernel for family in FAMILIES.values() for kernel in family.kernels.values())
-    return [kernel for kernel in every if f"library:{library.name}" in kernel.needs]
+    return [kernel for kernel in every if library.name in kernel.libraries]
 
 
 def family_of(op: ir.Operation) -> Family | None:

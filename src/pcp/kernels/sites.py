@@ -79,17 +79,18 @@ class Site:
     lacks: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def sites_of(program: Program, platform: str, *, bare: bool = False) -> tuple[Site, ...]:
+def sites_of(program: Program, platform: str, *, bare: bool = False, builds: bool = True) -> tuple[Site, ...]:
     """Every site of a program, in order, those in a composite after it, with the kernels that apply on a kind of device.
 
     Arguments:
         bare: whether operations of a family count, too, for which none of its kernels applies.
+        builds: whether native libraries are built of which a kernel needs one; if not, each counts as one that can be had.
     """
-    return _sites(program, platform, {}, bare)
+    return _sites(program, platform, {}, bare, builds)
 
 
 def _sites(
-    program: Program, platform: str, known: dict[str, tuple[Site, ...]], bare: bool = False
+    program: Program, platform: str, known: dict[str, tuple[Site, ...]], bare: bool, builds: bool
 ) -> tuple[Site, ...]:
     """As `sites_of`.
 
@@ -111,7 +112,7 @@ def _sites(
             continue
         region, place, trips = region_of(op), describe_location(op.location), trips_around(op, loops)
         if family is not None:
-            names, lacks = _kernels_for(family, op, platform)
+            names, lacks = _kernels_for(family, op, platform, builds)
             if names or bare:
                 pair = None
                 if any(family.kernels[name].takes for name in names):
@@ -131,7 +132,7 @@ def _sites(
                 )
         if op.name == COMPOSITE:
             if region.digest not in known:
-                known[region.digest] = _sites(written_out(region), platform, known, bare)
+                known[region.digest] = _sites(written_out(region), platform, known, bare, builds)
             for site in known[region.digest]:
                 inner = _key_inside(key, site.key)
                 around = (key, *(_key_inside(key, each) for each in site.inside))
@@ -152,7 +153,7 @@ def _sites(
     for group in groups_in(block):
         region, place = group.region(program, block), describe_location(group.last.location)
         inner_module = region.module()
-        names, lacks = _kernels_for(group.family, only_operation(entry_block(inner_module)), platform)
+        names, lacks = _kernels_for(group.family, only_operation(entry_block(inner_module)), platform, builds)
         if names or bare:
             key = group.key(keys)
             found[key] = Site(
@@ -170,10 +171,12 @@ def _sites(
     return tuple(found.values())
 
 
-def _kernels_for(family: Family, op: ir.Operation, platform: str) -> tuple[tuple[str, ...], dict[str, str]]:
+def _kernels_for(
+    family: Family, op: ir.Operation, platform: str, builds: bool
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """The kernels of a family that can stand in the place of an operation, by name, and what the machine lacks for others."""
     fitting = [kernel for kernel in family.kernels.values() if kernel.is_for(platform) and kernel.applies(op)]
-    lacks = {kernel.name: reason for kernel in fitting if (reason := kernel.lacks(platform))}
+    lacks = {kernel.name: reason for kernel in fitting if (reason := kernel.lacks(platform, builds=builds))}
     return tuple(kernel.name for kernel in fitting if kernel.name not in lacks), lacks
 
 

@@ -1,6 +1,9 @@
 """What the Worker makes of a process that runs programs and says or does what it should not."""
 
+import dataclasses
+import json
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -11,14 +14,15 @@ from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, DataRange, FailureKind
 from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox import Policy
-from pcp.distributed.verification import ProgramRefused
+from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.programs import training_process
 from pcp.distributed.worker.programs.confined_process import ComputationFailed, ConfinedProcess, ProcessBug
 from pcp.distributed.worker.programs.training_process import LOST, TrainingProcess
 from pcp.distributed.worker.training.trainer import LeaseRefused
-from tests.distributed.tiny_run import lease_of
+from pcp.kernels import native
+from tests.distributed.tiny_run import lease_of, store_job, tiny_recipe
 
 PREPARED = """
 import os, sys, time
@@ -30,12 +34,16 @@ DONE = '"tokens": 1, "losses": [1.0], "seconds": 1, "overhead": 0, "waited": 0, 
 
 
 def started(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, script: str, offer: Offer = training_process.EVERYTHING
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    script: str,
+    offer: Offer = training_process.EVERYTHING,
+    tolerance: float = 0.0,
 ) -> TrainingProcess:
     """A process that does what a script says, instead of its own."""
     monkeypatch.setattr(Policy, "command", lambda *_: [sys.executable, "-S", "-c", PREPARED + script])
     store = BlobStore(folder / "blobs", shared=True)
-    job = Job({"step": store.put(b"step")}, store.put(b"data"), 1, 1, 1, 1)
+    job = Job({"step": store.put(b"step")}, store.put(b"data"), 1, 1, 1, 1, tolerance=tolerance)
     return TrainingProcess(job, store, "cpu:0", offer=offer, cache=folder / "compiled")
 
 
@@ -120,7 +128,15 @@ def test_after_a_process_died_only_a_fresh_lease_is_trained(
     process.close()
 
 
-def test_native_libraries_are_built_on_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def asks_for(wanted: str) -> str:
+    """The script of a process that wants libraries built, and that says what it is told, then that it is prepared."""
+    return f"""say('{{"libraries": {wanted}}}')
+told = read(); print(b"built" in told, file=sys.stderr, flush=True); say('{{"number": 1}}'); time.sleep(60)"""
+
+
+def test_the_libraries_that_the_process_wants_are_built_on_all_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     together, names = threading.Barrier(2, timeout=20), list[str]()
 
     def missing(name: str) -> str:
@@ -131,8 +147,99 @@ def test_native_libraries_are_built_on_all_cores(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(training_process, "core_count", lambda: 2)
     monkeypatch.setattr(training_process.native, "missing", missing)
-    training_process._lend(tmp_path / "cache")
-    assert sorted(names) == sorted(training_process.native.LIBRARIES)
+    caplog.set_level("INFO", "pcp.distributed.worker.programs")
+    wanted = ["attention", "products", "steps"]
+    for _ in range(2):  # a new process may ask again
+        process = started(monkeypatch, tmp_path, asks_for(json.dumps(wanted)), tolerance=1e-2)
+        process.close()
+        assert sorted(names) == wanted
+        names.clear()
+    assert caplog.messages.count("True") == 2
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ['["attention", "../x"]', '["products", "products"]', '[["products"]]', '"products"', "null", "7"],
+)
+def test_a_process_that_wants_what_is_no_library_lies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: str
+) -> None:
+    monkeypatch.setattr(training_process.native, "missing", lambda name: pytest.fail(f"{name} is built"))
+    with pytest.raises(ProgramStopped, match=r"the process that runs programs lies: it wants .* built"):
+        started(monkeypatch, tmp_path, asks_for(wanted), tolerance=1e-2)
+
+
+def test_libraries_are_built_once_and_only_where_the_step_is_planned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = list[str]()
+    monkeypatch.setattr(training_process.native, "missing", lambda name: names.append(name) or "")
+    again = asks_for('["products"]').replace("told = read()", "told = read(); say('{\"libraries\": []}')")
+    for offer in (training_process.EVERYTHING, Offer(artifacts="llvm-cpu:generic")):
+        tolerance = 1e-2 if offer.artifacts else 0.0
+        with pytest.raises(ProgramStopped, match=r"lies: it wants .*products.* built"):
+            started(monkeypatch, tmp_path, asks_for('["products"]'), offer, tolerance)
+    assert not names
+    with pytest.raises(ProgramStopped, match=r"lies: it wants '\[\]' built"):
+        started(monkeypatch, tmp_path, again, tolerance=1e-2)
+    assert names == ["products"]
+
+
+def test_a_worker_that_stops_does_not_wait_for_libraries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those that nobody has begun are not built any more."""
+    begun, ends, names = threading.Event(), threading.Event(), list[str]()
+
+    def missing(name: str) -> str:
+        names.append(name)
+        begun.set()
+        ends.wait(20)
+        return ""
+
+    monkeypatch.setattr(training_process, "core_count", lambda: 1)
+    monkeypatch.setattr(training_process.native, "missing", missing)
+    store = BlobStore(tmp_path / "blobs", shared=True)
+    job = dataclasses.replace(store_job(tiny_recipe(tmp_path), store), tolerance=1e-2)
+    before = set(threading.enumerate())
+    try:
+        with pytest.raises(VerificationCancelled, match="while native libraries were built"):
+            TrainingProcess(job, store, "cpu:0", begun.is_set, cache=tmp_path / "compiled")
+    finally:
+        ends.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+    assert len(names) == 1
+
+
+def test_the_process_finds_what_was_built_while_it_waited(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its folder of builds was empty when it was confined, and nothing that it asked before is held against them."""
+    called = ("activations", "optimizers", "products")
+    builds = [native.built(native.LIBRARIES[name]) for name in called]
+    names = list[str]()
+
+    def missing(name: str) -> str:
+        build = builds[called.index(name)]
+        for file in (build.file, build.file.with_suffix(".json")):
+            shutil.copy(file, tmp_path / "cache" / "native")
+        names.append(name)
+        return ""
+
+    store = BlobStore(tmp_path / "blobs", shared=True)
+    job = dataclasses.replace(store_job(tiny_recipe(tmp_path), store), tolerance=1e-2, plan_seconds=0.0)
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PCP_LOG", "INFO")
+    monkeypatch.setattr(training_process.native, "missing", missing)
+    caplog.set_level("INFO", "pcp.distributed.worker.programs")
+    before = set(threading.enumerate())
+    TrainingProcess(job, store, "cpu:0").close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)  # until it has read all that the process wrote
+    assert sorted(names) == [*called]
+    assert any("the step runs as it is written" in line for line in caplog.messages)
+    assert not [line for line in caplog.messages if " is missing" in line]
 
 
 def test_what_a_dead_process_did_not_read_is_lost_without_noise(

@@ -133,10 +133,12 @@ class Policy:
         }
 
     def prepare(self) -> None:
-        """Make the folders; what the user's PCP built for programs to call is in the cache, too."""
+        """Make the folders; what the user's PCP built, or builds, for programs to call is in the cache, too."""
         for each in (self.folder, self.compiled):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
         link, builds = self.compiled / "native", cache_folder() / "native"
+        with contextlib.suppress(OSError):  # only folders that are there can be read later
+            builds.mkdir(mode=0o700, parents=True, exist_ok=True)
         if link != builds:
             with contextlib.suppress(FileExistsError):
                 link.symlink_to(builds)

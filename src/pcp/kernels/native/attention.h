@@ -125,7 +125,7 @@ const typename Panels::Word* as_right(const float* from, int64_t rows, typename 
 }
 
 // Rows of kWide lanes, one of each number of a query's result, go to the queries' places.
-inline void return_queries(const float* from, int64_t width, int64_t count, Lines<float> to, bool adds) {
+[[gnu::noinline]] inline void return_queries(const float* from, int64_t width, int64_t count, Lines<float> to, bool adds) {
   constexpr int64_t kAtOnce = 16;
   float block[kAtOnce * kWide + 16];
   for (int64_t column = 0; column < width; column += kAtOnce) {
@@ -140,7 +140,8 @@ inline void return_queries(const float* from, int64_t width, int64_t count, Line
 }
 
 // Products of query and key become scores; the largest of each query so far is in `top`.
-inline void score(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count, Queries top) {
+[[gnu::noinline]] inline void score(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count,
+                                    Queries top) {
   if (!sight.bias && sight.is_clear(first, kWide, first_key, first_key + keys - 1)) {
     for (int64_t k = 0; k < keys; ++k)
       for (int half = 0; half < 2; ++half) {

@@ -74,12 +74,28 @@ inline void spin_once() {
 #endif
 }
 
+// What is done with the numbers from one to another: a function that outlives this. It is of one type whatever it does, so what it is
+// given to is compiled once, and what it does is not compiled for every place where it may be called.
+class RangeWork {
+ public:
+  template <typename Function>
+  RangeWork(const Function& function) : function_(&function), call_(&call<Function>) {}
+  void operator()(int64_t first, int64_t last) const { call_(function_, first, last); }
+
+ private:
+  template <typename Function>
+  static void call(const void* function, int64_t first, int64_t last) {
+    (*static_cast<const Function*>(function))(first, last);
+  }
+  const void* function_;
+  void (*call_)(const void*, int64_t, int64_t);
+};
+
 // Calls `work(first, last)` for parts of [0, count) of at most `grain`, on the calling thread and on those of XLA's pool.
 //
 // A handler runs on a thread of that pool itself, so it must never wait for a task that has not begun: if all threads did, none
 // would be left to begin it. Here the caller takes parts too, and waits only for parts that another thread is at.
-template <typename Work>
-void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, int64_t grain, const Work& work) {
+inline void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, int64_t grain, RangeWork work) {
   const int64_t parts = grain > 0 ? (count + grain - 1) / grain : 0;
   const int64_t helpers = std::min<int64_t>(pool.num_threads(), parts) - 1;
   if (helpers <= 0) {
@@ -93,9 +109,9 @@ void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, int64_t grain, cons
     std::atomic<int64_t> done{0};
   };
   auto state = std::make_shared<State>();  // a task that begins late outlives this call: it finds no part, and touches nothing
-  auto take = [state, parts, count, grain, at = &work] {
+  auto take = [state, parts, count, grain, work] {
     for (int64_t part; (part = state->next.fetch_add(1)) < parts;) {
-      (*at)(part * grain, std::min(count, (part + 1) * grain));
+      work(part * grain, std::min(count, (part + 1) * grain));
       if (state->done.fetch_add(1) + 1 < parts) continue;
       std::lock_guard<std::mutex> lock(state->mutex);
       state->finished.notify_all();

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +24,7 @@ from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease, Repeat
 from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox.limits import limit_data
+from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, Trained, make_trainer
@@ -31,6 +32,8 @@ from pcp.errors import PCPError
 from pcp.training.data.shards.index import Shard, ShardIndex
 from pcp.training.data.shards.lent import LentShards
 from pcp.training.data.shards.place import PlaceUnreachable
+
+_POLL_SECONDS = 0.1
 
 
 class Child:
@@ -41,6 +44,7 @@ class Child:
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._trainer: InnerTrainer | None = None
         self._shards: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # whether the one asked for is here
+        self._built = threading.Event()  # what was asked for
         self._speaking = threading.Lock()
         self._aborted = 0  # work up to this number is not wanted any more
         threading.Thread(target=self._read, daemon=True).start()
@@ -76,7 +80,15 @@ class Child:
             return LentShards(index, Path(str(shards)), self._bring, self._expect)
 
         compute_in_calling_thread()
-        self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent, only_artifacts)
+        self._trainer = make_trainer(
+            Job.from_json(job),
+            store,
+            device,
+            aborted,
+            lent,
+            only_artifacts,
+            lambda names: self._build(names, aborted),
+        )
         profile = self._trainer.profile
         return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
 
@@ -104,6 +116,13 @@ class Child:
         after, payload = finished(self._trainer.repeat(wanted, aborted))
         return {"after": _named(after), "payload": None if payload is None else _named(payload)}
 
+    def _build(self, names: Collection[str], aborted: Callable[[], bool]) -> None:
+        """Have native libraries built by the Worker: no compiler may run here."""
+        self._say({"libraries": sorted(names)})
+        while not self._built.wait(_POLL_SECONDS):
+            if aborted():
+                raise VerificationCancelled("the worker was asked to stop while native libraries were built")
+
     def _bring(self, shard: Shard) -> None:
         self._say({"shard": shard.digest})
         problem = self._shards.get()
@@ -130,6 +149,8 @@ class Child:
                     self._trainer.inbox.follow(*arguments)
                 case "partner" if self._trainer is not None:
                     self._trainer.inbox.met(*arguments)
+                case "built":
+                    self._built.set()
                 case "shard":
                     self._shards.put(*arguments)
                 case "abort":

@@ -13,7 +13,7 @@ import random
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,11 +251,13 @@ class TrainingProcess:
             file_bytes=max(_LEAST_FILE_BYTES, limits.disk_bytes),
         )
         policy.prepare()
-        if self._job.tolerance and not only_artifacts:
-            _lend(policy.compiled)
+        is_planned = bool(self._job.tolerance) and not only_artifacts
+        if is_planned:
+            _lend_profile(policy.compiled)
         with self._guard:
             self._process, self._began = ConfinedProcess(_CHILD, policy, limits, self._pushed), False
             self._later.clear()
+        builder = _Builder(self._process, cancelled, is_allowed=is_planned)
         arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
         said = self._process.ask(
             "prepare",
@@ -265,6 +267,7 @@ class TrainingProcess:
             only_artifacts,
             aborted=cancelled,
             raises=VerificationCancelled,
+            meanwhile=lambda said: builder.begin(said["libraries"]),
         )
         self.profile = _profile(said.get("profile"))
         with self._guard:
@@ -302,12 +305,46 @@ def _profile(said: Any) -> Profile | None:
     return Profile(printable(str(chosen), LONGEST_LINE), tuple(measured))
 
 
-def _lend(cache: Path) -> None:
-    """Give the process what this machine knows for finding fast paths: native kernels, and a copy of its measurements."""
-    # This builds what is not there yet, on all cores; the process may run no compiler. Workers that begin together take
-    # different orders, so that each builds some.
-    names = random.sample(list(native.LIBRARIES), len(native.LIBRARIES))
-    all_of([functools.partial(native.missing, name) for name in names], core_count())
+class _Builder:
+    """Builds native libraries for a process, which may run no compiler; it asks for them once.
+
+    Arguments:
+        process: it.
+        cancelled: asked before each library whether to give up.
+        is_allowed: whether the process may ask.
+    """
+
+    def __init__(self, process: ConfinedProcess, cancelled: Callable[[], bool], *, is_allowed: bool) -> None:
+        self._process, self._cancelled, self._is_allowed = process, cancelled, is_allowed
+
+    def begin(self, names: Any) -> None:
+        """Build what is not there yet, on all cores, in another thread; the process is told when that is done."""
+        is_known = isinstance(names, list) and sorted(map(str, names)) == [
+            each for each in sorted(native.LIBRARIES) if each in names
+        ]
+        if not self._is_allowed or not is_known:
+            words = f"the process that runs programs lies: it wants {str(names)[:80]!r} built"
+            self._process.end(ProgramStopped(FailureKind.CRASH, words))
+            return
+        self._is_allowed = False
+        threading.Thread(target=self._build, args=(names,), daemon=True).start()
+
+    def _build(self, names: Sequence[str]) -> None:
+        # Workers that begin together take different orders, so that each builds some.
+        shuffled = random.sample(names, len(names))
+        log.info("native libraries that the step may call: %s", ", ".join(names) or "none")
+        try:
+            all_of([functools.partial(self._have, name) for name in shuffled], core_count())
+        finally:
+            self._process.send("built")
+
+    def _have(self, name: str) -> None:
+        if not self._cancelled() and not self._process.ended:
+            native.missing(name)
+
+
+def _lend_profile(cache: Path) -> None:
+    """Give the process a copy of this machine's measurements."""
     own, lent = (folder / "profile.sqlite" for folder in (cache_folder(), cache))
     if not own.exists() or (lent.exists() and lent.stat().st_mtime >= own.stat().st_mtime):
         return

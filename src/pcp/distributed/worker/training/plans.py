@@ -1,7 +1,7 @@
 """From what a Worker was sent to what it calls: programs that are verified and compiled here, or artifacts of the owner."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from pcp.backends import Target
@@ -12,6 +12,7 @@ from pcp.distributed.worker.artifacts import loaded
 from pcp.ir import Program
 from pcp.planning import Plan, plan
 from pcp.planning.compiled import Compiled
+from pcp.planning.libraries import libraries_for
 from pcp.planning.search.evidence import Progress
 from pcp.training.planned_step import describe_path, planned_step
 
@@ -19,6 +20,9 @@ log = logging.getLogger("pcp.distributed.worker.training.trainer")
 
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
+
+Build = Callable[[Collection[str]], None]
+"""Has native libraries built, by their names, before the step is planned; returns when that is done."""
 
 
 def admitted(
@@ -28,6 +32,7 @@ def admitted(
     cancelled: Callable[[], bool],
     plans: dict[str, Runs],
     only_artifacts: bool,
+    build: Build,
 ) -> Mapping[str, Program]:
     """The programs of a run, and what calls them.
 
@@ -38,6 +43,7 @@ def admitted(
         cancelled: asked again and again whether to give up.
         plans: receives what calls each.
         only_artifacts: whether nothing is compiled.
+        build: asked for what the step may call, where a faster way to run it is searched for.
 
     Raises:
         ProgramRefused, VerificationCancelled: as `admit`.
@@ -48,6 +54,8 @@ def admitted(
         plans.update({name: _Ahead(each) for name, each in compiled.items()})
         return {name: each.program for name, each in compiled.items()}
     programs = admit(found, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled, job.sizes)
+    if job.tolerance and "step" in programs:
+        build(libraries_for(programs["step"], Target.of(device), job.tolerance))
     for name, program in programs.items():
         rare = _is_rare(name, programs)
         plans[name] = _Later(program, device) if rare else plan(program, device=device)

@@ -21,7 +21,7 @@ from pcp.distributed.worker.training.course import Course
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
 from pcp.distributed.worker.training.means import means_of, no_shards
-from pcp.distributed.worker.training.plans import admitted, planned_within, ready_on
+from pcp.distributed.worker.training.plans import Build, admitted, planned_within, ready_on
 from pcp.distributed.worker.training.repetition import Repeater
 from pcp.distributed.worker.training.work import Work
 from pcp.errors import PCPError
@@ -336,6 +336,7 @@ def make_trainer(
     cancelled: Callable[[], bool] = lambda: False,
     shards: Callable[[ShardIndex], Shards] = no_shards,
     only_artifacts: bool = False,
+    build: Build = lambda _: None,
 ) -> InnerTrainer:
     """The trainer of a run.
 
@@ -346,6 +347,7 @@ def make_trainer(
         cancelled: asked during verification whether to give up.
         shards: brings those of an index, where the data of the run are shards.
         only_artifacts: whether the job was narrowed to artifacts (`with_artifacts_for`), and nothing is compiled.
+        build: has native libraries built that the step may call; without, they are built when they are first asked for.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
@@ -355,7 +357,10 @@ def make_trainer(
     """
     plans: dict[str, Runs] = {}
     means = means_of(
-        job, store, shards, lambda found: admitted(found, job, device, cancelled, plans, only_artifacts)
+        job,
+        store,
+        shards,
+        lambda found: admitted(found, job, device, cancelled, plans, only_artifacts, build),
     )
     profile = None
     if job.tolerance and not only_artifacts:

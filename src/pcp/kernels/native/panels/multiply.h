@@ -99,8 +99,7 @@ struct Workers {
   ffi::ThreadPool* pool;
 
   int64_t count() const { return pool ? std::max<int64_t>(1, pool->num_threads()) : 1; }
-  template <typename Work>
-  void each(int64_t count, int64_t grain, const Work& work) const {
+  void each(int64_t count, int64_t grain, RangeWork work) const {
     if (pool)
       parallel_for(*pool, count, grain, work);
     else if (count > 0)

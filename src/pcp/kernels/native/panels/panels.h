@@ -199,9 +199,9 @@ constexpr int64_t panel_size(int64_t deep) {
 }
 
 // Copies a panel of `deep` numbers. Number k of lane l lies at `at[l * lane + k * step]`; `lanes` of them are
-// there, the others are 0.
+// there, the others are 0. A panel is thousands of numbers: put into every caller, it would take compilers most of their time.
 template <typename Form, int kCount>
-void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
+[[gnu::noinline]] void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
   constexpr int64_t kNumbers = Form::kNumbers;
   const int64_t words = divided_up(deep, kNumbers);
 #if defined(__AVX512F__)
