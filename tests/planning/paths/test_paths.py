@@ -5,7 +5,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 
@@ -51,9 +51,11 @@ def test_what_is_banned_meanwhile_is_never_listed_again(
     """With thirty sites of one class, 4^30 combinations begin with a kernel that is banned: none of them is made."""
     counted_combinations = 0
 
-    def counting(costs: Sequence[Sequence[float]]) -> Iterator[tuple[int, ...]]:
+    def counting(
+        costs: Sequence[Sequence[float]], apart: Sequence[Collection[int]]
+    ) -> Iterator[tuple[int, ...]]:
         nonlocal counted_combinations
-        for each in best_first(costs):
+        for each in best_first(costs, apart):
             counted_combinations += 1
             yield each
 

@@ -1,5 +1,6 @@
 """All valid paths of a program, best first, as far as the database and the cost model know."""
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -21,6 +22,8 @@ from pcp.planning.search.whole import Whole
 
 Option = tuple[float, Kernel | None]
 """Seconds of one call, and the kernel; None is the operation itself."""
+Group = tuple[SiteClass, tuple[Site, ...], list[Option]]
+"""Sites that get equal kernels, and what these may be; None comes first."""
 
 
 def paths(
@@ -107,24 +110,22 @@ def combinations(
         uniform: whether equal sites have equal kernels.
         banned: pairs of a class's digest and a kernel's name that are left out; it may grow meanwhile.
     """
-    groups: list[tuple[SiteClass, tuple[Site, ...], list[Option]]] = []
+    groups: list[Group] = []
     for each in classes:
         known = _options(each, evidence, whole.tolerance)
         for sites in [each.sites] if uniform else [(site,) for site in each.sites]:
             trips = sum(site.trips for site in sites)
             groups.append((each, sites, [(trips * seconds, kernel) for seconds, kernel in known]))
-    for picked in _picked(groups, banned):
+    for picked in _picked(groups, banned, () if uniform else _apart(groups)):
         kernels = {
             site.key: kernel
             for (_, sites, _), kernel in zip(groups, picked, strict=True)
             if kernel is not None
             for site in sites
         }
-        apart = cover(site for _, sites, _ in groups for site in sites if site.key in kernels)
-        if len(apart) < len(kernels):
-            if not uniform:
-                continue  # it comes without those that overlap, too
-            kernels = {site.key: kernels[site.key] for site in apart}
+        if uniform:
+            standing = cover(site for _, sites, _ in groups for site in sites if site.key in kernels)
+            kernels = {site.key: kernels[site.key] for site in standing}
         path = whole.path(kernels)
         if not kernels and whole.equal is None:
             yield whole.plain
@@ -132,8 +133,18 @@ def combinations(
             yield path
 
 
+def _apart(groups: Sequence[Group]) -> list[set[int]]:
+    """For each group of one site the groups at whose sites no kernel can stand beside one here."""
+    found = [set[int]() for _ in groups]
+    for (one, (_, [site], _)), (other, (_, [second], _)) in itertools.combinations(enumerate(groups), 2):
+        if len(cover((site, second))) < 2:
+            found[one].add(other)
+            found[other].add(one)
+    return found
+
+
 def _picked(
-    groups: Sequence[tuple[SiteClass, tuple[Site, ...], list[Option]]], banned: Collection[tuple[str, str]]
+    groups: Sequence[Group], banned: Collection[tuple[str, str]], apart: Sequence[Collection[int]]
 ) -> Iterator[tuple[Kernel | None, ...]]:
     """A kernel for each group, the best first.
 
@@ -151,7 +162,7 @@ def _picked(
             ]
             for each, _, choice in groups
         ]
-        for combination in best_first([[seconds for seconds, _ in choice] for choice in left]):
+        for combination in best_first([[seconds for seconds, _ in choice] for choice in left], apart):
             picked = tuple(choice[index][1] for choice, index in zip(left, combination, strict=True))
             if picked in given:
                 continue
