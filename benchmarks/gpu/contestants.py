@@ -44,7 +44,7 @@ class Task:
     @property
     def step(self) -> JudgedStep:
         """The step with its first parameters, and the tokens that all take."""
-        return JudgedStep(self.config, self.batch, self.folder)
+        return JudgedStep.of_decoder(self.config, self.batch, self.folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """How wrong a training step is, whoever computes it: by PCP's definition of an error, beside PCP's step in full float32.
 
-The step that is judged starts from a state whose moments are warmed up, on tokens that no step before has seen.
+That of a decoder starts from a state whose moments are warmed up, on tokens that no step before has seen.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,13 @@ class StepError:
         error: the smallest tolerance that all its results are within.
         result: which result that is.
         gradients: the largest error of a gradient, relative to its norm.
+        loss: that of the loss.
     """
 
     error: float
     result: str
     gradients: float
+    loss: float = 0.0
 
 
 def loss_of(config: DecoderConfig, params: Tree, batch: int) -> pcp.Program:
@@ -66,25 +69,40 @@ def tokens_of(config: DecoderConfig, batch: int, index: int) -> tuple[Array, Arr
 
 
 class JudgedStep:
-    """One step from a warm state, kept in a folder.
+    """One step whose results are known, kept in a folder.
 
     Arguments:
-        config, batch: of the model.
+        program: the step.
+        params: before the first step.
+        batch_of: what the step with an index computes on.
         folder: where the state before the step and its right results lie.
+        warm: steps before it.
     """
 
-    def __init__(self, config: DecoderConfig, batch: int, folder: str) -> None:
-        self.config, self.batch, self.folder = config, batch, Path(folder)
-        self.params = decoder_of(config).initial_parameters(config, 0)
-        self.program = decoder_step(config, self.params, batch)
-        self.tokens = tokens_of(config, batch, WARM)
+    def __init__(
+        self,
+        program: pcp.TrainingStep,
+        params: Tree,
+        batch_of: Callable[[int], tuple[Any, ...]],
+        folder: str,
+        warm: int = WARM,
+    ) -> None:
+        self.program, self.params, self.folder, self.warm = program, params, Path(folder), warm
+        self.batch_of, self.tokens = batch_of, batch_of(warm)
+
+    @staticmethod
+    def of_decoder(config: DecoderConfig, batch: int, folder: str) -> "JudgedStep":
+        """That of a decoder, on random tokens."""
+        params = decoder_of(config).initial_parameters(config, 0)
+        tokens = functools.partial(tokens_of, config, batch)
+        return JudgedStep(decoder_step(config, params, batch), params, tokens, folder)
 
     def compute(self, device: str) -> None:
-        """Fill the folder: warm up, and take the step, in full float32."""
+        """Fill the folder: warm up, and take the step, in the program's own precision."""
         plan = pcp.plan(self.program, device=device, cache=False)
         state = self.program.initial_state(self.params)
-        for index in range(WARM):
-            state, _ = plan.run(state, tokens_of(self.config, self.batch, index))
+        for index in range(self.warm):
+            state, _ = plan.run(state, self.batch_of(index))
         self._save("before", flatten(state)[0])
         self._save("right", flatten(plan.run(state, self.tokens))[0])
 
@@ -116,7 +134,8 @@ class JudgedStep:
         largest = worst(errors)
         assert largest is not None
         of_gradients = max(each.error for each in errors if ".first." in each.name)
-        return StepError(largest.least_tolerance, largest.name, of_gradients)
+        of_loss = max(each.error for each in errors if each.name.endswith("loss"))
+        return StepError(largest.least_tolerance, largest.name, of_gradients, of_loss)
 
     def _save(self, name: str, leaves: list[Any]) -> None:
         for place, leaf in enumerate(leaves):

@@ -4,9 +4,9 @@ of its own.
     python -m benchmarks networks
     python -m benchmarks networks --model lstm --steps 40
 
-All start from the same parameters, see the same batch again and again, and take AdamW with clipping. PCP takes JAX's loss. The
-last column is the distance of the loss after the last step from that of PCP in float64, relative to it. "Fastest kernels" are
-what a search tries first, whatever its error. A contestant that fails is left out.
+All start from the same parameters, see the same batch again and again, take AdamW with clipping. PCP takes JAX's loss. Errors
+are those of the first step beside PCP's in float64: the largest error of a gradient relative to its norm, and that of the loss.
+"Fastest kernels" are what a search tries first, whatever its error. A contestant that fails is left out.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import math
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,10 +26,12 @@ import numpy as np
 
 import pcp
 from benchmarks.gpu.fastest import fastest
+from benchmarks.gpu.step_errors import JUDGED, JudgedStep, StepError
 from benchmarks.own_process import OwnProcess, Run
 from benchmarks.programs import gpt2_jax, gradient_jax
 from pcp.ir.tree import map_tree
 
+Tree = Any
 RATE = 1e-3
 TOLERANCES = {"resnet50": 0.1, "lstm": 1e-2}
 """What the plain step of each is within: roundings move ResNet's numbers over kinks of ReLU, 0.03 of a norm's gradient."""
@@ -45,6 +48,7 @@ class Contestant:
         seconds: of each step.
         cpu_seconds: processor time of each.
         loss: after the last one.
+        error: of the first step; None if it was not judged.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Contestant:
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     loss: float = 0.0
+    error: StepError | None = None
 
 
 def workload(model: str, batch: int, size: int) -> gradient_jax.Workload:
@@ -61,8 +66,27 @@ def workload(model: str, batch: int, size: int) -> gradient_jax.Workload:
     return gradient_jax.resnet50(batch, size)
 
 
-def _timed(step: Any) -> Run:
-    def run(count: int) -> tuple[float, float]:
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """What the first step of each contestant is held against."""
+
+    model: str
+    batch: int
+    size: int
+
+    def step(self, folder: str) -> JudgedStep:
+        """The first step in float64, in a folder."""
+        program, params, data = step_of(self.model, self.batch, self.size, wide=True)
+        return JudgedStep(program, params, lambda _: data, folder, warm=0)
+
+
+def _timed(judge: _Judge, step: Callable[[], float], state: Callable[[], Tree]) -> Run:
+    """Gives processor time and the last loss of a number of steps; or, of a folder, the error of one step."""
+
+    def run(count: int | str) -> Any:
+        if isinstance(count, str):
+            loss = step()
+            return judge.step(count).error({**map_tree(np.asarray, state()), "loss": loss})
         used, loss = time.process_time(), 0.0
         for _ in range(count):
             loss = step()
@@ -71,32 +95,41 @@ def _timed(step: Any) -> Run:
     return run
 
 
-def with_pcp(
-    model: str,
-    batch: int,
-    size: int,
-    tolerance: float | None = None,
-    budget: float = 60.0,
-    wide: bool = False,
-    rounding: float | None = None,
-) -> tuple[Contestant, Run]:
-    """The step by PCP: as it is written, or by the fastest path within a tolerance; in float64 if `wide`.
-
-    Arguments:
-        rounding: takes the fastest kernels instead that keep so many of the bits of their operands that 2^-bits is not more.
-    """
+def step_of(model: str, batch: int, size: int, wide: bool = False) -> tuple[pcp.TrainingStep, Tree, Tree]:
+    """PCP's step, with its first parameters and its batch; in float64 if `wide`."""
     work = workload(model, batch, size)
     params, data = work.params, work.batch
     if wide:
         params, data = map_tree(
             lambda a: a.astype(np.float64) if a.dtype == np.float32 else a, (params, data)
         )
-    began = time.perf_counter()
     with jax.enable_x64(wide):
         program = pcp.from_jax(work.loss, params, *data, roles=("weight", "input", "input"))
-    step = pcp.training_step(
-        program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0
-    )
+    adamw = pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1)
+    return pcp.training_step(program, adamw, clip_norm=1.0), params, data
+
+
+def exactly(model: str, batch: int, size: int, folder: str) -> tuple[None, Run]:
+    """Take the first step in float64, in a process that ends before the others begin."""
+    _Judge(model, batch, size).step(folder).compute(str(pcp.backends.device()))
+    return None, lambda _: None
+
+
+def with_pcp(
+    model: str,
+    batch: int,
+    size: int,
+    tolerance: float | None = None,
+    budget: float = 60.0,
+    rounding: float | None = None,
+) -> tuple[Contestant, Run]:
+    """The step by PCP: as it is written, or by the fastest path within a tolerance.
+
+    Arguments:
+        rounding: takes the fastest kernels instead that keep so many of the bits of their operands that 2^-bits is not more.
+    """
+    began = time.perf_counter()
+    step, params, data = step_of(model, batch, size)
     if rounding is None:
         plan = pcp.plan(step, tolerance=tolerance, budget=budget)
     else:
@@ -107,10 +140,14 @@ def with_pcp(
         state[0], metrics = jax.block_until_ready(plan.run(state[0], data))
         return float(metrics["loss"])
 
+    def now() -> Tree:
+        moments = state[0]["optimizer"]
+        return {"params": state[0]["params"], **{name: moments[name] for name in ("first", "second")}}
+
     name = "PCP" if tolerance is None else f"PCP within {tolerance:g} ({plan.error or 0.0:.1e})"
     if rounding is not None:
         name = f"PCP, {FASTEST[rounding]}"
-    return Contestant(name, time.perf_counter() - began), _timed(once)
+    return Contestant(name, time.perf_counter() - began), _timed(_Judge(model, batch, size), once, now)
 
 
 def with_jax(model: str, batch: int, size: int) -> tuple[Contestant, Run]:
@@ -125,7 +162,9 @@ def with_jax(model: str, batch: int, size: int) -> tuple[Contestant, Run]:
         state[0], value = jax.block_until_ready(compiled(state[0], work.batch))
         return float(value)
 
-    return Contestant("JAX", time.perf_counter() - began), _timed(once)
+    return Contestant("JAX", time.perf_counter() - began), _timed(
+        _Judge(model, batch, size), once, lambda: {name: state[0][name] for name in JUDGED[:3]}
+    )
 
 
 def with_torch(model: str, batch: int, size: int, compiled: bool = False) -> tuple[Contestant, Run] | None:
@@ -143,7 +182,9 @@ def with_torch(model: str, batch: int, size: int, compiled: bool = False) -> tup
     trainer = Trainer(work.params, None, RATE, compiled=compiled, loss=loss)
     data = [torch.from_numpy(np.array(part)) for part in work.batch]
     name = "torch.compile" if compiled else "PyTorch, eager"
-    return Contestant(name, time.perf_counter() - began), _timed(lambda: float(trainer.step(*data).item()))
+    return Contestant(name, time.perf_counter() - began), _timed(
+        _Judge(model, batch, size), lambda: float(trainer.step(*data).item()), trainer.state
+    )
 
 
 def compare(
@@ -157,11 +198,14 @@ def compare(
         "PCP": (with_pcp, *task),
     }
     for rounding, name in FASTEST.items():
-        makers[f"PCP, {name}"] = (with_pcp, *task, None, 0.0, False, rounding)
+        makers[f"PCP, {name}"] = (with_pcp, *task, None, 0.0, rounding)
     if not few:
         makers["torch.compile"] = (with_torch, *task, True)
         makers["PCP within a tolerance"] = (with_pcp, *task, tolerance, budget)
     with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        with OwnProcess(exactly, *task, folder):
+            pass
         processes: dict[str, OwnProcess] = {}
 
         def tried(name: str, work: Callable[..., Any], *given: Any) -> Any:
@@ -181,7 +225,8 @@ def compare(
             if process.made is not None:
                 processes[name] = process
         for name, each in list(processes.items()):
-            tried(name, each.call, 1)  # the first step warms up
+            found = tried(name, each.call, folder)  # the first step warms up
+            each.made.error = found and found[1]
         for turn in range(steps):
             order = list(processes.items())
             first = turn % max(1, len(order))
@@ -222,12 +267,10 @@ def run(arguments: argparse.Namespace) -> None:
         steps = arguments.steps or (20 if recurrent else 5)
         tolerance = arguments.tolerance or TOLERANCES[model]
         rows = compare(model, batch, size, steps, tolerance, arguments.budget, arguments.few)
-        _, exactly = with_pcp(model, batch, size, wide=True)
-        _, exact = exactly(steps + 1)
-        _print(workload(model, batch, size).name, rows, exact, arguments.json)
+        _print(workload(model, batch, size).name, rows, arguments.json)
 
 
-def _print(name: str, rows: list[Contestant], exact: float, as_json: bool) -> None:
+def _print(name: str, rows: list[Contestant], as_json: bool) -> None:
     if not as_json:
         print(f"{name}; the time of a step is the median, beside its spread and the least processor time")
     left_out = [math.nan] * max((len(row.seconds) for row in rows), default=0)
@@ -237,11 +280,13 @@ def _print(name: str, rows: list[Contestant], exact: float, as_json: bool) -> No
             "contestant": row.name,
             "ready_seconds": row.ready_seconds,
             "step_seconds": statistics.median(row.seconds),
+            "least_seconds": min(row.seconds),
             "step_seconds_spread": statistics.pstdev(row.seconds),
             "cpu_seconds": min(row.cpu_seconds),
             "times_jax": statistics.median(a / b for a, b in zip(row.seconds, jax_seconds, strict=True)),
             "loss": row.loss,
-            "loss_error": abs(row.loss - exact) / abs(exact),
+            "gradient_error": row.error.gradients if row.error else math.nan,
+            "loss_error": row.error.loss if row.error else math.nan,
         }
         if as_json:
             print(json.dumps({"model": name, **found}), flush=True)
@@ -249,6 +294,7 @@ def _print(name: str, rows: list[Contestant], exact: float, as_json: bool) -> No
         print(
             f"{row.name:28s} ready {row.ready_seconds:6.1f} s, step {found['step_seconds'] * 1e3:8.1f} ± "
             f"{found['step_seconds_spread'] * 1e3:5.1f} ms, processors {found['cpu_seconds'] * 1e3:8.1f} ms, "
-            f"x JAX {found['times_jax']:.2f}, loss {row.loss:.5f}, error {found['loss_error']:.1e}",
+            f"x JAX {found['times_jax']:.2f}, least {found['least_seconds'] * 1e3:.1f} ms, loss {row.loss:.5f}, "
+            f"errors of the first step: gradients {found['gradient_error']:.1e}, loss {found['loss_error']:.1e}",
             flush=True,
         )

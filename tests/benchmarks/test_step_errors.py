@@ -12,7 +12,7 @@ from pcp.models.gpt2 import GPT2Config
 
 
 def test_a_right_step_has_no_error_and_a_wrong_one_its_own(tmp_path: Path) -> None:
-    step = JudgedStep(GPT2Config(1, 2, 16, 8, 17, True), 2, str(tmp_path))
+    step = JudgedStep.of_decoder(GPT2Config(1, 2, 16, 8, 17, True), 2, str(tmp_path))
     step.compute("cpu:0")
     before = step.state()
     assert int(before["step"]) == 8
