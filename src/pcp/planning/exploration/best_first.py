@@ -113,7 +113,7 @@ def _sums(lists: Sequence[_Ranked]) -> Iterator[Way]:
         way = lists[index].at(rank)
         return None if way is None else way[0] - cheapest[index][0]
 
-    gaps = {index: first for index in range(len(lists)) if (first := gap(index, 1)) is not None}
+    gaps = {index: step for index in range(len(lists)) if (step := gap(index, 1)) is not None}
     open_lists = sorted(gaps, key=gaps.__getitem__)
     count = itertools.count()  # of equal costs, the one that was found first
 
