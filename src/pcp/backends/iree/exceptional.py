@@ -1,7 +1,8 @@
-"""Powers, and in float32 and fewer bits other functions, that IREE 3.13 gets wrong: of zeros, infinities, large angles.
+"""Powers, shifts by 0, and in float32 and fewer bits other functions, that IREE 3.13 gets wrong: of zeros, infinities, large
+angles.
 
 It computes `power(x, y)` as `exp(y log x)`, also of negative x, does not see the sign of a zero, and takes multiples of a
-full turn off with one rounded number.
+full turn off with one rounded number. Where a chip has no integers of 64 bits, it shifts half of one by 32 - n bits, by 32 too.
 """
 
 import math
@@ -24,15 +25,17 @@ def is_exceptional(op: ir.Operation) -> bool:
     if op.name not in WRITTEN:
         return False
     dtype = spec_of(op.results[0].type).dtype
+    if op.name == "stablehlo.shift_left":
+        return dtype in (DType.i64, DType.u64)
     return dtype in (DType.f32, DType.f16, DType.bf16) or (
         dtype is DType.f64 and op.name == "stablehlo.power"
     )
 
 
 def written(op: ir.Operation, *operands: Tensor) -> Value:
-    """An operation by its form, which computes in float32, powers of float64 in that."""
+    """An operation by its form, which computes in float32, of 64 bits in its own type."""
     dtype = spec_of(op.results[0].type).dtype
-    through = dtype if dtype is DType.f64 else DType.f32
+    through = dtype if dtype.itemsize == 8 else DType.f32
     made = WRITTEN[op.name](op.name, *(convert(each, through) for each in operands))
     return convert(made, dtype).value
 
@@ -87,6 +90,10 @@ def _within_a_turn(name: str, x: Tensor) -> Tensor:
     return _plain(name, where(abs(x) < 6.0, x, left))
 
 
+def _shift_left(name: str, x: Tensor, count: Tensor) -> Tensor:
+    return where(count == 0, x, _plain(name, x, count))
+
+
 WRITTEN: dict[str, Callable[..., Tensor]] = {
     "stablehlo.power": _power,
     "stablehlo.atan2": _atan2,
@@ -94,5 +101,6 @@ WRITTEN: dict[str, Callable[..., Tensor]] = {
     "stablehlo.sine": _within_a_turn,
     "stablehlo.cosine": _within_a_turn,
     "stablehlo.tan": _within_a_turn,
+    "stablehlo.shift_left": _shift_left,
 }
 """The forms, which call the operation itself where it is right."""
