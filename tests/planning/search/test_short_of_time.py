@@ -30,6 +30,12 @@ def takes(
     return lambda: now[0]
 
 
+def of_both_families() -> pcp.Program:
+    """Six sites of the first family and three of the second, of three sizes."""
+    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
+    return pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
+
+
 def test_a_search_that_is_cut_short_says_so_and_goes_on(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,9 +90,7 @@ def test_all_families_are_tried_together_and_the_fastest_where_they_are_exact_en
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     bench.errors |= {"tanh": 6e-3, "logistic": 1e-3, "exponential_minus_one": 1e-3}
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(3))
-    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
-    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
-    plan = pcp.plan(program, tolerance=1e-2, database=file, budget=10)
+    plan = pcp.plan(of_both_families(), tolerance=1e-2, database=file, budget=10)
     found = [
         tuple(counted_in(each)[name] for name in ("tanh", "logistic", "exponential_minus_one"))
         for each in bench.wholes
@@ -107,9 +111,7 @@ def test_of_kernels_that_are_too_wrong_everywhere_those_next_to_the_exact_ones_a
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     bench.errors |= {"tanh": 6e-2, "cosine": 4.5e-3, "logistic": 1e-4, "exponential_minus_one": 1e-4}
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(4))
-    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
-    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
-    pcp.plan(program, tolerance=1e-2, database=file, budget=10)
+    pcp.plan(of_both_families(), tolerance=1e-2, database=file, budget=10)
     found = [
         tuple(counted_in(each)[name] for name in ("tanh", "cosine", "logistic")) for each in bench.wholes
     ]
@@ -128,9 +130,7 @@ def test_where_the_fastest_of_all_families_hold_together_nothing_is_measured_alo
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     bench.errors |= {"tanh": fast_error, "logistic": 1e-3, "exponential_minus_one": 1e-4}
-    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
-    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
-    plan = pcp.plan(program, tolerance=1e-2, database=file)
+    plan = pcp.plan(of_both_families(), tolerance=1e-2, database=file)
     alone = [request for request in bench.requests if request.timing_seconds and request not in bench.wholes]
     if fast_error < 1e-3:
         assert kernels(plan) == {"sine.fast": 6, "log1p.other": 3}
@@ -181,9 +181,7 @@ def test_a_measurement_should_take_as_long_as_the_last_one_not_as_long_as_the_fi
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     bench.errors |= {"tanh": 6e-3, "logistic": 1e-3, "exponential_minus_one": 1e-3}
     clock = takes(lambda _: 0.5 if clock() else 6.0, bench, monkeypatch)
-    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
-    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
-    pcp.plan(program, tolerance=1e-2, database=file, budget=12)
+    pcp.plan(of_both_families(), tolerance=1e-2, database=file, budget=12)
     assert 0 < counted_in(bench.wholes[2])["tanh"] < 6, "there was time for the fastest at fewer sites"
 
 

@@ -2,7 +2,8 @@
 angles.
 
 It computes `power(x, y)` as `exp(y log x)`, also of negative x, does not see the sign of a zero, and takes multiples of a
-full turn off with one rounded number. Where a chip has no integers of 64 bits, it shifts half of one by 32 - n bits, by 32 too.
+full turn off with one rounded number. On Vulkan it gets shifts of 64-bit integers
+by 0 wrong, and no others.
 """
 
 import math
