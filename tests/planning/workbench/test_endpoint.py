@@ -1,6 +1,7 @@
 """An endpoint is asked within limits, whatever it does."""
 
 import socket
+import threading
 import time
 
 import pytest
@@ -52,6 +53,20 @@ def test_a_bad_answer_is_a_typed_error_within_the_time(behaviour: Behaviour, mes
         with pytest.raises(EndpointFailed, match=message):
             Endpoint(server.url, most_bytes=200_000).ask(ASKED, 0.5)
         assert time.monotonic() - began < 3.0
+
+
+def test_an_answer_that_is_not_whole_in_time_is_late_whoever_sees_it_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Never(threading.Timer):
+        """One that has not fired yet when the reader looks at the clock."""
+
+        def run(self) -> None:
+            """Not at all."""
+
+    monkeypatch.setattr(threading, "Timer", Never)
+    with stub(drips) as server, pytest.raises(EndpointFailed, match=r"/v1 did not answer within 0\.2 s"):
+        Endpoint(server.url).ask(ASKED, 0.2)
 
 
 def test_nobody_there() -> None:

@@ -1,9 +1,9 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
-The compiled form that the user will call is called once. Its results have to be as near as roundings leave them to those that
-the measuring child judged on the same arguments, or that agreed in an earlier process: both are remembered in a sketch.
-Otherwise the plain program is called beside it, which takes time, and may take several times the memory. What differs from that
-by more than the tolerance explains is no path here, whatever a child process measured of it.
+The compiled form that the user will call is called once. Its results have to be within the tolerance of those that the
+measuring child judged on the same arguments, or that agreed in an earlier process: both are remembered in a sketch. Otherwise
+the plain program is called beside it, which takes time, and may take several times the memory. What differs from that by more
+than the tolerance explains is no path here, whatever a child process measured of it.
 """
 
 import functools
@@ -36,6 +36,9 @@ log = logging.getLogger("pcp.planning.search")
 
 TIMES = 4.0
 """How many tolerances the results may lie apart from the plain ones: other rows are judged more closely, in float64."""
+NEAR = 1.0
+"""How many tolerances the results may lie from those that agreed: with other algorithms for its products a call rounds
+otherwise. Those that agreed are within a tolerance of exact ones, so these are within two, of the `TIMES` that are allowed."""
 NUDGE = 2.0**-12
 """The relative change of the arguments by which is found out which results amplify it."""
 NUDGES = 4
@@ -92,7 +95,7 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     asked = whole.agreement(path)
     sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
     known = agreements.agreed(asked)
-    if known is not None and sketch.is_near(Sketch.from_bytes(known), (whole.tolerance or 0.0) / SLICES):
+    if known is not None and sketch.is_near(Sketch.from_bytes(known), NEAR * (whole.tolerance or 0.0)):
         return None
     said = _compared_with_plain(whole, target, arrays, found)
     if said is None:

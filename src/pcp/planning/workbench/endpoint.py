@@ -97,10 +97,8 @@ class Endpoint:
         body = json.dumps({"model": self.model, "messages": list(messages)}).encode()
         deadline = time.monotonic() + seconds
         connection = self._connection(max(0.1, seconds))
-        cut = threading.Event()
 
         def end() -> None:
-            cut.set()
             if connection.sock is not None:
                 with contextlib.suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RDWR)
@@ -111,7 +109,7 @@ class Endpoint:
         try:
             content = self._answer(connection, body, deadline)
         except (OSError, http.client.HTTPException) as error:
-            if cut.is_set() or isinstance(error, TimeoutError):
+            if time.monotonic() >= deadline or isinstance(error, TimeoutError):
                 raise EndpointFailed(f"{self.url} did not answer within {seconds:.3g} s") from None
             raise EndpointFailed(
                 f"{self.url} does not answer: {_short(str(error) or type(error).__name__)}"
@@ -119,7 +117,7 @@ class Endpoint:
         finally:
             timer.cancel()
             connection.close()
-        if cut.is_set():
+        if time.monotonic() >= deadline:
             raise EndpointFailed(f"{self.url} did not answer within {seconds:.3g} s")
         return self._said(content)
 
