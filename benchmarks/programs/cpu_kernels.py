@@ -6,10 +6,11 @@
     python -m benchmarks cpu-kernels --dry
 
 Each contestant runs in a process of its own, on so many of the cores that this process may use, and takes turns with the
-others. Operands and results of PCP are float32; its kernels of bfloat16 round where they read. PyTorch is given bfloat16 and
-the memory of its result, or float32 that it rounds first ("rounds"). Products are those of GPT-2 124M's training step of 1,024
-tokens, with those of their gradients, and 2048 x 2048 x 2048; sizes are rows x columns x summed over, and an operand is stored
-turned where it says so. PyTorch is told a window by a mask of booleans. The error is in norm, of some rows, beside float64.
+others. Operands and results of PCP are float32, which its kernels of bfloat16 round where they read, or, of products,
+bfloat16 ("given"). PyTorch is given bfloat16 and the memory of its result, or float32 that it rounds first ("rounds").
+Products are those of GPT-2 124M's training step of 1,024 tokens, with those of their gradients, and 2048 x 2048 x 2048; sizes
+are rows x columns x summed over, and an operand is stored turned where it says so. PyTorch is told a window by a mask of
+booleans. The error is in norm, of some rows, beside float64.
 With `--limit` rates are told as shares of it, in GFLOP/s of one core: 3600 for tiles of bfloat16 at 3.5 GHz.
 """
 
@@ -24,6 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import pcp
@@ -71,9 +73,9 @@ class ProductCase:
         """The product, of NumPy's arrays, PCP's tensors or PyTorch's."""
         return (x.T if self.turned == "left" else x) @ (y.T if self.turned == "right" else y)
 
-    def program(self) -> pcp.Program:
+    def program(self, dtype: str = "f32") -> pcp.Program:
         """The same as a program."""
-        return pcp.trace(self.compute, *(pcp.spec(each.shape, "f32") for each in self.operands()))
+        return pcp.trace(self.compute, *(pcp.spec(each.shape, dtype) for each in self.operands()))
 
     def error(self, found: Arrays) -> float:
         """Of some rows."""
@@ -210,6 +212,21 @@ def with_pcp(case: Case, narrow: bool) -> tuple[Arrays, Run]:
     return [np.asarray(each) for each in jax.tree.leaves(call())], timed(call)
 
 
+def given_bf16(case: Case) -> tuple[Arrays, Run] | None:
+    """PCP's product of operands that are bfloat16, with such a result."""
+    import jax
+
+    if not isinstance(case, ProductCase):
+        return None
+    plan = chosen(case.program("bf16"), narrow=False)
+    operands = [jax.device_put(each.astype(ml_dtypes.bfloat16)) for each in case.operands()]
+
+    def call() -> Any:
+        return jax.block_until_ready(plan.run(*operands))
+
+    return [np.asarray(call()).astype(np.float32)], timed(call)
+
+
 def with_torch(case: Case, narrow: bool, rounds: bool) -> tuple[Arrays, Run] | None:
     """PyTorch's product or attention; None if it is not installed."""
     try:
@@ -261,6 +278,7 @@ def contestants(narrow: bool) -> dict[str, tuple[Any, ...]]:
         return {"PCP": (with_pcp, False), "PyTorch": (with_torch, False, False)}
     return {
         "PCP": (with_pcp, True),
+        "PCP, given": (given_bf16,),
         "PyTorch": (with_torch, True, False),
         "PyTorch, rounds": (with_torch, True, True),
     }
@@ -276,9 +294,11 @@ def on_every_case(make: Callable[..., Any], *arguments: Any) -> tuple[str, Run] 
         if isinstance(given, float):
             return now[0](given)
         now.clear()
-        results, calls = make(given, *arguments)
-        now.append(calls)
-        return given.error(results)
+        made = make(given, *arguments)
+        if made is None:
+            return None
+        now.append(made[1])
+        return given.error(made[0])
 
     return "there", run
 
@@ -295,11 +315,11 @@ def compared(
         there = {name: each for name, each in processes.items() if each.made is not None}
         for case in cases:
             errors = {name: each.call(case)[1] for name, each in there.items()}
-            taken: dict[str, list[float]] = {name: [] for name in there}
+            taken: dict[str, list[float]] = {name: [] for name in there if errors[name] is not None}
             for _ in range(turns):
-                for name, each in there.items():
-                    taken[name] += each.call(seconds / turns)[1]
-            for name in there:
+                for name, calls in taken.items():
+                    calls += there[name].call(seconds / turns)[1]
+            for name in taken:
                 yield {
                     "case": str(case),
                     "cores": cores,

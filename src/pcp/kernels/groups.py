@@ -28,6 +28,7 @@ from pcp.kernels.registry import FAMILIES, Family
 from pcp.ops.movement import full
 from pcp.rewrite.outline import SHAPES
 from pcp.rewrite.terms import Match, kind_of, matched
+from pcp.rewrite.view import View
 from pcp.tensor import Tensor, current_builder
 
 _MATCHES = "matches"
@@ -191,9 +192,11 @@ def groups_in(block: ir.Block) -> list[Group]:
     found: dict[tuple[str, int], list[Match]] = {}
     blocks: list[ir.Block] = []
     for op in walk_block(block):
-        for family in ending.get(kind_of(op), ()):
+        families = ending.get(kind_of(op), ())
+        view = View.of(op.results[0]) if families and len(op.results) == 1 else None
+        for family in families:
             assert family.pattern is not None
-            match = matched(family.pattern, op)
+            match = matched(family.pattern, op, view)
             if match is None:
                 continue
             around = ir.InsertionPoint(op).block

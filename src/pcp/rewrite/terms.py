@@ -287,17 +287,22 @@ class Match:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def matched(pattern: Pattern, op: ir.Operation) -> Match | None:
-    """The match of the first form that ends with an operation; None if there is none."""
+def matched(pattern: Pattern, op: ir.Operation, view: View | None = None) -> Match | None:
+    """The match of the first form that ends with an operation; None if there is none.
+
+    Arguments:
+        view: of its result, if it was looked at before: what was found out of it then is not sought again.
+    """
     if len(op.results) != 1 or is_beyond_rows(op):
         return None
+    view = View.of(op.results[0]) if view is None else view
     known: dict[Term, list[Found]] = {}  # several forms may end alike
     for form, roots in pattern.forms.items():
         last = roots[-1]
         if not _is_made_by(op, last.kind):
             continue
         if last not in known:
-            known[last] = list(matches(last, View.of(op.results[0])))
+            known[last] = list(matches(last, view))
         for ended in known[last]:
             found = _with_others(roots, ended)
             if found is None:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import comparison_direction, integers_of
 from pcp.ir.toolkit.constants import splat_of
-from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.dataflow import defining_op, result_owner
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
 
@@ -40,6 +40,8 @@ class View:
 
     value: Value
     axes: tuple[int | None, ...]
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was found out of it: a pattern asks many times, and no program changes while it is matched."""
 
     @classmethod
     def of(cls, value: Value) -> Self:
@@ -61,12 +63,17 @@ class View:
         Arguments:
             conditions: how many selections may stand behind one another's conditions.
         """
+        known: View | None = self._known.get("source") if conditions == CONDITIONS else None
+        if known is not None:
+            return known
         view = self
         while (op := defining_op(view.value)) is not None:
             before = view.selected(op, conditions) if op.name == "stablehlo.select" else view.moved(op)
             if before is None:
                 break
             view = before
+        if conditions == CONDITIONS:
+            self._known["source"] = view
         return view
 
     def moved(self, op: ir.Operation) -> "View | None":
@@ -86,12 +93,26 @@ class View:
 
     def operands(self, *names: str) -> tuple["View", ...] | None:
         """The operands of the elementwise operation of one of these names that makes the value."""
-        source = self.source()
-        op = defining_op(source.value)
-        if op is None or op.name.partition(".")[2] not in names:
+        if self.kind not in names:
             return None
-        # The condition of a selection may be a scalar.
-        return tuple(View(o, source.axes if spec_of(o.type).shape else ()) for o in op.operands)
+        if "operands" not in self._known:
+            source = self.source()
+            # The condition of a selection may be a scalar.
+            self._known["operands"] = tuple(
+                View(o, source.axes if spec_of(o.type).shape else ())
+                for o in result_owner(source.value).operands
+            )
+        found: tuple[View, ...] = self._known["operands"]
+        return found
+
+    @property
+    def kind(self) -> str:
+        """The name of the operation that makes the value, without its dialect; empty for an argument."""
+        if "kind" not in self._known:
+            op = defining_op(self.source().value)
+            self._known["kind"] = "" if op is None else op.name.partition(".")[2]
+        kind: str = self._known["kind"]
+        return kind
 
     def is_same(self, other: "View") -> bool:
         """Whether both are the same value, perhaps computed twice, seen the same way."""

@@ -128,6 +128,7 @@ def _programs() -> Iterator[pcp.Program]:
     )
     yield pcp.trace(lambda x, w: x @ w, of(9, 37), of(37, 33))
     yield pcp.trace(lambda x, w: x @ w, of(64, 150), of(150, 65))
+    yield pcp.trace(lambda x, w: x @ w, pcp.spec((40, 37), "bf16"), pcp.spec((37, 33), "bf16"))
     yield pcp.trace(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), of(40, 37), of(37, 33), of(33))
     yield pcp.trace(lambda r, x, w, b: r + nn.linear(x, w, b), of(40, 33), of(40, 37), of(37, 33), of(33))
     yield pcp.value_and_grad(

@@ -40,12 +40,16 @@ def arguments_of(program: Program, seed: int = 0) -> list[Any]:
 
 
 def calling(
-    handler: str, takes: list[tuple[int, ...]], makes: list[tuple[int, ...]], **attributes: Any
+    handler: str,
+    takes: list[tuple[int, ...]],
+    makes: list[tuple[int, ...]],
+    types: tuple[str, str] = ("f32", "f32"),
+    **attributes: Any,
 ) -> Program:
-    """A program that calls a handler on arrays of any shapes."""
+    """A program that calls a handler on arrays of any shapes; `types` are those of what it takes and makes."""
     library = next(each for each in LIBRARIES.values() if handler in each.handlers)
-    results = [TensorSpec(shape, DType.f32) for shape in makes]
+    results = [TensorSpec(shape, DType(types[1])) for shape in makes]
     return pcp.trace(
         lambda *arrays: tuple(native_call(library, handler, arrays, results, attributes)),
-        *(pcp.spec(shape, "f32") for shape in takes),
+        *(pcp.spec(shape, types[0]) for shape in takes),
     )

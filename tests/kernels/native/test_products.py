@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import pcp
 from pcp import kernels
 from pcp.backends import CompilationFailed, ExecutionFailed
-from pcp.ir import Program
+from pcp.ir import DType, Program
 from pcp.kernels.features import masked
 from pcp.kernels.native import LIBRARIES, built
 from pcp.kernels.products.native import ALONE
@@ -108,6 +109,64 @@ def test_numbers_are_rounded_to_nearest_and_ties_to_even(hides: str) -> None:
             _, _, narrow = forms(shape, (1, 1), contract, ((), ()))
             found = run(narrow, x.reshape(shape), np.ones((1, 1), np.float32))
             np.testing.assert_array_equal(found.ravel(), np.asarray(rounded))
+
+
+def of_bf16(x: Any, y: Any, contract: Axes, batch: Axes, result: DType) -> np.ndarray[Any, Any]:
+    """The product of bfloat16 arrays by the native kernel, in float32."""
+    specs = (pcp.spec(each.shape, "bf16") for each in (x, y))
+    program = trace(lambda a, b: dot_general(a, b, contract, batch, result), *specs)
+    (site,) = kernels.sites_of(program, "cpu")
+    native = kernels.apply_kernels(program, {site.key: kernels.kernel_named("product.native")})
+    found = run(native, x, y)
+    assert found.dtype == result.numpy
+    return found.astype(np.float32)
+
+
+@pytest.mark.parametrize("hides", ["", *LESS])
+def test_products_of_bfloat16_are_exact_but_for_sums_in_float32(hides: str) -> None:
+    rng = np.random.default_rng()
+    with masked(*filter(None, hides.split(","))):
+        for case in PRODUCTS:
+            x, y = (rng.normal(size=shape).astype(DType.bf16.numpy) for shape in case[:2])
+            exact = exactly(x, y, *case[2:])
+            terms = exactly(*(np.abs(each.astype(np.float32)) for each in (x, y)), *case[2:])
+            sums = of_bf16(x, y, *case[2:], DType.f32)
+            assert np.all(np.abs(sums - exact) <= 2e-6 * terms), case
+            rounded = of_bf16(x, y, *case[2:], DType.bf16)
+            assert np.all(np.abs(rounded - exact) <= 2.0**-8 * np.abs(exact) + 4e-6 * terms), case
+            np.testing.assert_array_equal(
+                rounded, sums.astype(DType.bf16.numpy).astype(np.float32), str(case)
+            )
+
+
+def test_products_of_bfloat16_keep_infinities_and_nan_in_their_rows_and_columns() -> None:
+    x, y = np.ones((30, 1040), DType.bf16.numpy), np.ones((1040, 50), DType.bf16.numpy)
+    x[3, 5], x[29, 1039], y[7, 49] = np.inf, np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        exact = x.astype(np.float64) @ y.astype(np.float64)
+    for result in (DType.f32, DType.bf16):
+        np.testing.assert_array_equal(of_bf16(x, y, ((1,), (0,)), ((), ()), result), exact)
+
+
+def test_products_of_bfloat16_that_say_how_precise_they_are_stay() -> None:
+    specs = (pcp.spec((64, 64), "bf16"), pcp.spec((64, 64), "bf16"))
+    program = pcp.from_jax(
+        lambda x, y: jax.lax.dot(x, y, precision="highest"),
+        *(jax.ShapeDtypeStruct((64, 64), "bfloat16"),) * 2,
+    )
+    assert not [site for site in kernels.sites_of(program, "cpu") if "product.native" in site.kernels]
+    assert kernels.sites_of(trace(lambda x, y: x @ y, *specs), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("handler", "types"), [("product_of_bf16", ("bf16", "i16")), ("product_f32", ("f32", "u16"))]
+)
+def test_a_handler_refuses_a_result_of_another_type(handler: str, types: tuple[str, str]) -> None:
+    strides = {"left_strides": [3, 1], "right_strides": [4, 1]}
+    program = calling(handler, [(2, 3), (3, 4)], [(2, 4)], types, sizes=[2, 4, 3], **strides, **ALONE)
+    x, y = (np.ones(shape, DType(types[0]).numpy) for shape in ((2, 3), (3, 4)))
+    with pytest.raises((ExecutionFailed, CompilationFailed), match="the result is of another type"):
+        run(program, x, y)
 
 
 def test_infinities_and_nan_stay_where_they_belong() -> None:

@@ -25,7 +25,7 @@ SHAPES = [
     (1, 1, 1), (2, 3, 2), (16, 16, 32), (32, 32, 32), (31, 33, 31), (33, 31, 33), (17, 65, 34), (64, 96, 512), (65, 97, 513),
     (40, 40, 1025), (3, 70, 1536), (529, 40, 47), (1, 50, 70), (70, 1, 50),
 ]  # fmt: skip
-IN_PARTS = "product_in_parts_by_emulated_tiles"
+IN_PARTS, OF_BF16 = "product_in_parts_by_emulated_tiles", "product_of_bf16_by_emulated_tiles"
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,15 @@ def tiles(tmp_path_factory: pytest.TempPathFactory) -> str:
     for target, handler in (
         ("product_by_emulated_tiles", library.pcp_product_bf16),
         (IN_PARTS, library.pcp_product_bf16_x3),
+        (OF_BF16, library.pcp_product_of_bf16),
     ):
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     return "product_by_emulated_tiles"
 
 
-def product(target: str, x: Any, y: Any, *more: Any, turned: str = "", **attributes: int) -> Any:
+def product(
+    target: str, x: Any, y: Any, *more: Any, turned: str = "", result: Any = np.float32, **attributes: int
+) -> Any:
     """x @ y as a handler computes it, and with more operands also the epilogue; `turned` names operands stored transposed."""
     (rows, inner), columns = x.shape, y.shape[1]
     given = [np.ascontiguousarray(each.T if name in turned else each) for name, each in (("x", x), ("y", y))]
@@ -60,7 +63,7 @@ def product(target: str, x: Any, y: Any, *more: Any, turned: str = "", **attribu
         "right_strides": [1, inner] if "y" in turned else [columns, 1],
     }
     numbers = {name: np.array(value) for name, value in strides.items()}
-    call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((rows, columns), np.float32))
+    call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((rows, columns), result))
     zero = {"bias": 0, "residual": 0, "activation": 0} | attributes
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         made = call(
@@ -86,6 +89,19 @@ def test_they_are_products_of_rounded_numbers(tiles: str, turned: str) -> None:
         found = product(tiles, x, y, turned=turned)
         error = np.abs(found - rounded(x) @ rounded(y)) / (np.abs(x).astype(np.float64) @ np.abs(y))
         assert error.max() <= 2e-6, (rows, columns, inner)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("turned", ["", "x", "y", "xy"])
+def test_numbers_of_bfloat16_are_multiplied_as_they_lie(turned: str) -> None:
+    rng, narrow = np.random.default_rng(), jax.numpy.bfloat16
+    for rows, columns, inner in SHAPES:
+        x, y = (rng.normal(size=size).astype(narrow) for size in ((rows, inner), (inner, columns)))
+        found = product(OF_BF16, x, y, turned=turned)
+        exact, terms = rounded(x) @ rounded(y), np.abs(rounded(x)) @ np.abs(rounded(y))
+        assert (np.abs(found - exact) / terms).max() <= 2e-6, (rows, columns, inner)
+        bits = product(OF_BF16, x, y, turned=turned, result=np.uint16)
+        np.testing.assert_array_equal(bits.view(narrow), found.astype(narrow))
 
 
 @pytest.mark.usefixtures("tiles")

@@ -97,7 +97,7 @@ LIBRARIES = {
         ),
         Library(
             "products",
-            ("product_f32", "product_bf16", "product_bf16_x3", "product_int8"),
+            ("product_f32", "product_bf16", "product_bf16_x3", "product_int8", "product_of_bf16"),
             (
                 *("arrays.h", "elementwise.h", "rows.h", "scratch.h"),
                 *("panels/byte_blocks.h", "panels/bytes.h"),

@@ -1,4 +1,4 @@
-// Products of matrices of float32. What converts or transposes an operand happens where it is copied into panels; of one row or
+// Products of matrices of float32 or bfloat16. What converts or transposes an operand happens where it is copied into panels; of one row or
 // one column only the vector is copied.
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
@@ -17,6 +17,23 @@
 namespace ffi = xla::ffi;
 
 namespace pcp {
+
+// Numbers of bfloat16, of which the first `count` are there, as lanes.
+inline Lanes load_part(const Bf16* at, int64_t count) {
+  typedef uint16_t Halves __attribute__((vector_size(kLanes * sizeof(uint16_t))));
+  typedef uint32_t Bits __attribute__((vector_size(sizeof(Lanes))));
+  Halves halves = {};
+  std::memcpy(&halves, at, count * sizeof(uint16_t));
+  const Bits bits = __builtin_convertvector(halves, Bits) << 16;
+  Lanes found;
+  std::memcpy(&found, &bits, sizeof found);
+  return found;
+}
+inline Lanes load(const Bf16* at) { return load_part(at, kLanes); }
+
+inline float number(float x) { return x; }
+inline float number(Bf16 x) { return Pairs::number(static_cast<uint32_t>(x.bits) << 16); }
+
 namespace {
 
 ffi::Error refused(const std::string& words) {
@@ -29,15 +46,18 @@ constexpr int64_t kAlone = int64_t{1} << 18;           // multiplications of a p
 // The form of numbers that are bytes with scales.
 struct InBytes {};
 
+template <typename Number>
+using ProductOf = ProductWith<MatrixOf<Number>, MatrixOf<Number>>;
+
 // A product of one row, in whose right operand the numbers of a row lie side by side: nothing is copied but the left operand.
 // Each block of columns is summed up in registers, so every number of the right operand is read once, in order.
-template <typename Form>
-bool multiply_row(const Product& product, Workers workers) {
+template <typename Form, typename Number>
+bool multiply_row(const ProductOf<Number>& product, Workers workers) {
   Scratch kept(product.inner * static_cast<int64_t>(sizeof(float)));
   float* left = kept.as<float>();
   if (!left) return false;
-  for (int64_t k = 0; k < product.inner; ++k) left[k] = Form::kept(product.left.at[k * product.left.right]);
-  const Matrix& right = product.right;
+  for (int64_t k = 0; k < product.inner; ++k) left[k] = Form::kept(number(product.left.at[k * product.left.right]));
+  const MatrixOf<Number>& right = product.right;
   const int64_t blocks = divided_up(product.columns, kAcross * kLanes);
   workers.each(blocks, std::max<int64_t>(1, divided_up(blocks, workers.count())), [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
@@ -46,7 +66,7 @@ bool multiply_row(const Product& product, Workers workers) {
       for (int64_t begin = 0; begin < product.inner; begin += Form::kDeep) {
         const int64_t end = std::min(begin + Form::kDeep, product.inner);
         Lanes sums[kAcross] = {};
-        const float* at = right.at + begin * right.down + column;
+        const Number* at = right.at + begin * right.down + column;
         if (wide == kAcross * kLanes)
           for (int64_t k = begin; k < end; ++k, at += right.down)
 #pragma GCC unroll 16
@@ -54,12 +74,12 @@ bool multiply_row(const Product& product, Workers workers) {
         else
           for (int64_t k = begin; k < end; ++k, at += right.down)
             for (int64_t i = 0; i * kLanes < wide; ++i)
-              sums[i] += left[k] * Form::kept(part<Lanes>(at + i * kLanes, wide - i * kLanes));
+              sums[i] += left[k] * Form::kept(load_part(at + i * kLanes, std::min(kLanes, wide - i * kLanes)));
         for (int64_t i = 0; i < kAcross; ++i) totals[i] += sums[i];
       }
       for (int64_t i = 0; i * kLanes < wide; ++i) {
         const int64_t here = column + i * kLanes, count = wide - i * kLanes;
-        put(product.result + here, product.epilogue.of(totals[i], here, here, count), count);
+        product.epilogue.finish(totals[i], product.result + here, here, here, count);
       }
     }
   });
@@ -67,12 +87,12 @@ bool multiply_row(const Product& product, Workers workers) {
 }
 
 // A product of one row, in whose right operand the numbers of a column lie side by side.
-template <typename Form>
-bool multiply_row_turned(const Product& product, Workers workers) {
+template <typename Form, typename Number>
+bool multiply_row_turned(const ProductOf<Number>& product, Workers workers) {
   Scratch kept(product.inner * static_cast<int64_t>(sizeof(float)));
   float* left = kept.as<float>();
   if (!left) return false;
-  for (int64_t k = 0; k < product.inner; ++k) left[k] = Form::kept(product.left.at[k * product.left.right]);
+  for (int64_t k = 0; k < product.inner; ++k) left[k] = Form::kept(number(product.left.at[k * product.left.right]));
   const int64_t whole = product.inner / kLanes * kLanes, rest = product.inner - whole;
   const int64_t grain = divided_up(product.columns, 4 * workers.count());
   workers.each(product.columns, grain, [&](int64_t first, int64_t last) {
@@ -81,7 +101,7 @@ bool multiply_row_turned(const Product& product, Workers workers) {
       const int64_t count = std::min(kTogether, last - column);
       Lanes found = {};
       for (int64_t j = 0; j < count; ++j) {
-        const float* at = product.right.at + (column + j) * product.right.right;
+        const Number* at = product.right.at + (column + j) * product.right.right;
         Lanes sums_of[kTogether] = {};
         int64_t k = 0;
         for (; k + kTogether * kLanes <= whole; k += kTogether * kLanes)
@@ -92,35 +112,38 @@ bool multiply_row_turned(const Product& product, Workers workers) {
         if (rest) sums_of[1] += load_part(left + whole, rest) * Form::kept(load_part(at + whole, rest));
         found[j] = sum((sums_of[0] + sums_of[1]) + (sums_of[2] + sums_of[3]));
       }
-      put(product.result + column, product.epilogue.of(found, column, column, count), count);
+      product.epilogue.finish(found, product.result + column, column, column, count);
     }
   });
   return true;
 }
 
 // The same, by whatever is fastest for its sizes here.
-template <typename Form>
-bool multiply(const Product& product, Workers workers) {
+template <typename Form, typename Number>
+bool multiply(const ProductOf<Number>& product, Workers workers) {
   if constexpr (std::is_same_v<Form, InBytes>) {
     const auto by = has_byte_products() ? multiply_panels<ByteBlocks<true>, Matrix, Matrix>
                                          : multiply_panels<ByteBlocks<false>, Matrix, Matrix>;
     return by(product, workers);
   } else {
+    // Numbers of bfloat16 need not be rounded again.
+    using OfRow = std::conditional_t<std::is_same_v<Number, float>, Form, Singles>;
     if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {
-      const Matrix row{product.right.at, 0, product.right.down}, turned{product.left.at, product.left.right, product.left.down};
-      return multiply<Form>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
+      const MatrixOf<Number> row{product.right.at, 0, product.right.down};
+      const MatrixOf<Number> turned{product.left.at, product.left.right, product.left.down};
+      return multiply<Form, Number>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
     }
-    if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
-    if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
+    if (product.rows == 1 && product.right.right == 1) return multiply_row<OfRow>(product, workers);
+    if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<OfRow>(product, workers);
     return by_panels<Form>([&](auto panels) { return multiply_tall<decltype(panels)>(product, workers); });
   }
 }
 
 // The sizes are rows, columns, the inner dimension and those of the batch; the strides of the left operand are those of rows and of
 // the inner dimension, then of the batch, and of the right operand those of the inner dimension, of columns, and of the batch.
-template <typename Form>
-ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result result, Numbers sizes, Numbers left_strides,
-                        Numbers right_strides, const Epilogue& epilogue) {
+template <typename Form, typename Number, ffi::DataType kType>
+ffi::Error multiply_all(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kType> right, ffi::AnyBuffer result,
+                        Numbers sizes, Numbers left_strides, Numbers right_strides, Epilogue epilogue) {
   if (sizes.size() < 3) return refused("there are " + std::to_string(sizes.size()) + " sizes; expected three or more");
   int64_t elements = 1, count = 1;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -128,18 +151,23 @@ ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result re
     if (i != 2 && __builtin_mul_overflow(elements, sizes[i], &elements)) return refused("the sizes are too large");
     if (i > 2) count *= sizes[i];
   }
-  if (elements != static_cast<int64_t>(result->element_count()))
-    return refused("the result has " + std::to_string(result->element_count()) + " elements; its sizes say " +
+  if (elements != static_cast<int64_t>(result.element_count()))
+    return refused("the result has " + std::to_string(result.element_count()) + " elements; its sizes say " +
                    std::to_string(elements));
   if (!elements) return ffi::Error::Success();
   const int64_t rows = sizes[0], columns = sizes[1], inner = sizes[2];
   if (!inner && epilogue.is_any()) return refused("nothing is summed over");
   if (!inner) {
-    std::fill_n(result->typed_data(), elements, 0.0f);
+    std::memset(result.untyped_data(), 0, result.size_bytes());
     return ffi::Error::Success();
   }
   const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
-  ask_for_huge_pages(result->typed_data(), bytes);
+  ask_for_huge_pages(result.untyped_data(), static_cast<int64_t>(result.size_bytes()));
+  const bool rounds = result.element_type() != ffi::F32;
+  if (rounds) epilogue.rounded = static_cast<Bf16*>(result.untyped_data());
+  Scratch sums(rounds && inner > Pairs::kDeep ? bytes : 0);  // sums of one block are complete when they are first stored
+  float* const to = rounds ? sums.as<float>() : static_cast<float*>(result.untyped_data());
+  if (!to) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp product: there is no memory for sums");
   if (epilogue.before) ask_for_huge_pages(epilogue.before, bytes);
   std::vector<int64_t> of_left{rows, inner}, of_right{inner, columns};
   of_left.insert(of_left.end(), sizes.begin() + 3, sizes.end());
@@ -149,14 +177,14 @@ ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result re
     if (!words.empty()) return refused(words);
   std::atomic<bool> has_memory{true};
   auto one = [&](int64_t which, Workers workers) {
-    const float *x = left.typed_data(), *y = right.typed_data();
+    const auto *x = static_cast<const Number*>(left.untyped_data()), *y = static_cast<const Number*>(right.untyped_data());
     for (size_t i = sizes.size(), rest = which; i-- > 3; rest /= sizes[i]) {
       x += rest % sizes[i] * left_strides[i - 1];
       y += rest % sizes[i] * right_strides[i - 1];
     }
-    const Product made{{x, left_strides[0], left_strides[1]}, {y, right_strides[0], right_strides[1]},
-                       result->typed_data() + which * rows * columns, rows, columns, inner, epilogue.from(which * rows * columns)};
-    if (!multiply<Form>(made, workers)) has_memory = false;
+    const ProductOf<Number> made{{x, left_strides[0], left_strides[1]}, {y, right_strides[0], right_strides[1]},
+                       to + which * rows * columns, rows, columns, inner, epilogue.from(which * rows * columns)};
+    if (!multiply<Form, Number>(made, workers)) has_memory = false;
   };
   const bool small = static_cast<double>(rows) * columns * inner <= kAlone;
   if (small || count >= 2 * pool.num_threads())
@@ -172,11 +200,11 @@ ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result re
 }
 
 // More operands are the bias of each column, if there is one, and the residual, if there is one. The last result is the sum of it
-// all, one before it the product itself.
-template <typename Form>
-ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::RemainingArgs more, ffi::RemainingRets results,
-                            Numbers sizes, Numbers left_strides, Numbers right_strides, int64_t bias, int64_t residual,
-                            int64_t activation) {
+// all, one before it the product itself. Of operands of bfloat16 the last may be the bits of such numbers.
+template <typename Form, ffi::DataType kType>
+ffi::Error product(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kType> right, ffi::RemainingArgs more,
+                   ffi::RemainingRets results, Numbers sizes, Numbers left_strides, Numbers right_strides, int64_t bias,
+                   int64_t residual, int64_t activation) {
   if (activation < 0 || activation >= static_cast<int64_t>(Activation::count))
     return refused("there is no activation " + std::to_string(activation));
   if (bias < 0 || bias > 1 || residual < 0 || residual > 1 || more.size() != static_cast<size_t>(bias + residual))
@@ -184,9 +212,12 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::Remaining
                    std::to_string(bias) + " biases and " + std::to_string(residual) + " residuals");
   if (results.size() < 1 || results.size() > 2)
     return refused("there are " + std::to_string(results.size()) + " results; expected one or two");
-  auto made = results.get<Array>(results.size() - 1);
+  auto made = results.get<ffi::AnyBuffer>(results.size() - 1);
   if (!made) return made.error();
-  const int64_t elements = static_cast<int64_t>((*made)->element_count());
+  const ffi::AnyBuffer last = **made;
+  if (last.element_type() != ffi::F32 && (kType == ffi::F32 || last.element_type() != ffi::U16))
+    return refused("the result is of another type");
+  const int64_t elements = static_cast<int64_t>(last.element_count());
   Epilogue epilogue;
   epilogue.activation = static_cast<Activation>(activation);
   if (results.size() == 2) {
@@ -211,18 +242,19 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::Remaining
                      std::to_string(elements));
     epilogue.residual = found->typed_data();
   }
-  return multiply_all<Form>(pool, left, right, *made, sizes, left_strides, right_strides, epilogue);
+  using Number = std::conditional_t<kType == ffi::F32, float, Bf16>;
+  return multiply_all<Form, Number>(pool, left, right, last, sizes, left_strides, right_strides, epilogue);
 }
 
 }  // namespace
 }  // namespace pcp
 
-#define PCP_PRODUCT(name, form)                                                                            \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, pcp::product<pcp::form>,                                             \
+#define PCP_PRODUCT(name, form, type)                                                                      \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, (pcp::product<pcp::form, type>),                                     \
                                 ffi::Ffi::Bind()                                                           \
                                     .Ctx<ffi::ThreadPool>()                                                \
-                                    .Arg<pcp::Array>()                                                     \
-                                    .Arg<pcp::Array>()                                                     \
+                                    .Arg<ffi::Buffer<type>>()                                              \
+                                    .Arg<ffi::Buffer<type>>()                                              \
                                     .RemainingArgs()                                                       \
                                     .RemainingRets()                                                       \
                                     .Attr<pcp::Numbers>("sizes")                                           \
@@ -232,7 +264,8 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::Remaining
                                     .Attr<int64_t>("residual")                                             \
                                     .Attr<int64_t>("activation"))
 
-PCP_PRODUCT(pcp_product_f32, Singles);
-PCP_PRODUCT(pcp_product_bf16, Pairs);
-PCP_PRODUCT(pcp_product_bf16_x3, InParts);
-PCP_PRODUCT(pcp_product_int8, InBytes);
+PCP_PRODUCT(pcp_product_f32, Singles, ffi::F32);
+PCP_PRODUCT(pcp_product_bf16, Pairs, ffi::F32);
+PCP_PRODUCT(pcp_product_bf16_x3, InParts, ffi::F32);
+PCP_PRODUCT(pcp_product_int8, InBytes, ffi::F32);
+PCP_PRODUCT(pcp_product_of_bf16, Pairs, ffi::BF16);

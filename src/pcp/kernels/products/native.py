@@ -1,10 +1,12 @@
-"""Native products of float32 tensors: operands are converted and transposed where they are copied for the innermost loop."""
+"""Native products of float32 or bfloat16 tensors: operands are converted and transposed where they are copied for the innermost
+loop.
+"""
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from pcp.ir import TensorSpec
+from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import Native
 from pcp.kernels.features import features_of
@@ -12,6 +14,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import register_kernel
+from pcp.ops.elementwise import bitcast
 from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.movement import transpose
 from pcp.rewrite.row import Effect
@@ -85,18 +88,40 @@ def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
     return build
 
 
+def _build(op: ir.Operation) -> list[Tensor]:
+    """By what the operands are: products of bfloat16 numbers are exact, and added up in float32."""
+    product = Product.of(op)
+    if product.is_f32:
+        return _by("product_f32")(op)
+    operands, attributes = read(product, *(Tensor(value, current_builder()) for value in op.operands))
+    # XLA has custom calls return float32 instead of bfloat16, and converts that; bits it leaves alone.
+    as_bits = product.result.dtype == DType.bf16
+    made = TensorSpec(product.result.shape, DType.u16 if as_bits else DType.f32)
+    found = native_call(LIBRARY, "product_of_bf16", operands, (made,), {**attributes, **ALONE})
+    return [bitcast(each, DType.bf16) for each in found] if as_bits else found
+
+
+def _is_somewhere(product: Product) -> bool:
+    return 0 not in (*product.x.shape, *product.y.shape)
+
+
 def _applies(op: ir.Operation) -> bool:
     product = Product.of(op)
-    return product.is_f32 and 0 not in (*product.x.shape, *product.y.shape)
+    return product.is_f32 and _is_somewhere(product)
+
+
+def _applies_to_either(op: ir.Operation) -> bool:
+    product = Product.of(op)
+    return (product.is_f32 or product.is_of_bf16) and _is_somewhere(product)
 
 
 register_kernel(
     Kernel(
         "product.native",
         Effect.reassociating,
-        "operands copied into the order of the innermost loop",
-        _applies,
-        Native(LIBRARY, _by("product_f32")),
+        "operands copied into the order of the innermost loop, sums in float32",
+        _applies_to_either,
+        Native(LIBRARY, _build),
     )
 )
 register_kernel(

@@ -49,6 +49,15 @@ class Product:
         return {self.x.dtype, self.y.dtype, self.result.dtype} == {DType.f32} and not self.constrained
 
     @property
+    def is_of_bf16(self) -> bool:
+        """Whether both operands are bfloat16, the result that or float32, and the program leaves it open how it is computed."""
+        return (
+            {self.x.dtype, self.y.dtype} == {DType.bf16}
+            and self.result.dtype in (DType.bf16, DType.f32)
+            and not self.constrained
+        )
+
+    @property
     def reads_columns(self) -> bool:
         """Whether it is a matrix product, in whole blocks, whose left matrix is stored transposed."""
         count = len(self.contract[0])

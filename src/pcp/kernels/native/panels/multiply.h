@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <type_traits>
 
 #include "../elementwise.h"
 #include "../rows.h"
@@ -27,8 +26,9 @@ constexpr int64_t kFew = 256;                          // columns of a tall prod
 constexpr int64_t kTasks = 4;                          // for each thread, so that a slow one does not keep the others waiting
 
 // Element (i, j) lies at `at[i * down + j * right]`.
-struct Matrix {
-  const float* at;
+template <typename Number>
+struct MatrixOf {
+  const Number* at;
   int64_t down, right;
 
   // Copies a panel of columns from `column` on, of which `lanes` are there, of the block of the inner dimension from `begin` on.
@@ -38,7 +38,7 @@ struct Matrix {
   }
 
   // The rows from one on.
-  Matrix from(int64_t row) const { return {at + row * down, down, right}; }
+  MatrixOf from(int64_t row) const { return {at + row * down, down, right}; }
 
   // Copies `high` rows from `row` on into a panel of the left operand. False if there is no memory.
   template <typename Panels>
@@ -48,6 +48,13 @@ struct Matrix {
   }
 };
 
+using Matrix = MatrixOf<float>;
+
+template <typename Operand>
+constexpr bool kIsMatrix = false;
+template <typename Number>
+constexpr bool kIsMatrix<MatrixOf<Number>> = true;
+
 // What is done to sums when they are complete, before they are stored for the first time; what is null is left out.
 struct Epilogue {
   float* before = nullptr;          // the sums themselves are stored here
@@ -55,10 +62,12 @@ struct Epilogue {
   const float* bias = nullptr;      // of each column
   Activation activation = Activation::none;
   const float* residual = nullptr;  // of each element, added last
+  Bf16* rounded = nullptr;      // what comes of it is stored here, not where sums are
 
-  bool is_any() const { return before || scale || bias || residual || activation != Activation::none; }
+  bool is_any() const { return before || scale || bias || residual || rounded || activation != Activation::none; }
   Epilogue from(int64_t element) const {
-    return {before ? before + element : nullptr, scale, bias, activation, residual ? residual + element : nullptr};
+    return {before ? before + element : nullptr, scale, bias, activation, residual ? residual + element : nullptr,
+            rounded ? rounded + element : nullptr};
   }
   template <typename V>
   V of(V sums, int64_t element, int64_t column, int64_t count) const {
@@ -67,6 +76,12 @@ struct Epilogue {
     if (bias) sums += part<V>(bias + column, count);
     sums = activated(activation, sums);
     return residual ? sums + part<V>(residual + element, count) : sums;
+  }
+  // Stores what comes of complete sums at `place`, or rounded.
+  template <typename V>
+  void finish(V sums, float* place, int64_t element, int64_t column, int64_t count) const {
+    const V found = of(sums, element, column, count);
+    rounded ? put(rounded + element, found, count) : put(place, found, count);
   }
 };
 
@@ -85,7 +100,7 @@ using Product = ProductWith<Matrix>;
 template <typename Panels, typename Right>
 void copy_columns(const Right& right, int64_t begin, int64_t deep, int64_t first, int64_t last, typename Panels::Word* to) {
   int64_t column = first;
-  if constexpr (Panels::kTogether > 1 && std::is_same_v<Right, Matrix>)
+  if constexpr (Panels::kTogether > 1 && kIsMatrix<Right>)
     if (right.right == 1)
       for (constexpr int64_t kColumns = Panels::kTogether * kWide; column + kColumns <= last; column += kColumns)
         Panels::copy_together(right.at + begin * right.down + column, right.down, deep, to + (column - first) / kWide * Panels::kRight);
@@ -107,44 +122,54 @@ struct Workers {
   }
 };
 
-// The same of the last sums of a product with an epilogue. It stands apart: within the loops over panels it would cost the
-// innermost one registers.
-[[gnu::noinline]] inline void finish(const Register (*sums)[2], const Epilogue& epilogue, float* result, int64_t width, int64_t row,
-                                     int64_t column, int64_t high, int64_t wide, bool adds) {
-  for (int64_t i = 0; i < high; ++i)
-    for (int half = 0; half < 2; ++half) {
-      const int64_t element = (row + i) * width + column + half * kRegister, count = wide - half * kRegister;
-      if (count <= 0) break;
-      float* place = result + element;
+// The same of the last sums of a product with an epilogue, whose rows are `columns` long; those before them lie at `to`, in rows that
+// are `width` apart. It stands apart: within the loops over panels it would cost the innermost one registers.
+template <bool kWhole>
+[[gnu::noinline]] void finish(const Register (*sums)[2], const Epilogue& epilogue, float* to, int64_t width, int64_t columns,
+                              int64_t row, int64_t column, int64_t high, int64_t wide, bool adds) {
+  for (int half = 0; half < 2; ++half) {
+    const int64_t count = kWhole ? kRegister : wide - half * kRegister;
+    if (count <= 0) break;
+    for (int64_t i = 0; i < high; ++i) {
+      const int64_t element = (row + i) * columns + column + half * kRegister;
+      float* place = to + i * width + half * kRegister;
       const Register total = adds ? sums[i][half] + part<Register>(place, count) : sums[i][half];
-      put(place, epilogue.of(total, element, column + half * kRegister, count), count);
+      epilogue.finish(total, place, element, column + half * kRegister, count);
     }
+  }
 }
 
 // A part of the result, from copied left panels: rows [top, bottom), columns [first, last), one block of the inner dimension.
+// False if there is no memory for sums.
 template <typename Panels, typename Right, typename Left>
-void multiply_block(const ProductWith<Right, Left>& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
+bool multiply_block(const ProductWith<Right, Left>& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
                     int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
   copy_columns<Panels>(product.right, begin, deep, first, last, right);
   const int64_t words = Panels::words(deep);
   const typename Panels::Scope in_use;
   const bool ends = begin + deep == product.inner && product.epilogue.is_any();
+  // Sums that are rounded in the end lie here, in the second cache, if no other block adds to them.
+  const bool apart = product.epilogue.rounded && deep == product.inner;
+  const int64_t width = apart ? divided_up(last - first, kWide) * kWide : product.columns;
+  Scratch near(apart ? Panels::kHigh * width * static_cast<int64_t>(sizeof(float)) : 0);
+  if (!near.as<float>()) return false;
   auto one = [&](int64_t row, int64_t column, int64_t from, int64_t count) {
     const typename Panels::Word* of_left = left + row / Panels::kHigh * Panels::kLeft + from * Panels::kHigh;
     const typename Panels::Word* of_right = right + (column - first) / kWide * Panels::kRight + from * kWide;
     const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
-    float* place = product.result + row * product.columns + column;
+    float* place = apart ? near.as<float>() + column - first : product.result + row * width + column;
     const bool adds = begin > 0 || from > 0, finishes = ends && from + count == words;
     if constexpr (Panels::kRowsFirst)
-      if (!from && high == Panels::kHigh && wide == kWide) Panels::ask_for(place, product.columns);
+      if (!from && high == Panels::kHigh && wide == kWide) Panels::ask_for(place, width);
     if (high == Panels::kHigh && wide == kWide && !finishes)
-      return Panels::multiply_into(count, of_left, of_right, place, product.columns, adds);
+      return Panels::multiply_into(count, of_left, of_right, place, width, adds);
     Register sums[Panels::kHigh][2];
     Panels::multiply_apart(count, of_left, of_right, sums);
     if (finishes)
-      finish(sums, product.epilogue, product.result, product.columns, row, column, high, wide, adds);
+      (wide == kWide ? finish<true> : finish<false>)(sums, product.epilogue, place, width, product.columns, row, column, high, wide,
+                                                     adds);
     else
-      write(sums, place, product.columns, high, wide, adds);
+      write(sums, place, width, high, wide, adds);
   };
   if constexpr (Panels::kRowsFirst) {
     for (int64_t row = top; row < bottom; row += Panels::kHigh)
@@ -156,6 +181,7 @@ void multiply_block(const ProductWith<Right, Left>& product, const typename Pane
       for (int64_t column = first; column < last; column += kWide)
         for (int64_t row = tall; row < std::min(bottom, tall + kRows); row += Panels::kHigh) one(row, column, 0, words);
   }
+  return true;
 }
 
 // False if there is no memory for the copies.
@@ -193,9 +219,10 @@ bool multiply_panels(const ProductWith<Right, Left>& product, Workers workers) {
       for (int64_t task = first; task < last; ++task) {
         const int64_t column = task / down * broad, row = task % down * high;
         for (int64_t block = 0; block < here; ++block)
-          multiply_block<Panels>(product, left.as<Word>() + block * panels * Panels::kLeft, right.as<Word>(), row,
-                               std::min(product.rows, row + high), column, std::min(product.columns, column + broad),
-                               begin + block * Panels::kDeep, std::min(Panels::kDeep, deep - block * Panels::kDeep));
+          if (!multiply_block<Panels>(product, left.as<Word>() + block * panels * Panels::kLeft, right.as<Word>(), row,
+                                      std::min(product.rows, row + high), column, std::min(product.columns, column + broad),
+                                      begin + block * Panels::kDeep, std::min(Panels::kDeep, deep - block * Panels::kDeep)))
+            has_memory = false;
       }
     });
   }

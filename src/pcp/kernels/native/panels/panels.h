@@ -59,6 +59,11 @@ inline void transpose(__m512i r[16]) {
 }
 #endif
 
+// A number of bfloat16 as it lies in memory: the upper half of one of float32.
+struct Bf16 {
+  uint16_t bits;
+};
+
 // A word of a panel is a float32 number.
 struct Singles {
   using Word = float;
@@ -140,6 +145,9 @@ struct Pairs {
   static Word word(const float* at, int64_t apart, bool both) {
     return rounded(at[0]) | (both ? rounded(at[apart]) << 16 : 0);
   }
+  static Word word(const Bf16* at, int64_t apart, bool both) {
+    return at[0].bits | (both ? static_cast<Word>(at[apart].bits) << 16 : 0);
+  }
   // The upper half of a number that is rounded to nearest, ties to even; NaN stays NaN.
   static Word rounded(float x) {
     Word bits;
@@ -157,6 +165,16 @@ struct Pairs {
     std::memcpy(&x, &bits, sizeof x);
     return x;
   }
+#if defined(__AVX512F__)
+  static __m512i of_lane(const Bf16* at, int64_t count) {
+    return _mm512_maskz_loadu_epi16(count >= 32 ? ~__mmask32{} : (__mmask32{1} << count) - 1, at);
+  }
+  static __m512i of_lanes(const Bf16* at, int64_t apart, bool both, __mmask16 there) {
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, at));
+    if (!both) return low;
+    return _mm512_or_epi32(low, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, at + apart)), 16));
+  }
+#endif
 #if defined(__AVX512BF16__)
   static __m512i of_lane(const float* at, int64_t count) {
     const __m512 first = _mm512_maskz_loadu_ps(first_lanes(count), at);
@@ -192,6 +210,27 @@ struct Pairs {
 #endif
 };
 
+// Stores lanes rounded to bfloat16, as many as there are if `count` is more.
+template <typename V>
+void put(Bf16* at, V lanes, int64_t count) {
+  constexpr int64_t kCount = sizeof(V) / sizeof(float);
+  Bf16 halves[kCount];
+#if defined(__AVX512BF16__)
+  if constexpr (kCount == 16) {
+    const __m256i found = (__m256i)_mm512_cvtneps_pbh((__m512)lanes);
+    return _mm256_mask_storeu_epi16(at, first_lanes(count), found);
+  }
+#endif
+  const V kept = Pairs::kept(lanes);
+  uint32_t bits[kCount];
+  std::memcpy(bits, &kept, sizeof bits);
+  for (int64_t i = 0; i < kCount; ++i) halves[i].bits = static_cast<uint16_t>(bits[i] >> 16);
+  if (count >= kCount)
+    std::memcpy(at, halves, sizeof halves);
+  else
+    std::memcpy(at, halves, count * sizeof(Bf16));
+}
+
 // Words from one panel of `deep` numbers to the next. Registers are stored whole, so up to sixteen words behind a panel are written.
 template <typename Form, int kCount>
 constexpr int64_t panel_size(int64_t deep) {
@@ -200,8 +239,8 @@ constexpr int64_t panel_size(int64_t deep) {
 
 // Copies a panel of `deep` numbers. Number k of lane l lies at `at[l * lane + k * step]`; `lanes` of them are
 // there, the others are 0. A panel is thousands of numbers: put into every caller, it would take compilers most of their time.
-template <typename Form, int kCount>
-[[gnu::noinline]] void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
+template <typename Form, int kCount, typename Number>
+[[gnu::noinline]] void copy_panel(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
   constexpr int64_t kNumbers = Form::kNumbers;
   const int64_t words = divided_up(deep, kNumbers);
 #if defined(__AVX512F__)
@@ -274,10 +313,12 @@ struct Vectors : Form {
   // Words from one panel of `deep` numbers to the next.
   static int64_t left_size(int64_t deep) { return panel_size<Form, kHigh>(deep); }
   static int64_t right_size(int64_t deep) { return panel_size<Form, kWide>(deep); }
-  static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+  template <typename Number>
+  static void copy_left(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     copy_panel<Form, kHigh>(at, lane, step, lanes, deep, to);
   }
-  static void copy_right(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+  template <typename Number>
+  static void copy_right(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     copy_panel<Form, kWide>(at, lane, step, lanes, deep, to);
   }
   [[gnu::always_inline]] static void multiply_into(int64_t words, const Word* left, const Word* right, float* to, int64_t width,

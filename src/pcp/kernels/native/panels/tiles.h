@@ -101,14 +101,15 @@ struct Tiles : Pairs {
   static constexpr int64_t right_size(int64_t deep) { return words(deep) * kWide; }
 
   // As `copy_panel`. Tile (w / 16, half) lies at (2 * (w / 16) + half) * kTile.
-  static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+  template <typename Number>
+  static void copy_left(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     for (int64_t begin = 0; begin < deep; begin += kNumbers * kPairs)
       for (int64_t half = 0; half < 2; ++half, to += kTile)
         copy_tile<Pairs>(at + begin * step + 16 * half * lane, lane, step, lanes - 16 * half, deep - begin, to);
   }
 
-  template <typename Form = Pairs>
-  static void copy_right(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+  template <typename Form = Pairs, typename Number>
+  static void copy_right(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     copy_panel<Form, kWide>(at, lane, step, lanes, deep, to);
     const int64_t filled = divided_up(deep, kNumbers);
     std::memset(to + filled * kWide, 0, (words(deep) - filled) * kWide * sizeof(Word));
@@ -116,8 +117,8 @@ struct Tiles : Pairs {
 
   // Panels of columns that lie side by side, `apart` words from each other, row by row: each row is in a page of its own, so no
   // hardware looks ahead.
-  template <typename Form = Pairs>
-  static void copy_together(const float* at, int64_t down, int64_t deep, Word* to, int64_t apart = kRight) {
+  template <typename Form = Pairs, typename Number>
+  static void copy_together(const Number* at, int64_t down, int64_t deep, Word* to, int64_t apart = kRight) {
 #if defined(__AVX512F__)
     for (int64_t w = 0; w < divided_up(deep, kNumbers); ++w, at += kNumbers * down) {
       const bool both = (w + 1) * kNumbers <= deep;
@@ -189,8 +190,8 @@ struct Tiles : Pairs {
     _tile_stored(3, to + 16 * width + 16, down);
   }
 
-  template <typename Form>
-  static void copy_tile(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+  template <typename Form, typename Number>
+  static void copy_tile(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
 #if defined(__AVX512F__)
     if (step == 1 || lane == 1) {
       __m512i rows[16];
