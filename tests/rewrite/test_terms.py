@@ -1,5 +1,6 @@
 """Terms find what they say, whichever way round and through changes of shape, and nothing else."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -49,6 +50,22 @@ def test_inputs_have_the_names_of_the_term() -> None:
     assert made.form == "only"
     assert list(made.inputs) == ["x", "by", "bias"]
     assert list(made.inputs.values()) == [entry_block(module).arguments[i] for i in (0, 2, 1)]
+
+
+def test_views_are_gone_when_a_match_is_made() -> None:
+    """Python's objects for operations must not outlive them; a circle would wait for the collector of garbage."""
+
+    def count() -> int:
+        return sum(isinstance(each, View) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = count()
+        assert is_found(value("x") * scalar("by") + vector("bias"), lambda x, y, z: x * z + y, X, Y, Z)
+        assert count() == before
+    finally:
+        gc.enable()
 
 
 def test_sums_and_products_are_tried_both_ways_round() -> None:

@@ -63,9 +63,8 @@ class View:
         Arguments:
             conditions: how many selections may stand behind one another's conditions.
         """
-        known: View | None = self._known.get("source") if conditions == CONDITIONS else None
-        if known is not None:
-            return known
+        if conditions == CONDITIONS and "source" in self._known:
+            return self._known["source"] or self
         view = self
         while (op := defining_op(view.value)) is not None:
             before = view.selected(op, conditions) if op.name == "stablehlo.select" else view.moved(op)
@@ -73,7 +72,8 @@ class View:
                 break
             view = before
         if conditions == CONDITIONS:
-            self._known["source"] = view
+            # Not itself: in a circle it would outlive the match, and Python's objects for operations that are erased then.
+            self._known["source"] = None if view is self else view
         return view
 
     def moved(self, op: ir.Operation) -> "View | None":
