@@ -36,9 +36,6 @@ log = logging.getLogger("pcp.planning.search")
 
 TIMES = 4.0
 """How many tolerances the results may lie apart from the plain ones: other rows are judged more closely, in float64."""
-NEAR = 1.0
-"""How many tolerances the results may lie from those that agreed: with other algorithms for its products a call rounds
-otherwise. Those that agreed are within a tolerance of exact ones, so these are within two, of the `TIMES` that are allowed."""
 NUDGE = 2.0**-12
 """The relative change of the arguments by which is found out which results amplify it."""
 NUDGES = 4
@@ -95,7 +92,9 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     asked = whole.agreement(path)
     sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
     known = agreements.agreed(asked)
-    if known is not None and sketch.is_near(Sketch.from_bytes(known), NEAR * (whole.tolerance or 0.0)):
+    # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
+    # so these are within two, of the `TIMES` that are allowed.
+    if known is not None and sketch.is_near(Sketch.from_bytes(known), whole.tolerance or 0.0):
         return None
     said = _compared_with_plain(whole, target, arrays, found)
     if said is None:
