@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,10 +30,11 @@ plan = pcp.plan(pcp.trace(spread, pcp.spec((2048,), "f32")), cache=False)
 x = np.random.default_rng(0).normal(size=2048).astype(np.float32)
 for _ in range(3):
     plan.run(x)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(4):
+faults = []
+for _ in range(12):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     float(plan.run(x))
-faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 4
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 print(json.dumps({"kept": keep_freed_memory(), "faults": faults}))
 """
 
@@ -170,8 +172,8 @@ def mallopt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
 def test_a_call_touches_no_new_pages() -> None:
     kept, given_back = said_by(FAULTS), said_by(FAULTS, **{VARIABLE: "0"})
     assert (kept["kept"], given_back["kept"]) == (True, False)
-    assert given_back["faults"] > 4000  # 16 MB in pages of 4 KiB
-    assert kept["faults"] < given_back["faults"] / 5
+    assert max(given_back["faults"]) > 4000  # 16 MB in pages of 4 KiB
+    assert statistics.median(kept["faults"]) < 1000  # a call whose thread has another heap than before touches new pages
 
 
 @pytest.mark.cpu
