@@ -173,7 +173,9 @@ def test_a_call_touches_no_new_pages() -> None:
     kept, given_back = said_by(FAULTS), said_by(FAULTS, **{VARIABLE: "0"})
     assert (kept["kept"], given_back["kept"]) == (True, False)
     assert max(given_back["faults"]) > 4000  # 16 MB in pages of 4 KiB
-    assert statistics.median(kept["faults"]) < 1000  # a call whose thread has another heap than before touches new pages
+    assert (
+        statistics.median(kept["faults"]) < 1000
+    )  # a call whose thread has another heap than before touches new pages
 
 
 @pytest.mark.cpu

@@ -240,7 +240,7 @@ def _attribute_changed(call: Call, draw: random.Random) -> Call:
             del numbers[draw.randrange(len(numbers))]
         else:
             at = draw.randrange(len(numbers))
-            numbers[at] = draw.choice((*HUGE, numbers[at] + 1, max(0, numbers[at] - 1)))
+            numbers[at] = draw.choice((*HUGE, min(numbers[at] + 1, max(HUGE)), max(0, numbers[at] - 1)))
         value = tuple(numbers)
     attributes = list(call.attributes)
     attributes[which] = (name, value)

@@ -296,6 +296,21 @@ def test_a_query_that_sees_no_key_has_no_result() -> None:
     np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "limit"), [("native", 1e-5), ("native_bf16", 0.2)])
+def test_scores_may_rise_from_block_to_block(kind: str, limit: float) -> None:
+    """Weights are then taken beside a larger score, and bits of other queries stay: their scores fall, or come late."""
+    problem = Problem(40, 400, groups=2, masks=True)
+    program, arrays = by(problem.program(), kind), problem.arrays(np.random.default_rng())
+    arrays[0][:, ::2] = np.abs(arrays[0][:, ::2])
+    arrays[1] += 7 * (np.arange(400, dtype=np.float32)[:, None, None] // 128)
+    arrays[3][..., 1::4, :256] = False
+    found = run(program, arrays)
+    for mine, true in zip(found, problem.exactly(*arrays), strict=True):
+        assert np.linalg.norm(mine - true) < limit * np.linalg.norm(true)
+    arrays[0][:, ::2] *= -1
+    np.testing.assert_array_equal(run(program, arrays)[0][:, 1::2], found[0][:, 1::2])
+
+
 @pytest.mark.parametrize("queries", [300, 1])
 def test_the_bits_do_not_depend_on_the_moment(queries: int) -> None:
     problem = Problem(queries, 300, groups=3, width=20, depth=20, offset=300 - queries)

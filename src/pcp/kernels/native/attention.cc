@@ -32,19 +32,19 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
   const auto keys_at = pieces.add<Word>(divided_up(sizes.keys, kHigh) * of_key);
   const auto values_at = pieces.add<Word>(sizes.blocks(kKeys) * block_of_values);
   const auto query_at = pieces.add<Word>(Panels::right_size(sizes.width));
-  const auto weights_at = pieces.add<Word>(Panels::right_size(kKeys));
+  const auto weights_at = pieces.add<Word>(Panels::right_size(kKeys)), scaled_at = pieces.add<float>(kWide * sizes.width);
   const auto scores_at = pieces.add<float>(kKeys * kWide), mixed_at = pieces.add<float>(sizes.depth * kWide);
   const auto copied_at = pieces.add<bool>(sizes.blocks(kKeys));
   if (!pieces.take()) return false;
   Word *keys = pieces.at<Word>(keys_at), *values = pieces.at<Word>(values_at), *query = pieces.at<Word>(query_at);
+  Word* weights = pieces.at<Word>(weights_at);
   float *scores = pieces.at<float>(scores_at), *mixed = pieces.at<float>(mixed_at);
   bool* copied = std::fill_n(pieces.at<bool>(copied_at), sizes.blocks(kKeys), false) - sizes.blocks(kKeys);
   for (int64_t panel = begin; panel < end; ++panel) {
     const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
     const Sight sight = heads.sight_of(group);
-    const Lines<const float> from = heads.query.of(group, first);
-    Panels::copy_right(from.at, from.apart, 1, count, sizes.width, query);
-    Queries top = {Register{} - kInfinity, Register{} - kInfinity}, sums = {};
+    copy_queries<Panels>(heads.query.of(group, first), count, sizes.width, sight.scale, pieces.at<float>(scaled_at), query);
+    Softmax softmax;
     std::fill_n(mixed, sizes.depth * kWide, 0.0f);
     const int64_t seen = sight.seen(first + count, sizes.keys), start = sight.unseen(first) / kKeys * kKeys;
     for (int64_t key = start; key < seen; key += kKeys) {
@@ -56,37 +56,29 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
         copied[block] = true;
       }
       multiply_rows<Panels>(here, sizes.width, of_key, keys + key / kHigh * of_key, query, scores, kWide, false);
-      const Queries before = {top[0], top[1]};
-      score(sight, scores, here, key, first, count, top);
-      for (int half = 0; half < 2; ++half) {
-        const Register largest = top[half] == -kInfinity ? Register{} : top[half], shrink = weight_of(before[half] - largest);
-        Register added = {};
-        for (float* place = scores + half * kRegister; place < scores + here * kWide; place += kWide) {
-          const Register x = weight_of(numbers_of(place) - largest);
-          added += x;
-          std::memcpy(place, &x, sizeof x);
-        }
-        sums[half] = sums[half] * shrink + added;
-        for (float* place = mixed + half * kRegister; key > start && place < mixed + sizes.depth * kWide; place += kWide) {
-          const Register x = numbers_of(place) * shrink;
-          std::memcpy(place, &x, sizeof x);
-        }
-      }
-      const Word* weights = as_right<Panels>(scores, here, pieces.at<Word>(weights_at));
+      see(sight, scores, here, key, first, count);
+      Queries shrink;
+      if (softmax.take<Panels>(scores, here, key == start, weights, shrink))
+        for (int64_t row = 0; row < sizes.depth; ++row)
+          for (int half = 0; half < 2; ++half) {
+            float* place = mixed + row * kWide + half * kRegister;
+            const Register x = numbers_of(place) * shrink[half];
+            std::memcpy(place, &x, sizeof x);
+          }
       multiply_rows<Panels>(sizes.depth, here, of_value, values + block * block_of_values, weights, mixed, kWide, true);
     }
     for (int64_t row = 0; row < sizes.depth; ++row)
       for (int half = 0; half < 2; ++half) {
         float* place = mixed + row * kWide + half * kRegister;
-        const Register x = numbers_of(place) / sums[half];
+        const Register x = numbers_of(place) / softmax.sums[half];
         std::memcpy(place, &x, sizeof x);
       }
     return_queries(mixed, sizes.depth, count, result.of(group, first), false);
     for (int64_t i = 0; i < count; ++i) {
-      const float largest = top[i / kRegister][i % kRegister];
+      const int half = i / kRegister, lane = i % kRegister;
       const int64_t query = group * sizes.queries + first + i;
-      normalisers[0][query] = largest == -kInfinity ? 0.0f : largest;
-      normalisers[1][query] = std::log(sums[i / kRegister][i % kRegister]);
+      normalisers[0][query] = Softmax::finite(softmax.beside[half])[lane];
+      normalisers[1][query] = std::log(softmax.sums[half][lane]);
     }
   }
   return true;
@@ -164,6 +156,7 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
   const auto copies_at = pieces.add<Word>(every * of_panel), inner_at = pieces.add<float>(every * kWide);
   const auto keys_at = pieces.add<Word>(kKeys / kHigh * of_key), values_at = pieces.add<Word>(kKeys / kHigh * of_value);
   const auto columns_at = pieces.add<Word>(divided_up(sizes.width, kHigh) * of_column);
+  const auto scaled_at = pieces.add<float>(kWide * sizes.width);
   const auto left_at = pieces.add<Word>(Panels::left_size(kWide)), right_at = pieces.add<Word>(Panels::right_size(kKeys));
   const auto weights_at = pieces.add<float>(kKeys * kWide), slopes_at = pieces.add<float>(kKeys * kWide);
   const auto for_keys_at = pieces.add<float>(kKeys * wide * kWide), for_values_at = pieces.add<float>(kKeys * broad * kWide);
@@ -178,7 +171,7 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
     const auto query = heads.query.of(group, first), cotangent = back.cotangent.of(group, first);
     const auto result = back.result.of(group, first);
     Word* to = copies + panel * of_panel;
-    Panels::copy_right(query.at, query.apart, 1, count, sizes.width, to);
+    copy_queries<Panels>(query, count, sizes.width, heads.sight.scale, pieces.at<float>(scaled_at), to);
     Panels::copy_right(cotangent.at, cotangent.apart, 1, count, sizes.depth, to += turned_query);
     to += turned_cotangent;
     for (int64_t column = 0; column < sizes.width; column += kWide, to += of_rows)
@@ -207,9 +200,8 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
       if (sight.misses(first, first + count, key, key + have)) continue;
       const int64_t here = std::min(have, sight.seen(first + count, sizes.keys) - key);
       const Word *turned = copies + panel * of_panel, *rows = turned + turned_query + turned_cotangent;
-      Queries top = {};
       multiply_rows<Panels>(here, sizes.width, of_key, keys, turned, weights, kWide, false);
-      score(sight, weights, here, key, first, count, top);
+      see(sight, weights, here, key, first, count);
       multiply_rows<Panels>(here, sizes.depth, of_value, values, turned + turned_query, slopes, kWide, false);
       for (int half = 0; half < 2; ++half) {
         const int64_t query = first + half * kRegister, there = count - half * kRegister;
@@ -217,11 +209,12 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
         const Register largest = part<Register>(back.normalisers[0] + place, some);
         const Register logarithm = part<Register>(back.normalisers[1] + place, some);
         const Register mean = numbers_of(inner + panel * kWide + half * kRegister);
+        const bool all = sight.is_clear(query, kRegister, key, key + here - 1);
         for (int64_t k = 0; k < here; ++k) {
           float *weight = weights + k * kWide + half * kRegister, *slope = slopes + k * kWide + half * kRegister;
           const Register x = weight_of(numbers_of(weight) - largest - logarithm);
           Register change = x * (numbers_of(slope) - mean) * sight.scale;
-          if (!sight.is_clear(query, kRegister, key + k, key + k)) change = sight.visible(query, there, key + k) ? change : Register{};
+          if (!all && !sight.is_clear(query, kRegister, key + k, key + k)) change = sight.visible(query, there, key + k) ? change : Register{};
           std::memcpy(weight, &x, sizeof x);
           std::memcpy(slope, &change, sizeof change);
         }

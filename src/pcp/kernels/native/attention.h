@@ -66,11 +66,13 @@ struct Sight {
 
   // True where query `first` and those after it in a register see a key.
   Places visible(int64_t first, int64_t count, int64_t key) const {
-    Places found;
-    for (int i = 0; i < kRegister; ++i) {
-      const bool far = (causal && key > first + i + offset) || (window && key < oldest(first + i));
-      found[i] = far || (mask && i < count && !mask[(first + i) * mask_down + key * mask_right]) ? 0 : -1;
-    }
+    Places lanes, found;
+    for (int i = 0; i < kRegister; ++i) lanes[i] = i, found[i] = -1;
+    const auto lane = [](int64_t place) { return Places{} + static_cast<int32_t>(std::clamp<int64_t>(place, -1, kRegister)); };
+    if (causal) found &= lanes >= lane(key - offset - first);
+    if (window) found &= lanes <= lane(key - oldest(first));
+    for (int i = 0; mask && i < kRegister && i < count; ++i)
+      if (!mask[(first + i) * mask_down + key * mask_right]) found[i] = 0;
     return found;
   }
   // Whether all these queries see all keys from one to another.
@@ -139,29 +141,86 @@ const typename Panels::Word* as_right(const float* from, int64_t rows, typename 
   }
 }
 
-// Products of query and key become scores; the largest of each query so far is in `top`.
-[[gnu::noinline]] inline void score(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count,
-                                    Queries top) {
-  if (!sight.bias && sight.is_clear(first, kWide, first_key, first_key + keys - 1)) {
-    for (int64_t k = 0; k < keys; ++k)
-      for (int half = 0; half < 2; ++half) {
-        float* place = scores + k * kWide + half * kRegister;
-        const Register x = numbers_of(place) * sight.scale;
-        std::memcpy(place, &x, sizeof x);
-        top[half] = x > top[half] ? x : top[half];
-      }
-    return;
-  }
+// Scores of keys as a sight has them: something is added, and what is not seen has a score of its own.
+[[gnu::noinline]] inline void see(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count) {
+  if (!sight.bias && sight.is_clear(first, kWide, first_key, first_key + keys - 1)) return;
   for (int64_t k = 0; k < keys; ++k)
     for (int half = 0; half < 2; ++half) {
       float* place = scores + k * kWide + half * kRegister;
       const int64_t query = first + half * kRegister, there = count - half * kRegister, key = first_key + k;
-      Register x = numbers_of(place) * sight.scale;
+      Register x = numbers_of(place);
       if (sight.bias) x += sight.biases(query, there, key);
       if (!sight.is_clear(query, kRegister, key, key)) x = sight.visible(query, there, key) ? x : Register{} + sight.fill;
       std::memcpy(place, &x, sizeof x);
-      top[half] = x > top[half] ? x : top[half];
     }
 }
+
+// Queries as the right operand of a product that gives their scores.
+template <typename Panels>
+void copy_queries(Lines<const float> from, int64_t count, int64_t width, float scale, float* scaled, typename Panels::Word* to) {
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = 0; j < width; ++j) scaled[i * width + j] = from[i][j] * scale;
+  Panels::copy_right(scaled, width, 1, count, width, to);
+}
+
+// Weights of one register of queries, and what they add up to: e to the power of scores beside a number of each query, as the right
+// operand of the next product. `largest` of the scores comes along.
+template <typename Panels>
+[[gnu::noinline]] Register weigh(const float* scores, int64_t keys, Register beside, typename Panels::Word* weights, Register& largest) {
+  constexpr int64_t kNumbers = Panels::kNumbers;
+  Register sums = {}, most = Register{} - kInfinity;
+  for (int64_t k = 0; k < keys; k += kNumbers, scores += kNumbers * kWide, weights += kWide) {
+    Register found[kNumbers] = {};
+    for (int64_t i = 0; i < kNumbers && k + i < keys; ++i) {
+      const Register x = numbers_of(scores + i * kWide);
+      most = x > most ? x : most;
+      sums += found[i] = weight_of(x - beside);
+    }
+    Panels::put_words(found, weights);
+  }
+  for (int64_t word = divided_up(keys, kNumbers); word < Panels::words(keys); ++word, weights += kWide)
+    std::memset(weights, 0, sizeof(Register));
+  largest = most;
+  return sums;
+}
+
+// The number beside which each query's weights are taken, and their sum so far.
+struct Softmax {
+  // Weights may be so many powers of e too large before their query gets another number: most blocks have a score that is a little
+  // larger than all before. Queries are lanes, and none changes what another gets.
+  // Source: Zadouri et al., "FlashAttention-4", 2026.
+  static constexpr float kSlack = 8;
+  Queries beside = {Register{} - kInfinity, Register{} - kInfinity}, sums = {};
+
+  static Register finite(Register x) { return x == -kInfinity ? Register{} : x; }
+
+  // Scores of a block become weights. True if what was summed by earlier ones is to be taken `shrink` times.
+  template <typename Panels>
+  bool take(const float* scores, int64_t keys, bool is_first, typename Panels::Word* weights, Queries shrink) {
+    bool has_risen = false;
+    for (int half = 0; half < 2; ++half, scores += kRegister, weights += kRegister) {
+      Register &now = beside[half], largest;
+      for (int64_t k = 0; is_first && k < keys; ++k) {
+        const Register x = numbers_of(scores + k * kWide);
+        now = x > now ? x : now;
+      }
+      Register added = weigh<Panels>(scores, keys, finite(now), weights, largest);
+      const Places rises = largest > now + kSlack;
+      bool any = false;
+      for (int i = 0; i < kRegister; ++i) any |= rises[i] != 0;
+      shrink[half] = Register{} + 1.0f;
+      if (any) {
+        const Register before = now;
+        now = rises ? largest : now;
+        shrink[half] = weight_of(before - finite(now));
+        sums[half] *= shrink[half];
+        added = weigh<Panels>(scores, keys, finite(now), weights, largest);
+      }
+      sums[half] += added;
+      has_risen |= any;
+    }
+    return has_risen;
+  }
+};
 
 }  // namespace pcp

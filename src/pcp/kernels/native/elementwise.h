@@ -32,9 +32,22 @@ inline V exponential(V x) {
   return x > 88.0f ? V{} + std::numeric_limits<float>::infinity() : p * scale;
 }
 
-// e^x, and 0 where that is below the smallest normal number.
+// e^x for x to 88, and 0 where that is below the smallest normal number: half of the work of `exponential`, which has more to look at.
+// 2^r, by a polynomial that is wrong by 9.2e-8 at most from -1/2 to 1/2, times a power of two.
 template <typename V>
-inline V weight_of(V x) { return x < -87.0f ? V{} : exponential(x); }
+inline V weight_of(V x) {
+  constexpr float kBits = 1.44269504088896341f, kRound = 12582912.0f + 127.0f;  // 1.5 * 2^23, as above, and the bias of an exponent
+  const V shifted = x * kBits + kRound;
+  const V r = x * kBits - (shifted - kRound);
+  V p = V{} + 1.3264727247e-3f;
+  for (float next : {9.6715126882e-3f, 5.5507337436e-2f, 2.4022242085e-1f, 6.9314697760e-1f, 1.0f}) p = p * r + next;
+  decltype(x < x) power;
+  std::memcpy(&power, &shifted, sizeof power);
+  power <<= 23;
+  V scale;
+  std::memcpy(&scale, &power, sizeof scale);
+  return x < -87.0f ? V{} : p * scale;
+}
 
 // 1 + tanh(y) is 2 / (1 + e^(-2y)), so GELU is x / (1 + e^(-2y)) with y = sqrt(2 / pi) (x + 0.044715 x^3).
 template <typename V>

@@ -86,6 +86,11 @@ struct Singles {
   }
 
   static Word word(const float* at, int64_t, bool) { return *at; }
+  // One word of each lane, from one number of each.
+  template <typename V>
+  static void put_words(const V (&numbers)[1], Word* to) {
+    std::memcpy(to, numbers, sizeof numbers);
+  }
   // What is left of numbers that are not copied into panels.
   template <typename V>
   static V kept(V x) {
@@ -164,6 +169,22 @@ struct Pairs {
     bits = nan & 0xffff0000u;
     std::memcpy(&x, &bits, sizeof x);
     return x;
+  }
+  // One word of each lane, from two numbers of each.
+  template <typename V>
+  static void put_words(const V (&numbers)[2], Word* to) {
+#if defined(__AVX512BF16__)
+    if constexpr (sizeof(V) == 64) {
+      alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)numbers[1], (__m512)numbers[0]);
+      return _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kInTurn), both));
+    }
+#endif
+    typedef Word Words __attribute__((vector_size(sizeof(V))));
+    const V first = kept(numbers[0]), second = kept(numbers[1]);
+    const Words words = (Words)first >> 16 | (Words)second;
+    std::memcpy(to, &words, sizeof words);
   }
 #if defined(__AVX512F__)
   static __m512i of_lane(const Bf16* at, int64_t count) {
