@@ -199,32 +199,29 @@ def chosen(program: pcp.Program, narrow: bool) -> pcp.Plan:
     return pcp.plan(ready, device="cpu:0", path=path, cache=False)
 
 
-def with_pcp(case: Case, narrow: bool) -> tuple[Arrays, Run]:
-    """PCP's kernels; the result of a call is dropped before the next."""
+def called(plan: pcp.Plan, operands: Arrays) -> tuple[Arrays, Run]:
+    """Results in float32; the result of a call is dropped before the next."""
     import jax
 
-    plan = chosen(case.program(), narrow)
-    operands = [jax.device_put(each) for each in case.operands()]
+    placed = [jax.device_put(each) for each in operands]
 
     def call() -> Any:
-        return jax.block_until_ready(plan.run(*operands))
+        return jax.block_until_ready(plan.run(*placed))
 
-    return [np.asarray(each) for each in jax.tree.leaves(call())], timed(call)
+    return [np.asarray(each).astype(np.float32) for each in jax.tree.leaves(call())], timed(call)
+
+
+def with_pcp(case: Case, narrow: bool) -> tuple[Arrays, Run]:
+    """PCP's kernels."""
+    return called(chosen(case.program(), narrow), case.operands())
 
 
 def given_bf16(case: Case) -> tuple[Arrays, Run] | None:
     """PCP's product of operands that are bfloat16, with such a result."""
-    import jax
-
     if not isinstance(case, ProductCase):
         return None
-    plan = chosen(case.program("bf16"), narrow=False)
-    operands = [jax.device_put(each.astype(ml_dtypes.bfloat16)) for each in case.operands()]
-
-    def call() -> Any:
-        return jax.block_until_ready(plan.run(*operands))
-
-    return [np.asarray(call()).astype(np.float32)], timed(call)
+    operands = [each.astype(ml_dtypes.bfloat16) for each in case.operands()]
+    return called(chosen(case.program("bf16"), narrow=False), operands)
 
 
 def with_torch(case: Case, narrow: bool, rounds: bool) -> tuple[Arrays, Run] | None:

@@ -235,7 +235,6 @@ struct Pairs {
 template <typename V>
 void put(Bf16* at, V lanes, int64_t count) {
   constexpr int64_t kCount = sizeof(V) / sizeof(float);
-  Bf16 halves[kCount];
 #if defined(__AVX512BF16__)
   if constexpr (kCount == 16) {
     const __m256i found = (__m256i)_mm512_cvtneps_pbh((__m512)lanes);
@@ -243,6 +242,7 @@ void put(Bf16* at, V lanes, int64_t count) {
   }
 #endif
   const V kept = Pairs::kept(lanes);
+  Bf16 halves[kCount];
   uint32_t bits[kCount];
   std::memcpy(bits, &kept, sizeof bits);
   for (int64_t i = 0; i < kCount; ++i) halves[i].bits = static_cast<uint16_t>(bits[i] >> 16);
