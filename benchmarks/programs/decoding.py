@@ -36,7 +36,8 @@ from pcp.models.gpt2 import GPT2Config
 from pcp.models.gpt2_weights import to_transformers
 from pcp.models.parameters import quantised
 
-KINDS = ("int4 fastest", "int8 fastest", "int4", "int8", "bf16", "f32", "torch bf16", "torch")
+FORMS = ("int4", "int8", "bf16", "f32")
+KINDS = (*(f"{each} fastest" for each in FORMS), *FORMS, "torch bf16", "torch")
 # What proves in a minute that every line of this runs.
 DRY = GPT2Config(2, 2, 64, 48, 256, True)
 Row = dict[str, Any]

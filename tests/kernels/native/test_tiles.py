@@ -18,6 +18,7 @@ from pcp.kernels.native.compiling import COMMON, VECTORS, compiler
 from pcp.planning.paths.path import Path as Chosen
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
+from tests.kernels.native.test_quantised import FORMS, MANY, native, stored, wide
 
 STAND_IN = Path(__file__).parent / "emulated_tiles.h"
 SOURCE = LIBRARIES["products"].source
@@ -224,3 +225,24 @@ def test_attention_by_tiles_is_that_of_rounded_numbers(window: int | None) -> No
         assert (a != b).any()
     for a, b in zip(found, arrays(plan), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.usefixtures("with_stand_in")
+def test_stored_weights_by_tiles_are_multiplied_as_bfloat16(form: str) -> None:
+    """Of int8 its integers are, which bfloat16 holds; of int4 numbers are rounded with their scale."""
+    rng = np.random.default_rng()
+    for rows, outputs, inputs in (
+        (9, 1, 32),
+        (70, 301, 1088),
+        *(() if form == "int4" else ((40, 33, 77), (9, 70, 1))),
+    ):
+        x, weights = rng.normal(size=(rows, inputs)).astype(np.float32), stored(form, outputs, inputs)
+        plan = native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}_bf16")
+        assert build_here("quantised").compiler == "stand-in"
+        found, right = np.asarray(plan.run(x, weights)), wide(weights).T
+        right = rounded(right.astype(np.float32)) if form == "int4" else right
+        error = np.abs(found - rounded(x) @ right) / (np.abs(x).astype(np.float64) @ np.abs(right))
+        assert error.max() <= 2e-6, (rows, outputs, inputs)
+        with masked("amx_bf16"):
+            assert (np.asarray(plan.run(x, weights)) != found).any() or inputs < 1000

@@ -88,8 +88,8 @@ class _Layout:
 
     @property
     def normalisers(self) -> TensorSpec:
-        """Of what the handler returns besides: of each query the largest score, then of each the logarithm of the sum
-        of its weights beside that.
+        """Of what the handler returns besides: of each query the score beside which its weights are taken, then of each
+        the logarithm of their sum.
         """
         axes = (*self.heads.batch, *self.heads.groups, self.heads.queries)
         return TensorSpec((2 * math.prod(self.heads.sizes[axis] for axis in axes),), DType.f32)

@@ -252,7 +252,7 @@ void take_mean_off(Lines<float> rows, int64_t count, int64_t width) {
   }
 }
 
-// For every query a mean of values, its largest score, and the logarithm of the sum of its weights beside that: the sum of both would
+// For every query a mean of values, a score beside which its weights are taken, and the logarithm of their sum: the sum of both would
 // lose the second where every key is hidden by a score such as -1e30.
 template <typename Form>
 ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, ffi::RemainingArgs masks, Result result,

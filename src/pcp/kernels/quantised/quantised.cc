@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "../native/arrays.h"
+#include "../native/panels/tiles.h"
 #include "../native/rows.h"
 #include "blocks.h"
 #include "stored.h"
@@ -235,6 +236,10 @@ ffi::Error many(ffi::ThreadPool pool, Array x, ffi::AnyBuffer weights, ffi::Rema
   }
 }
 
+ffi::Error many_by_pairs(ffi::ThreadPool pool, Array x, ffi::AnyBuffer weights, ffi::RemainingArgs scales, Result y) {
+  return by_panels<Pairs>([&](auto panels) { return many<decltype(panels)>(pool, x, weights, scales, y); });
+}
+
 ffi::Error many_by_bytes(ffi::ThreadPool pool, Array x, ffi::AnyBuffer weights, ffi::RemainingArgs scales, Result y) {
   return (has_byte_products() ? many<Bytes<true>> : many<Bytes<false>>)(pool, x, weights, scales, y);
 }
@@ -281,5 +286,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4_int8, pcp::by_int4_and_bytes, P
                                     .Ret<pcp::Array>())
 
 PCP_MANY(pcp_quantised_many_f32, pcp::many<pcp::Vectors<pcp::Singles>>);
-PCP_MANY(pcp_quantised_many_bf16, pcp::many<pcp::Vectors<pcp::Pairs>>);
+PCP_MANY(pcp_quantised_many_bf16, pcp::many_by_pairs);
 PCP_MANY(pcp_quantised_many_int8, pcp::many_by_bytes);

@@ -111,6 +111,8 @@ void copy_stored(const void* values, const float* scales, int64_t inner, int64_t
   const auto words_at = [&](int64_t size) { return reinterpret_cast<const uint8_t*>(of_row(0)) + begin * size; };
   if constexpr (Panels::kNumbers == 2 && std::is_same_v<Form, BFloat16>) {
     copy_words<kWide>(words_at(2), 2 * inner, lanes, 2 * deep, to);
+    const int64_t filled = divided_up(deep, 2);
+    std::memset(to + filled * kWide, 0, (Panels::words(deep) - filled) * kWide * sizeof *to);
   } else if constexpr (Panels::kNumbers == 4 && std::is_same_v<Form, Int8>) {
     copy_words<kWide>(words_at(1), inner, lanes, deep, Panels::words_of_right(to));
     Panels::complete_right(scales + row, lanes, deep, to);
