@@ -214,7 +214,8 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
           float *weight = weights + k * kWide + half * kRegister, *slope = slopes + k * kWide + half * kRegister;
           const Register x = weight_of(numbers_of(weight) - largest - logarithm);
           Register change = x * (numbers_of(slope) - mean) * sight.scale;
-          if (!all && !sight.is_clear(query, kRegister, key + k, key + k)) change = sight.visible(query, there, key + k) ? change : Register{};
+          if (!all && !sight.is_clear(query, kRegister, key + k, key + k))
+            change = sight.visible(query, there, key + k) ? change : Register{};
           std::memcpy(weight, &x, sizeof x);
           std::memcpy(slope, &change, sizeof change);
         }

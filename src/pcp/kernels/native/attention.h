@@ -164,7 +164,7 @@ void copy_queries(Lines<const float> from, int64_t count, int64_t width, float s
 }
 
 // Weights of one register of queries, and what they add up to: e to the power of scores beside a number of each query, as the right
-// operand of the next product. `largest` of the scores comes along.
+// operand of the next product. The largest of the scores is put into `largest`.
 template <typename Panels>
 [[gnu::noinline]] Register weigh(const float* scores, int64_t keys, Register beside, typename Panels::Word* weights, Register& largest) {
   constexpr int64_t kNumbers = Panels::kNumbers;
@@ -186,8 +186,8 @@ template <typename Panels>
 
 // The number beside which each query's weights are taken, and their sum so far.
 struct Softmax {
-  // Weights may be so many powers of e too large before their query gets another number: most blocks have a score that is a little
-  // larger than all before. Queries are lanes, and none changes what another gets.
+  // A score may exceed that number by so much before it is replaced, so that few blocks are done again: most have a score that is a
+  // little larger than all before. Queries are lanes, and none changes what another gets.
   // Source: Zadouri et al., "FlashAttention-4", 2026.
   static constexpr float kSlack = 8;
   Queries beside = {Register{} - kInfinity, Register{} - kInfinity}, sums = {};

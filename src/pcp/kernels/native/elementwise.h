@@ -32,8 +32,8 @@ inline V exponential(V x) {
   return x > 88.0f ? V{} + std::numeric_limits<float>::infinity() : p * scale;
 }
 
-// e^x for x to 88, and 0 where that is below the smallest normal number: half of the work of `exponential`, which has more to look at.
-// 2^r, by a polynomial that is wrong by 9.2e-8 at most from -1/2 to 1/2, times a power of two.
+// e^x for x up to 88, and 0 below -87; it takes half as many instructions as `exponential`. e^x is 2^r times a power of two, with r from
+// -1/2 to 1/2, and a polynomial of r has a relative error of 9.2e-8 at most.
 template <typename V>
 inline V weight_of(V x) {
   constexpr float kBits = 1.44269504088896341f, kRound = 12582912.0f + 127.0f;  // 1.5 * 2^23, as above, and the bias of an exponent

@@ -72,7 +72,7 @@ struct Singles {
   // first, but sums would be stored, and read again, twice as often: that took 7 % longer.
   static constexpr int64_t kDeep = 512;
 
-  // Both panels are asked for ahead, from the second cache: without that, products took a quarter longer whenever others used it.
+  // Both panels are asked for ahead, from the second cache. Without that, products took up to a quarter longer on a shared machine.
   [[gnu::always_inline]] static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
     for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide) {
       __builtin_prefetch(right + 16 * kWide);
