@@ -103,8 +103,8 @@ struct Bytes {
   static constexpr int64_t kScales = 16, kOffsets = kWide, kWords = kDeep / kNumbers;
   static_assert(kHigh <= kScales, "a scale for each row");
   static constexpr int64_t kLeft = kScales + kHigh * kWords, kRight = kWide + kOffsets + kWide * kWords;
-  static constexpr bool kRowsFirst = false;
-  static constexpr int64_t kTogether = 1;
+  static constexpr int64_t kNear = kWords, kTogether = 1;
+  static void ask_for(const float*, int64_t) {}
   typedef int32_t Ints __attribute__((vector_size(sizeof(Register))));
   struct Scope {
     Scope() {}

@@ -17,9 +17,9 @@ namespace pcp {
 
 namespace ffi = xla::ffi;
 
-constexpr int64_t kTall = 512;                         // rows of the left operand that stay in the second cache, at most
-constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once
-constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
+constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once, at most
+constexpr int64_t kCopied = int64_t{4} << 20;          // bytes of the left operand that are copied at once, for each thread
+constexpr int64_t kCopying = 4;                        // threads that this counts for, at most
 constexpr int64_t kPart = 224;                         // rows of a part of a tall product: whole panels of 14 and of 32
 constexpr int64_t kParts = 2;                          // of them for each thread, at least
 constexpr int64_t kFew = 256;                          // columns of a tall product, at most: they are copied for every part
@@ -159,8 +159,7 @@ bool multiply_block(const ProductWith<Right, Left>& product, const typename Pane
     const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
     float* place = apart ? near.as<float>() + column - first : product.result + row * width + column;
     const bool adds = begin > 0 || from > 0, finishes = ends && from + count == words;
-    if constexpr (Panels::kRowsFirst)
-      if (!from && high == Panels::kHigh && wide == kWide) Panels::ask_for(place, width);
+    if (!from && high == Panels::kHigh && wide == kWide) Panels::ask_for(place, width);
     if (high == Panels::kHigh && wide == kWide && !finishes)
       return Panels::multiply_into(count, of_left, of_right, place, width, adds);
     Register sums[Panels::kHigh][2];
@@ -171,16 +170,11 @@ bool multiply_block(const ProductWith<Right, Left>& product, const typename Pane
     else
       write(sums, place, width, high, wide, adds);
   };
-  if constexpr (Panels::kRowsFirst) {
-    for (int64_t row = top; row < bottom; row += Panels::kHigh)
-      for (int64_t from = 0; from < words; from += Panels::kNear)
-        for (int64_t column = first; column < last; column += kWide) one(row, column, from, std::min(Panels::kNear, words - from));
-  } else {
-    constexpr int64_t kRows = kTall / Panels::kHigh * Panels::kHigh;
-    for (int64_t tall = top; tall < bottom; tall += kRows)
+  // The right panels stay in the second cache, and each left one comes from farther away only once.
+  for (int64_t row = top; row < bottom; row += Panels::kHigh)
+    for (int64_t from = 0; from < words; from += Panels::kNear)
       for (int64_t column = first; column < last; column += kWide)
-        for (int64_t row = tall; row < std::min(bottom, tall + kRows); row += Panels::kHigh) one(row, column, 0, words);
-  }
+        one(row, column, from, std::min(Panels::kNear, words - from));
   return true;
 }
 
@@ -189,10 +183,12 @@ template <typename Panels, typename Right, typename Left>
 bool multiply_panels(const ProductWith<Right, Left>& product, Workers workers) {
   using Word = typename Panels::Word;
   const int64_t panels = divided_up(product.rows, Panels::kHigh);
-  const int64_t fits = std::max<int64_t>(1, kCopied / (panels * Panels::kLeft * static_cast<int64_t>(sizeof(Word))));
+  const int64_t copied = kCopied * std::min(kCopying, workers.count());
+  const int64_t fits = std::max<int64_t>(1, copied / (panels * Panels::kLeft * static_cast<int64_t>(sizeof(Word))));
   const int64_t blocks = std::min(fits, divided_up(product.inner, Panels::kDeep));
   const int64_t tasks = workers.count() == 1 ? 1 : kTasks * workers.count();
-  const int64_t broad = std::min(kBroad, divided_up(divided_up(product.columns, tasks), kWide) * kWide);
+  const int64_t wide = divided_up(product.columns, std::max(tasks, divided_up(product.columns, kBroad)));
+  const int64_t broad = divided_up(wide, kWide) * kWide;
   const int64_t across = divided_up(product.columns, broad);
   const int64_t high = divided_up(panels, divided_up(tasks, across)) * Panels::kHigh;
   const int64_t down = divided_up(product.rows, high);

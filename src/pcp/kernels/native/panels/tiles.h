@@ -90,7 +90,6 @@ struct Tiles : Pairs {
   static constexpr int64_t kLeft = kHigh * kDeep / kNumbers, kRight = kWide * kDeep / kNumbers;  // words of a panel
   // A left panel stays in the first cache while it meets the right panels of a block, so many words of it at once; sums meanwhile lie in
   // the second cache.
-  static constexpr bool kRowsFirst = true;
   static constexpr int64_t kNear = 256, kTogether = 4;
   using Scope = TilesInUse;
 
