@@ -187,6 +187,19 @@ def test_the_bits_do_not_depend_on_the_moment() -> None:
             np.testing.assert_array_equal(run(program, x, y), first)
 
 
+@pytest.mark.parametrize("hides", ["", *LESS])
+def test_few_rows_have_the_bits_that_they_have_among_others(hides: str) -> None:
+    """Of less than 32 rows, for more of them are multiplied by tiles where there are any."""
+    rng = np.random.default_rng()
+    x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((31, 600), (600, 70)))
+    with masked(*filter(None, hides.split(","))):
+        _, *all_rows = (run(form, x, y) for form in forms(x.shape, y.shape, ((1,), (0,)), ((), ())))
+        for rows in (2, 4, 5, 8, 9, 14, 18):
+            _, *programs = forms((rows, 600), y.shape, ((1,), (0,)), ((), ()))
+            for program, expected in zip(programs, all_rows, strict=True):
+                np.testing.assert_array_equal(run(program, x[:rows], y), expected[:rows], f"{rows} rows")
+
+
 @pytest.mark.parametrize(
     ("sizes", "left", "right", "words"),
     [

@@ -92,7 +92,7 @@ template <typename Panels>
                                        int64_t width, int64_t high, bool adds) {
   if (high == Panels::kHigh) return Panels::multiply_into(Panels::words(deep), left, right, to, width, adds);
   Register sums[Panels::kHigh][2];
-  Panels::multiply_apart(Panels::words(deep), left, right, sums);
+  Panels::multiply_apart(Panels::words(deep), left, right, sums, high);
   write(sums, to, width, high, kWide, adds);
 }
 

@@ -58,7 +58,7 @@ struct ByteBlocks {
     }
   }
 
-  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*to)[2]) {
+  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*to)[2], int64_t) {
     multiply_into(words, left, right, reinterpret_cast<float*>(to), kWide, false);
   }
 

@@ -140,11 +140,11 @@ struct Bytes {
 
   static void multiply_into(int64_t words, const Word* left, const Word* right, float* to, int64_t width, bool adds) {
     Register sums[kHigh][2];
-    multiply_apart(words, left, right, sums);
+    multiply_apart(words, left, right, sums, kHigh);
     write(sums, to, width, kHigh, kWide, adds);
   }
 
-  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*to)[2]) {
+  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*to)[2], int64_t) {
     Register scales[2];
     Ints offsets[2], sums[kHigh][2];
     std::memcpy(scales, right, sizeof scales);

@@ -18,8 +18,8 @@ namespace pcp {
 namespace ffi = xla::ffi;
 
 constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once, at most
-constexpr int64_t kCopied = int64_t{4} << 20;          // bytes of the left operand that are copied at once, for each thread
-constexpr int64_t kCopying = 4;                        // threads that this counts for, at most
+constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
+constexpr int64_t kCopiedAlone = int64_t{4} << 20;     // the same by one thread, which waits for no others after each
 constexpr int64_t kPart = 224;                         // rows of a part of a tall product: whole panels of 14 and of 32
 constexpr int64_t kParts = 2;                          // of them for each thread, at least
 constexpr int64_t kFew = 256;                          // columns of a tall product, at most: they are copied for every part
@@ -163,7 +163,7 @@ bool multiply_block(const ProductWith<Right, Left>& product, const typename Pane
     if (high == Panels::kHigh && wide == kWide && !finishes)
       return Panels::multiply_into(count, of_left, of_right, place, width, adds);
     Register sums[Panels::kHigh][2];
-    Panels::multiply_apart(count, of_left, of_right, sums);
+    Panels::multiply_apart(count, of_left, of_right, sums, high);
     if (finishes)
       (wide == kWide ? finish<true> : finish<false>)(sums, product.epilogue, place, width, product.columns, row, column, high, wide,
                                                      adds);
@@ -183,7 +183,7 @@ template <typename Panels, typename Right, typename Left>
 bool multiply_panels(const ProductWith<Right, Left>& product, Workers workers) {
   using Word = typename Panels::Word;
   const int64_t panels = divided_up(product.rows, Panels::kHigh);
-  const int64_t copied = kCopied * std::min(kCopying, workers.count());
+  const int64_t copied = workers.count() == 1 ? kCopiedAlone : kCopied;
   const int64_t fits = std::max<int64_t>(1, copied / (panels * Panels::kLeft * static_cast<int64_t>(sizeof(Word))));
   const int64_t blocks = std::min(fits, divided_up(product.inner, Panels::kDeep));
   const int64_t tasks = workers.count() == 1 ? 1 : kTasks * workers.count();

@@ -135,7 +135,7 @@ struct Tiles : Pairs {
 #endif
   }
 
-  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*sums)[2]) {
+  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*sums)[2], int64_t) {
     multiply_into(words, left, right, reinterpret_cast<float*>(sums), kWide, false);
   }
 
@@ -271,7 +271,7 @@ struct TilesOfParts : Tiles {
       Tiles::copy_together<Rests>(at, down, std::min(kBlock, deep - begin), to + kPairs * kWide, kRight);
     }
   }
-  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*sums)[2]) {
+  static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*sums)[2], int64_t) {
     multiply_into(words, left, right, reinterpret_cast<float*>(sums), kWide, false);
   }
   PCP_WITH_TILES static void multiply_into(int64_t words, const Word* left, const Word* right, float* to, int64_t width, bool adds) {
