@@ -85,11 +85,11 @@ def test_training_goes_on_without_the_shepherd(
         assert len(told) >= 10
         losses = [record["loss"] for record in told]
         assert losses[-1] < losses[0] - 0.2, losses
-        assert sum(bool(record["partner"]) for record in told) >= 0.4 * len(told), (
-            "one of three is alone each time"
-        )
+        assert any(record["partner"] for record in told)
         numbers = [record["exchange"] for record in exchanges(worker)]
         assert numbers == sorted(set(numbers)), (
             "each is an exchange of its own, and who fell behind caught up"
         )
         assert len(numbers) < 0.9 * STEPS / EVERY
+    partners = [bool(record["partner"]) for told in alone for record in told]
+    assert sum(partners) >= 0.4 * len(partners), "one of three is alone each time, which one is drawn"
