@@ -22,9 +22,8 @@ def sketch(array: Any, **more: Any) -> Sketch:
 @pytest.mark.parametrize("apart", [1e-1, 1.0])
 def test_the_distance_is_about_that_of_the_results(dtype: Any, shape: tuple[int, ...], apart: float) -> None:
     right = RNG.standard_normal(shape).astype(dtype)
-    distance = (
-        apart * RNG.choice([-1, 1], shape) * RNG.uniform(0.5, 1.5, shape)
-    )  # a smaller one may be lost to rounding
+    # A distance near 0 could be lost to rounding.
+    distance = apart * RNG.choice([-1, 1], shape) * RNG.uniform(0.5, 1.5, shape)
     other = (right + distance.astype(dtype)).astype(dtype)
     wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
     before, after = (array.astype(wide).ravel() for array in (right, other))

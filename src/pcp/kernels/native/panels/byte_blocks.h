@@ -17,7 +17,7 @@ struct ByteBlocks {
   static constexpr int64_t kScales = 16;  // a line of them, of which kHigh are used
   static constexpr int64_t kLeftBlock = kScales + kHigh * kWords, kRightBlock = 2 * kWide + kWide * kWords;
   static constexpr int64_t kLeft = kDeep / kBlock * kLeftBlock, kRight = kDeep / kBlock * kRightBlock;
-  static constexpr int64_t kNear = kDeep, kTogether = 1;
+  static constexpr int64_t kNear = kDeep / kNumbers, kTogether = 1;
   static void ask_for(const float*, int64_t) {}
   static_assert(kHigh <= kScales && kBlock % kLanes == 0, "a scale for each row, and blocks of whole registers");
   typedef typename Bytes<kFast>::Ints Ints;

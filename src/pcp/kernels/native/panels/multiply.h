@@ -19,7 +19,7 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once, at most
 constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
-constexpr int64_t kCopiedAlone = int64_t{4} << 20;     // the same by one thread, which waits for no others after each
+constexpr int64_t kCopiedAlone = int64_t{4} << 20;     // the same by a thread that is alone: it has no others to wait for
 constexpr int64_t kPart = 224;                         // rows of a part of a tall product: whole panels of 14 and of 32
 constexpr int64_t kParts = 2;                          // of them for each thread, at least
 constexpr int64_t kFew = 256;                          // columns of a tall product, at most: they are copied for every part

@@ -330,7 +330,7 @@ template <typename Form>
 struct Vectors : Form {
   using Word = typename Form::Word;
   static constexpr int kHigh = pcp::kHigh;
-  static constexpr int64_t kNear = Form::kDeep, kTogether = 1;  // a left panel meets the right ones of a block with all its words
+  static constexpr int64_t kNear = Form::kDeep / Form::kNumbers, kTogether = 1;  // a left panel meets the right ones of a block with all its words
   static void ask_for(const float*, int64_t) {}
   static constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
   struct Scope {
