@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pcp.distributed.messages import Failure, Hello, Ready
+from pcp.distributed.messages import Blob, Failure, Hello, Ready
 from pcp.distributed.wire import (
     ControlConnection,
     FrameKind,
@@ -17,6 +17,7 @@ from pcp.distributed.wire import (
     WireServer,
     connect,
 )
+from pcp.distributed.wire.bulk.chunks import Source
 from pcp.distributed.wire.bulk.messages import Begin, Fetch
 from pcp.distributed.wire.codec import decode_transfer, encode_transfer
 from pcp.distributed.wire.frames import Frame, FrameDecoder, encode_frame
@@ -100,6 +101,33 @@ def test_where_all_connections_are_busy_one_more_has_to_wait(run: Run) -> None:
     play(story, run, connections=1)
 
 
+def test_a_transfer_that_only_begins_keeps_its_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    begins, others_were_refused, opens = threading.Event(), threading.Event(), run.store.open
+
+    def opens_late(blob: Blob) -> Source:
+        begins.set()
+        assert others_were_refused.wait(10)
+        return opens(blob)
+
+    async def story(server: WireServer, address: str) -> None:
+        run.store.put(CONTENT)
+        run.permissions.announce([BLOB])
+        (first,) = await asyncio.to_thread(held, run, server.port, "first", 1)
+        monkeypatch.setattr(run.store, "open", opens_late)
+        first.sendall(encode_transfer(Fetch(BLOB, 0, BLOB.size, 64 << 20, 1 << 20)))
+        await asyncio.to_thread(begins.wait, 10)
+        with (
+            client_of(run, address, maximum_attempts=2) as client,
+            pytest.raises(TransferFailed, match="all 1 connections of this Shepherd are in use"),
+        ):
+            await asyncio.to_thread(client.fetch, BLOB, run.worker_store)
+        others_were_refused.set()
+        assert isinstance(decode_transfer(await asyncio.to_thread(read_frame, first)), Begin)
+        first.close()
+
+    play(story, run, connections=1)
+
+
 def test_one_key_takes_connections_from_itself_only(run: Run) -> None:
     async def story(server: WireServer, _: str) -> None:
         blob = run.store.put(SMALL)
@@ -129,8 +157,8 @@ def test_a_transfer_among_many_is_cut_smaller(run: Run) -> None:
             frame = await asyncio.to_thread(read_frame, each)
             begins.append(decode_transfer(frame))
         sizes = sorted(begin.chunk_bytes for begin in begins if isinstance(begin, Begin))
-        assert sizes[0] < sizes[-1] <= 1 << 20
-        assert sizes[0] >= 1 << 16
+        assert sizes[0] == (1 << 20) // 4  # of the last to begin
+        assert sizes[-1] <= 1 << 20
         for each in stalled:
             each.close()
 

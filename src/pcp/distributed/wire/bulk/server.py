@@ -129,20 +129,20 @@ class BulkServer:
 
     def _serve(self, connection: BulkConnection) -> Pause:
         while True:
+            with self._lock:  # before the turn begins a transfer, so that nobody ends it to have its place
+                self._active.add(connection)
             pause = connection.turn(_TURN_BYTES)
-            self._note(connection)
+            if connection.idle:
+                with self._lock:
+                    self._active.discard(connection)
             if pause is Pause.END or self._turns.wanted:
                 return pause
             if pause is not Pause.AGAIN and not connection.wait(pause, _PATIENCE_SECONDS):
                 return pause
 
-    def _note(self, connection: BulkConnection) -> None:
-        with self._lock:
-            (self._active.discard if connection.idle else self._active.add)(connection)
-
     def _chunk_memory(self) -> int:
         with self._lock:
-            return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // (1 + len(self._active)))
+            return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // len(self._active))
 
     def _end(self, connection: BulkConnection) -> None:
         with self._lock:
