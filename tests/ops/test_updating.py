@@ -23,7 +23,8 @@ def assigned(array: Any, key: Any, value: Any, mode: str) -> Any:
     if mode == "set":
         result[key] = value
     else:
-        MODES[mode].at(result, key, value)
+        # As large as their places: NumPy 2.4 reads beyond values of fewer dimensions.
+        MODES[mode].at(result, key, np.broadcast_to(value, array[key].shape).copy())
     return result
 
 

@@ -32,8 +32,8 @@ def _traced(cases: list[Case], apply: Any = lambda case, operands: case.row.appl
     )
 
 
-def _run(program: pcp.Program, operands: Any) -> Any:
-    return pcp.plan(program, cache=False, options=QUICK).run(operands)
+def _planned(program: pcp.Program) -> pcp.Plan:
+    return pcp.plan(program, cache=False, options=QUICK)
 
 
 def differences(case: Case, result: Any, expected: Any) -> Any:
@@ -97,16 +97,16 @@ def check(name: str, thorough: bool) -> None:
     cases = _cases(name, thorough)
     program = _traced(cases)
     operands = [case.operands for case in cases]
-    results = _run(program, operands)
+    plan = _planned(program)
+    results = plan.run(operands)
     assert _complaints(cases, results) == []
     assert _complaints(cases, pcp.plan(program, ARENA).run(operands)) == []
     plain = [np.asarray(leaf) for leaf in flatten(results)[0]]
-    plan = pcp.plan(program, cache=False, options=QUICK)
     for layout, laid in LAYOUTS.items():
         again = plan.run([[laid(np.asarray(x)) for x in given] for given in operands])
         for one, other in zip(plain, flatten(again)[0], strict=True):
             assert same(one, other), f"{name} {layout}"
-    simplified = _run(simplify(program), operands)
+    simplified = _planned(simplify(program)).run(operands)
     for one, other in zip(plain, flatten(simplified)[0], strict=True):
         assert same(one, other), f"{name} simplified: {one} and {np.asarray(other)}"
 
