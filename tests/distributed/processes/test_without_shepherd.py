@@ -1,5 +1,6 @@
 """Workers that exchange in pairs go on while the Shepherd is dead, which counts on when it is back; a newcomer gets a share."""
 
+import contextlib
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from tests.distributed.processes.command import Command
 from tests.distributed.processes.test_by_hand import fails, key_of, start_worker
 
-STEPS, EVERY = 1600, 20
+STEPS, EVERY = 2000, 20
 TOML = """
 model = "gpt2-nano"
 data = "{corpus}"
@@ -30,34 +31,43 @@ def exchanges(worker: Command) -> list[dict[str, Any]]:
     return [record for record in worker.records if "exchange" in record]
 
 
+def share_of(worker: Command) -> str:
+    """The samples of its first lease."""
+    lease: str = worker.wait_for(lambda record: record.get("lease"))["lease"]
+    return lease
+
+
 def reaches(number: int) -> Any:
     return lambda record: record.get("exchange", 0) >= number
 
 
 @pytest.mark.runs
+@pytest.mark.timeout(400)
 def test_training_goes_on_without_the_shepherd(
     tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, run = tmp_path / "run.toml", tmp_path / "run"
     plan.write_text(TOML.format(corpus=corpus, steps=STEPS, every=EVERY), encoding="utf-8")
     shepherd = Command(["shepherd", str(plan), "--folder", str(run)], tmp_path)
-    with shepherd:
+    with shepherd, contextlib.ExitStack() as others:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         keys = {name: key_of(name, run, capsys) for name in ("alice", "bob", "carol", "dan")}
         deaf = fails(start_worker(address, keys["dan"], tmp_path))
         assert "the workers of this run exchange with each other, and this one cannot be reached" in deaf
         assert "start it with --listen HOST:PORT, for example --listen 0.0.0.0:7434" in deaf
         listen = ("--listen", "127.0.0.1:0")
+        (run / "paused").touch()  # nobody does everything before the others have begun
         with (
             start_worker(address, keys["alice"], tmp_path, *listen) as alice,
             start_worker(address, keys["bob"], tmp_path, *listen) as bob,
-            start_worker(address, keys["carol"], tmp_path, *listen) as carol,
         ):
+            for worker in (alice, bob):
+                worker.wait_for(lambda record: record.get("reason") == "ready")
+            (run / "paused").unlink()
+            assert not any("," in share_of(worker) for worker in (alice, bob))
+            carol = others.enter_context(start_worker(address, keys["carol"], tmp_path, *listen))
+            assert "," in share_of(carol), "who comes last gets a part of what each other has left"
             workers = {"alice": alice, "bob": bob, "carol": carol}
-            shares = [each.wait_for(lambda record: record.get("lease"))["lease"] for each in workers.values()]
-            assert sum("," in share for share in shares) == 1, (
-                "who comes last gets a part of what each other has left"
-            )
             for worker in workers.values():
                 worker.wait_for(reaches(5))
             shepherd.process.send_signal(signal.SIGKILL)
@@ -82,7 +92,7 @@ def test_training_goes_on_without_the_shepherd(
     [merged] = rounds
     assert (merged["contributions"], merged["tokens"]) == (3, 2 * STEPS * 2 * 64)
     for worker, told in zip(workers.values(), alone, strict=True):
-        assert len(told) >= 10
+        assert len(told) >= 5
         losses = [record["loss"] for record in told]
         assert losses[-1] < losses[0] - 0.2, losses
         assert any(record["partner"] for record in told)
@@ -90,6 +100,6 @@ def test_training_goes_on_without_the_shepherd(
         assert numbers == sorted(set(numbers)), (
             "each is an exchange of its own, and who fell behind caught up"
         )
-        assert len(numbers) < 0.9 * STEPS / EVERY
+        assert len(numbers) < STEPS // EVERY, "each gave a part of its lease to who came last"
     partners = [bool(record["partner"]) for told in alone for record in told]
     assert sum(partners) >= 0.4 * len(partners), "one of three is alone each time, which one is drawn"

@@ -142,7 +142,7 @@ class BulkServer:
 
     def _chunk_memory(self) -> int:
         with self._lock:
-            return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // len(self._active))
+            return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // max(1, len(self._active)))
 
     def _end(self, connection: BulkConnection) -> None:
         with self._lock:
