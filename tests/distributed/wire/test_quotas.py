@@ -115,7 +115,7 @@ def test_a_transfer_that_only_begins_keeps_its_connection(run: Run, monkeypatch:
         (first,) = await asyncio.to_thread(held, run, server.port, "first", 1)
         monkeypatch.setattr(run.store, "open", opens_late)
         first.sendall(encode_transfer(Fetch(BLOB, 0, BLOB.size, 64 << 20, 1 << 20)))
-        await asyncio.to_thread(begins.wait, 10)
+        assert await asyncio.to_thread(begins.wait, 10)
         with (
             client_of(run, address, maximum_attempts=2) as client,
             pytest.raises(TransferFailed, match="all 1 connections of this Shepherd are in use"),

@@ -129,7 +129,7 @@ class BulkServer:
 
     def _serve(self, connection: BulkConnection) -> Pause:
         while True:
-            with self._lock:  # before the turn begins a transfer, so that nobody ends it to have its place
+            with self._lock:  # before its turn: a transfer that begins there is not ended to make room
                 self._active.add(connection)
             pause = connection.turn(_TURN_BYTES)
             if connection.idle:
@@ -142,7 +142,8 @@ class BulkServer:
 
     def _chunk_memory(self) -> int:
         with self._lock:
-            return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // max(1, len(self._active)))
+            count = len(self._active) or 1  # none is left where the server was closed meanwhile
+        return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // count)
 
     def _end(self, connection: BulkConnection) -> None:
         with self._lock:
