@@ -6,6 +6,7 @@ means its element types: fewer bits are a choice of the planner, who says so by 
 
 from pcp.ir import Program
 from pcp.ir.bindings import context, ir
+from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.record import is_bilinear
 
@@ -39,6 +40,19 @@ def multiplies_eight_bits(program: Program) -> bool:
 
     module = program.module()
     return bool(every_operation(module.operation, takes_them))
+
+
+def completes_products(program: Program) -> bool:
+    """Whether a program adds something to a product in bfloat16 itself, as a bias, which a library does before it stores it."""
+
+    def is_added_to(op: ir.Operation) -> bool:
+        if op.name != "stablehlo.add" or "bf16" not in str(op.results[0].type):
+            return False
+        made = (defining_op(operand) for operand in op.operands)
+        return any(each is not None and is_bilinear(each.name) for each in made)
+
+    module = program.module()
+    return bool(every_operation(module.operation, is_added_to))
 
 
 def _is_full(op: ir.Operation) -> bool:

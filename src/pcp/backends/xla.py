@@ -37,6 +37,7 @@ from pcp.backends.base import (
 )
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import (
+    completes_products,
     is_of_full_precision,
     multiplies_eight_bits,
     with_full_precision,
@@ -65,6 +66,13 @@ _BY_LIBRARIES: CompileOptions = {"xla_gpu_enable_triton_gemm": False}
 """XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
 59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
 widened to."""
+_COMPLETED: CompileOptions = {
+    **_BY_LIBRARIES,
+    "xla_gpu_enable_cublaslt": True,
+    "xla_gpu_dot_merger_threshold_mb": 0,
+}
+"""A bias in bfloat16 is added by cuBLASLt, and products that the program has in parts stay so; XLA would join them and cut the
+result again."""
 _COMPILERS = threading.BoundedSemaphore(1 if version("jaxlib").startswith("0.11.") else 64)
 """How many threads may compile at once. With jaxlib 0.11.2, processes with several ended with SIGSEGV in the compiler, three of
 some sixty on machines with 16 cores and more, on a processor and on a GPU; with 0.10.2 none did."""
@@ -127,6 +135,8 @@ class XLABackend:
             program = with_gradients_apart(with_full_precision(program))
             if is_of_full_precision(program) or multiplies_eight_bits(program):
                 options = {**_BY_LIBRARIES, **options}
+            if completes_products(program):
+                options = {**_COMPLETED, **options}
         if device.kind == "cpu":
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(

@@ -7,6 +7,7 @@ from pcp.kernels import convolution as convolution
 from pcp.kernels import cross_entropy as cross_entropy
 from pcp.kernels import dropout as dropout
 from pcp.kernels import embedding as embedding
+from pcp.kernels import joined as joined
 from pcp.kernels import normalisation as normalisation
 from pcp.kernels import optimizers as optimizers
 from pcp.kernels import pooling as pooling

@@ -85,6 +85,65 @@ class Rows:
         return pallas.ds(self.first, self.count), pallas.ds(0, self.padded)
 
 
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How a matrix is shared out to programs: to each some columns of some rows, a few of these at once.
+
+    Arguments:
+        rows: of a program.
+        together: how many of them at once.
+        columns: of a program, at most; they divide the width.
+        per_thread: numbers that a thread has at once.
+    """
+
+    rows: int
+    together: int
+    columns: int
+    per_thread: int
+
+    def launched(
+        self,
+        body: Callable[..., None],
+        shape: tuple[int, int],
+        results: Sequence[tuple[tuple[int, ...], str]],
+        interpreted: bool,
+    ) -> Callable[..., Any]:
+        """As the function of this name; of a matrix, whose rows are a multiple of those of a program."""
+        columns = math.gcd(self.columns, shape[1])
+        programs = shape[0] // self.rows * (shape[1] // columns)
+        return launched(body, programs, results, self.together * columns / self.per_thread, interpreted)
+
+    def run(
+        self, width: int, step: Callable[[Array, Array], Sequence[Array]], count: int
+    ) -> tuple[Array, Array, Sequence[Array]]:
+        """In a program, take a step for some rows after others.
+
+        Arguments:
+            width: of the matrix.
+            step: from rows, and the first column, to as many arrays as are to be added up.
+            count: of these.
+
+        Returns:
+            The program's number among those of its columns, its first column, and for each array the sums of its columns,
+            (1, columns).
+        """
+        import jax.numpy as jnp
+        from jax import lax
+        from jax.experimental import pallas
+
+        columns = math.gcd(self.columns, width)
+        program = pallas.program_id(0)
+        row, first = program // (width // columns), program % (width // columns) * columns
+
+        def turn(i: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
+            found = step(pallas.ds(row * self.rows + i * self.together, self.together), first)
+            return tuple(total + x for total, x in zip(totals, found, strict=True))
+
+        nothing = (jnp.zeros((self.together, columns), jnp.float32),) * count
+        totals = lax.fori_loop(0, self.rows // self.together, turn, nothing)
+        return row, first, [jnp.sum(total, axis=0, keepdims=True) for total in totals]
+
+
 def is_numbered_in_32_bits(op: ir.Operation) -> bool:
     """Whether all arrays of an operation have elements, but fewer than 2^31: places in them are computed in 32 bits."""
     named = Named.of(op)

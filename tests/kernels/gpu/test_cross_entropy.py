@@ -14,7 +14,9 @@ from pcp.planning.paths.preparation import prepared
 
 @pytest.mark.parametrize("classes", [5, 64, 300])
 def test_it_computes_normalisers_and_gradients(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton, "MOST", 64)  # several chunks, the last of which is not whole
+    for name in ("MOST", "LANES"):  # several chunks, the last of which is not whole
+        monkeypatch.setattr(triton, name, 64)
+    monkeypatch.setattr(triton, "TOGETHER", 2)
     rng = np.random.default_rng(classes)
     logits = rng.normal(0, 20, (6, classes)).astype(np.float32)
     logits[1, : classes - 1] = -np.inf

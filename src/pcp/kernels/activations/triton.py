@@ -1,6 +1,7 @@
 """GELU by tanh with the bias before it, and its gradient, for NVIDIA GPUs, in Pallas by Triton.
 
-XLA keeps the tanh of the forward pass for the gradient, in float32; here it is computed again from what the product wrote.
+The gradient adds up the columns of its result where the program does, as for the cotangent of the bias. XLA keeps the tanh of
+the forward pass for the gradient, in float32; here it is computed again from what the product wrote.
 x / 2 (1 + tanh u) is x times the logistic function of 2 u.
 """
 
@@ -19,13 +20,19 @@ from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
 from pcp.kernels.narrow import as_kept, widened
-from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched
+from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, launched
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import reshape, zeros
+from pcp.ops.reductions.primitives import sum_
+from pcp.rewrite.column_sums import column_sums, replace_column_sums
 from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor
 
 LEAST, MOST = 128, 1024
 """Columns that a program takes: they divide the width."""
+
+ROW, SUMMED = Tiles(1, 1, MOST, 16), Tiles(32, 2, 128, 8)
+"""What a program of GELU takes, and of its gradient where columns are added up."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -77,22 +84,66 @@ class Elementwise(ABC):
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Gelu(Elementwise):
-    """x and bias to the activation; with a cotangent as well, to that of x."""
+class Gelu:
+    """x and bias to the activation; with a cotangent as well, to that of x, and perhaps to parts of the sums of its columns.
 
-    per_thread: ClassVar[int] = 16
+    Arguments:
+        rounded: whether the result is kept in bfloat16. It is added up as it was before.
+        summed: whether the sums are asked for.
+        interpreted: whether it runs without a GPU, slowly.
+    """
 
-    def computed(self, *operands: Array) -> Sequence[Array]:
-        """Of x (n,), bias (width,), of which n is a multiple, and perhaps a cotangent (n,)."""
+    rounded: bool = False
+    summed: bool = False
+    interpreted: bool = False
+
+    def __call__(self, *operands: Array) -> Sequence[Array]:
+        """Of x (rows, width), bias (1, width) and perhaps a cotangent (rows, width). The sums are (rows / ROWS, width)."""
+        rows, width = shape = operands[0].shape
+        results = [(shape, "bfloat16" if self.rounded else "float32")]
+        results += [((rows // SUMMED.rows, width), "float32")] if self.summed else []
+        found: Sequence[Array] = self._tiles.launched(self._block, shape, results, self.interpreted)(
+            *operands
+        )
+        return found
+
+    @property
+    def _tiles(self) -> Tiles:
+        return SUMMED if self.summed else ROW
+
+    def _block(self, x: Reference, bias: Reference, *others: Reference) -> None:
+        import jax.numpy as jnp
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        more, (result, *sums) = others[: -1 - self.summed], others[-1 - self.summed :]
+        width = x.shape[1]
+        columns = math.gcd(self._tiles.columns, width)
+
+        def step(rows: Array, first: Array) -> Sequence[Array]:
+            place = pallas.ds(first, columns)
+            known = triton.load(bias.at[pallas.ds(0, 1), place])
+            operands = [triton.load(each.at[rows, place]).astype(jnp.float32) for each in (x, *more)]
+            found = self._computed(operands[0] + known, *operands[1:])
+            triton.store(result.at[rows, place], found.astype(result.dtype))
+            return [found] * self.summed
+
+        row, first, totals = self._tiles.run(width, step, len(sums))
+        for reference, total in zip(sums, totals, strict=True):
+            triton.store(reference.at[pallas.ds(row, 1), pallas.ds(first, columns)], total)
+
+    @staticmethod
+    def _computed(x: Array, *cotangent: Array) -> Array:
+        """Of numbers with their bias, in float32."""
         import jax.numpy as jnp
 
-        x, bias, *more = operands
-        x = x + bias
-        logistic = 1.0 / (1.0 + jnp.exp(-2.0 * ROOT * (x + CUBIC * (x * x * x))))
-        if not more:
-            return (x * logistic,)
-        slope = 2.0 * ROOT * (1.0 + 3.0 * CUBIC * (x * x))
-        return (more[0] * (logistic + x * logistic * (1.0 - logistic) * slope),)
+        factor = -2.0 * ROOT / math.log(2.0)
+        below = 1.0 + jnp.exp2(x * (factor + factor * CUBIC * (x * x)))
+        if not cotangent:
+            return x / below
+        logistic = 1.0 / below
+        slope = 2.0 * ROOT + 6.0 * ROOT * CUBIC * (x * x)
+        return cotangent[0] * (logistic + x * logistic * (1.0 - logistic) * slope)
 
 
 def _build(rounded: bool) -> Lowered:
@@ -102,11 +153,15 @@ def _build(rounded: bool) -> Lowered:
         bias = part.inputs.get("bias")
         operands = [as_kept(x), zeros((x.shape[-1],), DType.f32) if bias is None else bias]
         operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
-        return Application(
-            Gelu(rounded),
-            [reshape(each, (-1,)) for each in operands],
-            lambda found: [reshape(widened(found[0]), x.shape)],
-        )
+        rows = [reshape(each, (-1, x.shape[-1])) for each in operands]
+        sums = column_sums(op.results[0]) if rows[0].shape[0] % SUMMED.rows == 0 else []
+
+        def results(found: Sequence[Tensor]) -> list[Tensor]:
+            if sums:
+                replace_column_sums(sums, sum_(found[1], 0))
+            return [reshape(widened(found[0]), x.shape)]
+
+        return Application(Gelu(rounded, bool(sums)), rows, results)
 
     return Lowered(describe, "cuda")
 
@@ -125,5 +180,6 @@ for _name, _rounded in itertools.product(("gelu", "gelu_gradient"), (False, True
             _applies,
             _build(_rounded),
             requires=("sm_80",),
+            version=2,
         )
     )

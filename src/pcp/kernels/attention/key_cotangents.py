@@ -4,17 +4,26 @@ What is added to all keys changes no weight of attention. An optimizer that divi
 what rounding leaves in the bias of the keys as of any other gradient.
 """
 
+from pcp.ir import DType
 from pcp.ir.bindings import Value
 from pcp.ir.composites import COMPOSITE
-from pcp.ir.toolkit.dataflow import result_owner, users_of
+from pcp.ir.toolkit.dataflow import defining_op, result_owner, users_of
+from pcp.kernels.narrow import as_kept
 from pcp.ops.elementwise import convert, is_finite, maximum, where
+from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import mean, sum_
+from pcp.rewrite import terms
 from pcp.rewrite.outline import SHAPES
-from pcp.tensor import Tensor
+from pcp.rewrite.view import View
+from pcp.tensor import Tensor, current_builder
 
 _SAME_NUMBERS = frozenset(
     {*SHAPES, *(f"stablehlo.{name}" for name in ("add", "concatenate", "convert", "pad", "slice"))}
 )
+
+_LEFT = terms.mean(terms.value("of_keys"))
+_WITHOUT_MEAN = terms.value("of_keys") - terms.apply("select", terms.apply("is_finite", _LEFT), _LEFT, 0.0)
+"""What `without_mean` makes of the cotangent of keys."""
 
 _SUMS = frozenset({"stablehlo.reduce", COMPOSITE})
 """What adds up, or may."""
@@ -32,6 +41,21 @@ def without_mean(of_keys: Tensor, axis: int, count: Tensor | None = None) -> Ten
     else:
         left = sum_(of_keys, axis, keepdims=True) / convert(maximum(count, 1), of_keys.dtype)
     return of_keys - where(is_finite(left), left, 0.0)
+
+
+def with_mean(x: Tensor) -> Tensor | None:
+    """The cotangent of keys (batch, keys, heads, width) in bfloat16 of which `without_mean` took the mean off, in the shape of
+    x; None if x is no such.
+    """
+    op = defining_op(x.value)
+    if op is not None and op.name == "stablehlo.reshape":
+        before = with_mean(Tensor(op.operands[0], current_builder()))
+        return None if before is None else reshape(before, x.shape)
+    found = terms.match(_WITHOUT_MEAN, View.of(x.value))
+    if found is None or (x.ndim, found["axis"]) != (4, 1):
+        return None
+    kept = as_kept(Tensor(found["of_keys"].value, current_builder()))
+    return kept if kept.dtype is DType.bf16 else None
 
 
 def are_added_up(of_keys: Value) -> bool:

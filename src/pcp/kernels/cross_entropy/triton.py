@@ -4,6 +4,8 @@ The loss hands the logarithms of the sums of exponentials to its gradient. The g
 logits are, it takes their memory.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +27,9 @@ MOST = 4096
 PER_THREAD = 32
 """Of these, how many a thread holds."""
 
+LANES, PER_LANE, TOGETHER = 128, 4, 16
+"""Of the sums of a row: columns, how many of them a thread has, and chunks that are read at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
@@ -32,11 +37,12 @@ class _Chunks:
 
     row: Array
     width: int
+    most: int
 
     @property
     def size(self) -> int:
         """Columns of a chunk."""
-        return min(next_power_of_two(self.width), MOST)
+        return min(next_power_of_two(self.width), self.most)
 
     @property
     def count(self) -> int:
@@ -68,20 +74,25 @@ class _Chunks:
         triton.store(place, x.astype(reference.dtype), mask=self.columns(chunk) < self.width)
 
     def normaliser(self, reference: Reference) -> Array:
-        """The logarithm of the sum of the row's exponentials, put together as the chunks come."""
+        """The logarithm of the sum of the row's exponentials. Each column of a chunk has a largest number and a sum of its own,
+        which are put together once: no thread waits for another on the way.
+        """
         import jax.numpy as jnp
         from jax import lax
 
         def step(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             largest, total = state
-            x = self.read(reference, i)
-            top = jnp.maximum(largest, jnp.max(x))
+            chunks = [self.read(reference, i * TOGETHER + place) for place in range(TOGETHER)]
+            top = functools.reduce(jnp.maximum, chunks, largest)
             finite = jnp.where(jnp.isfinite(top), top, 0.0)
-            return top, total * jnp.exp(largest - finite) + jnp.sum(jnp.exp(x - finite))
+            exponentials = [jnp.exp(x - finite) for x in chunks]
+            return top, functools.reduce(operator.add, exponentials, total * jnp.exp(largest - finite))
 
-        first = (jnp.float32(-jnp.inf), jnp.float32(0.0))
-        largest, total = lax.fori_loop(0, self.count, step, first)
-        return jnp.where(jnp.isfinite(largest), largest, 0.0) + jnp.log(total)
+        first = jnp.full((self.size,), -jnp.inf, jnp.float32), jnp.zeros((self.size,), jnp.float32)
+        tops, totals = lax.fori_loop(0, -(-self.count // TOGETHER), step, first)
+        top = jnp.max(tops)
+        finite = jnp.where(jnp.isfinite(top), top, 0.0)
+        return finite + jnp.log(jnp.sum(totals * jnp.exp(tops - finite)))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -98,7 +109,7 @@ class Normaliser:
         """As (rows,)."""
         rows, classes = logits.shape
         results = [((rows,), "float32")]
-        threads = _Chunks(0, classes).size / PER_THREAD
+        threads = _Chunks(0, classes, LANES).size / PER_LANE
         found: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted)(logits)
         return found
 
@@ -106,7 +117,7 @@ class Normaliser:
         from jax.experimental import pallas
 
         row = pallas.program_id(0)
-        result[row] = _Chunks(row, logits.shape[1]).normaliser(logits)
+        result[row] = _Chunks(row, logits.shape[1], LANES).normaliser(logits)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -124,7 +135,7 @@ class Gradient:
     def __call__(self, logits: Array, targets: Array, factors: Array, *normaliser: Array) -> Sequence[Array]:
         """In bfloat16. No class is number -1. The normaliser (rows,) is computed where it is not given."""
         rows, classes = logits.shape
-        chunks = _Chunks(0, classes)
+        chunks = _Chunks(0, classes, MOST)
         results = [(logits.shape, "bfloat16")]
         in_place = {0: 0} if self.overwrites and logits.dtype == "bfloat16" else {}
         found: Sequence[Array] = launched(
@@ -143,9 +154,9 @@ class Gradient:
         import jax.numpy as jnp
         from jax.experimental import pallas
 
-        count = _Chunks(0, logits.shape[1]).count
+        count = _Chunks(0, logits.shape[1], MOST).count
         row, chunk = pallas.program_id(0) // count, pallas.program_id(0) % count
-        chunks = _Chunks(row, logits.shape[1])
+        chunks = _Chunks(row, logits.shape[1], MOST)
         softmax = jnp.exp(chunks.read(logits, chunk) - normaliser[row])
         chosen = jnp.where(chunks.columns(chunk) == targets[row], 1.0, 0.0)
         chunks.write(result, chunk, (softmax - chosen) * factors[row])

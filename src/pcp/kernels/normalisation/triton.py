@@ -21,10 +21,18 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, repeated, rows_of, vectors_of
-from pcp.kernels.pallas import Array, Reference, Rows, is_numbered_in_32_bits, launched, next_power_of_two
+from pcp.kernels.pallas import (
+    Array,
+    Reference,
+    Rows,
+    is_numbered_in_32_bits,
+    launched,
+    next_power_of_two,
+)
 from pcp.kernels.registry import register_kernel
-from pcp.ops.movement import reshape, zeros
+from pcp.ops.movement import reshape, split, zeros
 from pcp.ops.reductions.primitives import sum_
+from pcp.rewrite.column_sums import column_sums, replace_column_sums
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
@@ -167,41 +175,47 @@ def _forward_call(
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Backward:
-    """x, scale, the cotangent of the norm, and perhaps what is added, to the cotangent of x and parts of scale's and bias'.
+    """x, scale, the cotangent of the norm, and perhaps what is added, to the cotangent of x and parts of sums of columns.
 
     Arguments:
         norm: of x.
         terms: operands of which the cotangent of the norm is the sum.
         shifted: whether the cotangent of bias is asked for.
+        summed: whether the sums of the columns of the cotangent of x are.
     """
 
     norm: Norm
     terms: int = 1
     shifted: bool = True
+    summed: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of operands (rows, width), but for scale (1, width). The parts are (programs, width)."""
+        """Of operands (rows, width), but for scale (1, width). The parts are (programs * sums, width): of each program those
+        of the cotangents of scale and bias, then of the sums of that of x.
+        """
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)
-        parts = ((programs, width), "float32")
-        results = [(shape, self.norm.dtype), parts, *[parts] * self.shifted]
+        results = [(shape, self.norm.dtype), ((programs * self._sums, width), "float32")]
         found: Sequence[Array] = launched(
             self._rows, programs, results, _threads(width), self.norm.interpreted
         )(*operands)
         return found
+
+    @property
+    def _sums(self) -> int:
+        return 1 + self.shifted + self.summed
 
     def _rows(self, *references: Reference) -> None:
         import jax.numpy as jnp
         from jax import lax
         from jax.experimental import pallas
 
-        operands, (of_x, *sums) = references[: -2 - self.shifted], references[-2 - self.shifted :]
+        operands, (of_x, parts) = references[:-2], references[-2:]
         x_ref, scale_ref, *others = operands
         cotangents, more = others[: self.terms], others[self.terms :]
         count, width = x_ref.shape
         program = pallas.program_id(0)
         scale = Rows(0, 1, 1, width).read(scale_ref)
-        part = Rows(program, 1, sums[0].shape[0], width)
 
         def step(i: Array, before: tuple[Array, ...]) -> tuple[Array, ...]:
             rows = Rows(program * ROWS + i * TOGETHER, TOGETHER, count, width)
@@ -215,14 +229,14 @@ class Backward:
             for each in more:
                 found = found + rows.read(each)
             rows.write(of_x, rows.stochastically_rounded(found) if self.norm.rounded else found)
+            added = (g * normed, *[g] * self.shifted, *[found] * self.summed)
             return tuple(
-                total + jnp.sum(x, axis=0, keepdims=True)
-                for total, x in zip(before, (g * normed, g), strict=False)
+                total + jnp.sum(x, axis=0, keepdims=True) for total, x in zip(before, added, strict=True)
             )
 
-        nothing = (jnp.zeros((1, part.padded), jnp.float32),) * len(sums)
-        for reference, found in zip(sums, lax.fori_loop(0, ROWS // TOGETHER, step, nothing), strict=True):
-            part.write(reference, found)
+        nothing = (jnp.zeros(scale.shape, jnp.float32),) * self._sums
+        for place, total in enumerate(lax.fori_loop(0, ROWS // TOGETHER, step, nothing)):
+            Rows(program * self._sums + place, 1, parts.shape[0], width).write(parts, total)
 
 
 def _vectors(named: Named, parameters: Sequence[Tensor], width: int) -> list[Tensor]:
@@ -293,19 +307,33 @@ def _backward(rounded: bool, op: ir.Operation) -> Application:
     ]
     operands += [rows_of(as_kept(earlier[0]))] if 0 in earlier else []
 
+    norm, shifted = Norm.of(named, named.name, rounded), bool(named.attributes["bias"])
+    wrt = named.attributes["wrt"]
+    sums = column_sums(op.results[wrt.index(0)]) if 0 in wrt else []
+
     def results(found: Sequence[Tensor]) -> list[Tensor]:
         cotangents = {0: reshape(widened(found[0]), x.shape)}
-        for kind, parts in zip(("scale", "bias"), found[1:], strict=False):
+        kinds = ["scale", *["bias"] * shifted]
+        *totals, last = _rows_of_sums(found[1], len(kinds) + bool(sums))
+        if sums:
+            replace_column_sums(sums, last)
+        else:
+            totals.append(last)
+        for kind, whole in zip(kinds, totals, strict=True):
             if named.attributes[kind]:
                 place = len(cotangents)
                 shape = named.operands[place].shape
-                whole = sum_(parts, 0)
                 made = reshape(whole if math.prod(shape) == whole.size else sum_(whole), shape)
                 cotangents[place] = earlier[place] + made if place in earlier else made
-        return [cotangents[i] for i in named.attributes["wrt"]]
+        return [cotangents[i] for i in wrt]
 
-    norm, shifted = Norm.of(named, named.name, rounded), bool(named.attributes["bias"])
-    return Application(Backward(norm, len(cotangents), shifted), operands, results)
+    return Application(Backward(norm, len(cotangents), shifted, bool(sums)), operands, results)
+
+
+def _rows_of_sums(parts: Tensor, count: int) -> list[Tensor]:
+    """So many sums, each (width,), of which every program gave a part."""
+    totals = sum_(reshape(parts, (-1, count * parts.shape[-1])), 0)
+    return [reshape(each, (-1,)) for each in split(reshape(totals, (count, -1)), count)]
 
 
 def _kept_terms(x: Tensor) -> list[Tensor]:
@@ -361,5 +389,6 @@ for _name, _about, _artifact in (
             _applies,
             _artifact,
             requires=("sm_80",),
+            version=2 if "gradient" in _name else 1,
         )
     )

@@ -56,7 +56,7 @@ def _forms() -> dict[str, Roots]:
 EPILOGUE = Pattern("pcp.product_epilogue", _forms(), drops=True)
 
 
-def _product(op: ir.Operation) -> Product:
+def product_of(op: ir.Operation) -> Product:
     """The product in the composite of a group."""
     block = decomposition_of(op).regions[0].blocks[0]
     (dot,) = (each for each in walk_block(block) if each.name == "stablehlo.dot_general")
@@ -64,7 +64,7 @@ def _product(op: ir.Operation) -> Product:
 
 
 def _applies(op: ir.Operation) -> bool:
-    product, ((_, inputs),) = _product(op), places_of(op)
+    product, ((_, inputs),) = product_of(op), places_of(op)
     if not product.is_f32 or not Named.of(op).is_f32 or 0 in (*product.x.shape, *product.y.shape):
         return False
     free = product.result.shape[len(product.x.shape) - len(product.contract[0]) :]
@@ -73,7 +73,7 @@ def _applies(op: ir.Operation) -> bool:
 
 def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
     def build(op: ir.Operation) -> list[Tensor]:
-        product, (part,) = _product(op), parts_of(op)
+        product, (part,) = product_of(op), parts_of(op)
         operands, attributes = read(product, part.inputs["left"], part.inputs["right"])
         more = [part.inputs[name] for name in ("bias", "residual") if name in part.inputs]
         numbers = {name: int(name in part.inputs) for name in ("bias", "residual")}
@@ -93,7 +93,7 @@ register_family(
         everywhere=(
             ("product_epilogue.native_bf16_x3", "product_epilogue.native"),
             ("product_epilogue.native_bf16",),
-            ("product_epilogue.native_int8", "product_epilogue.native_bf16"),
+            ("product_epilogue.native_int8", "product_epilogue.native_bf16", "product_epilogue.bf16_result"),
         ),
         pattern=EPILOGUE,
     )
@@ -133,7 +133,7 @@ register_kernel(
         "product_epilogue.native_int8",
         Effect.lowers_precision,
         "operands rounded to bytes with a scale for 128 numbers of a row or column, sums of integers, completed in registers",
-        lambda op: _applies(op) and pays_in_bytes(_product(op)),
+        lambda op: _applies(op) and pays_in_bytes(product_of(op)),
         Native(LIBRARY, _by("product_int8")),
         requires=("avx512_vnni",),
         bits=5,
