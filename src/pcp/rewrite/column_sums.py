@@ -4,6 +4,7 @@ A kernel that has the rows at hand adds them up on the way. Else they are read o
 """
 
 from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.dataflow import result_owner, users_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.view import View
@@ -15,11 +16,11 @@ def column_sums(x: Value) -> list[ir.Operation]:
     rank = len(spec_of(x.type).shape)
     found = []
     for user in users_of(result_owner(x)):
-        is_vector = user.name == "stablehlo.reduce" and len(spec_of(user.results[0].type).shape) == 1
-        if is_vector and user.operands[0] == x:
-            summed = View(user.results[0], (rank - 1,)).reduced("add", rank)
-            if summed is not None and len(summed[1]) == rank - 1:
-                found.append(user)
+        if user.name != "stablehlo.reduce" or user.operands[0] != x:
+            continue
+        is_of_rows = integers_of(user.attributes["dimensions"]) == tuple(range(rank - 1))
+        if is_of_rows and View(user.results[0], (rank - 1,)).reduced("add", rank) is not None:
+            found.append(user)
     return found
 
 
