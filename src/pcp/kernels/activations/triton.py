@@ -98,7 +98,7 @@ class Gelu:
     interpreted: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of x (rows, width), bias (1, width) and perhaps a cotangent (rows, width). The sums are (rows / SUMMED.rows, width)."""
+        """Of x (rows, width), bias (1, width), perhaps a cotangent (rows, width). Sums are (rows / SUMMED.rows, width)."""
         rows, width = shape = operands[0].shape
         results = [(shape, "bfloat16" if self.rounded else "float32")]
         results += [((rows // SUMMED.rows, width), "float32")] if self.summed else []
