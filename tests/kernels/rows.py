@@ -43,6 +43,16 @@ def _row(function: Any, *specs: str, wrt: Any = 0, **operands: Any) -> Row:
     return Row(function, specs, wrt, {int(name.removeprefix("at_")): fill for name, fill in operands.items()})
 
 
+def _joined(*parts: Any) -> Any:
+    """As reverse mode writes it: each part with zeros around."""
+    width, total = parts[0].shape[-1], None
+    for place, part in enumerate(parts):
+        sides = (place * width, (len(parts) - 1 - place) * width)
+        alone = pcp.pad(part, [(0, 0)] * (part.ndim - 1) + [sides])
+        total = alone if total is None else total + alone
+    return total
+
+
 def _causal(q: Any, k: Any, v: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, causal=True)
 
@@ -174,6 +184,10 @@ ROWS: dict[str, list[Row]] = {
         _row(lambda k, x: nn.dropout(x, k, 0.5), "u32[2]", "f32[1]", wrt=1),
         _row(lambda k, x: nn.dropout(x, k, 0.97), "u32[2]", "f32[9,31]", wrt=1, at_1=_large),
         _row(lambda k, x: dropped(x, k, 0.1, divides=False), "u32[2]", "f32[64]", wrt=1),
+    ],
+    "joined": [
+        _row(_joined, *["f32[2,32,128]"] * 3, wrt=None),
+        _row(_joined, *["f32[64,384]"] * 2, wrt=None),
     ],
     "gated_silu": [
         _row(lambda g, u: nn.silu(g) * u, *["f32[3,7,128]"] * 2, wrt=(0, 1)),

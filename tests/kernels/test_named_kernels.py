@@ -48,7 +48,7 @@ def error(found: Any, exact: Any) -> float:
     return float(distance) / max(float(np.linalg.norm(exact)), 1.0)
 
 
-ON_GPUS = {"gated_silu"}
+ON_GPUS = {"gated_silu", "joined"}
 """Families without a kernel for processors: tests/kernels/gpu."""
 
 

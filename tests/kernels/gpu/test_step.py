@@ -17,6 +17,7 @@ from pcp.planning.search.everywhere import together
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
 from tests.conftest import PLATFORM
 
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 CONFIG = dataclasses.replace(
     gpt2.CONFIGURATIONS["gpt2"], layers=2, heads=8, width=512, context=64, vocabulary=512
 )
