@@ -1,6 +1,7 @@
 """The Shepherd's host under audit: states are looked at when they come, results are compared as numbers."""
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pcp.distributed.round_arithmetic.programs import inner_step, worker_program
 from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.state_checks import StateChecks
-from pcp.distributed.wire import BlobStore
+from pcp.distributed.wire import BlobMissing, BlobStore
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training.recipes.recipe import Recipe
@@ -122,6 +123,24 @@ def test_the_distance_is_that_of_the_array_that_differs_most(checked: Checked) -
         checked.checks.distance(CompareStates(1, (checked.state, near), 0, None)), 0.001 / 1.001, rtol=1e-3
     )
     assert np.isclose(checked.checks.distance(CompareStates(1, (checked.state, far), 0, None)), 2 / 3)
+
+
+@pytest.mark.parametrize("time", range(1, 6))
+def test_a_state_that_is_deleted_while_it_is_looked_at_is_missing(
+    checked: Checked, time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a worker which is kept out meanwhile: anything else would end the Shepherd."""
+    state, times, where = checked.moved(1 + time / 10), itertools.count(1), checked.store.path
+
+    def path(digest: bytes) -> Path:
+        found = where(digest)
+        if next(times) == time:
+            found.unlink()
+        return found
+
+    monkeypatch.setattr(checked.store, "path", path)
+    with pytest.raises(BlobMissing, match=f"blob {state.digest.hex()[:16]} of {state.size} bytes is not in"):
+        checked.checks.check(state)
 
 
 def test_pushes_are_compared_decoded(checked: Checked) -> None:

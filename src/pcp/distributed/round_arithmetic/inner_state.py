@@ -14,7 +14,7 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir import TensorSpec
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
-from pcp.training.data.safetensors_file import map_arrays
+from pcp.training.data.safetensors_file import view_arrays
 
 
 def store_inner(store: BlobStore, replica: Replica) -> Blob:
@@ -37,8 +37,8 @@ def load_inner(store: BlobStore, blob: Blob, state: Arrays, vectors: Sequence[Ar
         ArraysRefused: the blob holds something else, or infinities or NaN.
         BlobMissing: it is not in the store.
     """
-    store.get(blob)  # the digest is checked before anything in it is believed
-    names = set(map_arrays(store.path(blob.digest)))
+    content = store.get(blob)  # the digest is checked before anything in it is believed
+    names = set(view_arrays(store.path(blob.digest), np.frombuffer(content, np.uint8)))
     every = {str(number): vector.specs[0] for number, vector in enumerate(vectors)}
     expected = {
         "state": state.tree.unflatten(state.specs),

@@ -143,7 +143,7 @@ class BlobStore:
                 return BlobReader(blob, open(self.path(blob.digest), "rb", buffering=0))
         except FileNotFoundError:
             pass  # removed in between
-        raise BlobMissing(f"blob {blob.digest.hex()[:16]} of {blob.size} bytes is not in {self.folder}")
+        raise self._missing(blob)
 
     def arrays(self, blob: Blob) -> tuple[dict[str, npt.NDArray[Any]], str]:
         """The arrays in a blob, and the digest of what was read, in hexadecimal digits.
@@ -152,8 +152,15 @@ class BlobStore:
             BlobMissing: it is not here.
             SafetensorsForeign, SafetensorsTruncated, SafetensorsCorrupt: it is no file of arrays.
         """
-        with self.open(blob):
+        if not self.has(blob):
+            raise self._missing(blob)
+        try:
             return read_arrays(self.path(blob.digest))
+        except FileNotFoundError:  # removed in between
+            raise self._missing(blob) from None
+
+    def _missing(self, blob: Blob) -> BlobMissing:
+        return BlobMissing(f"blob {blob.digest.hex()[:16]} of {blob.size} bytes is not in {self.folder}")
 
     def begin(self, blob: Blob, owner: str) -> PartialBlob:
         """Opens a blob for writing, at the byte where the last attempt of the same owner ended.
