@@ -238,6 +238,9 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     chosen: list[tuple[int, ir.Operation, _Put]] = []
     order: dict[ir.Operation, int] = {}
     missing = set(choices) - set(keys.values())
+    grouped = [(group, group.key(keys)) for group in groups_in(block)] if missing else []
+    grouped = [(group, key) for group, key in grouped if key in missing]
+    missing -= {key for _, key in grouped}
     for place, op in enumerate(walk_block(block)):
         order[op] = place
         if keys[op] in choices:
@@ -250,9 +253,6 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
             if taken:
                 missing -= {inside[key] for key in taken}
                 chosen.append((place, op, functools.partial(_put_written_out, apply_kernels(written, taken))))
-    grouped = [(group, group.key(keys)) for group in groups_in(block)] if missing else []
-    grouped = [(group, key) for group, key in grouped if key in missing]
-    missing -= {key for _, key in grouped}
     if missing:
         raise UnknownSite(
             f"program {program.digest[:12]} does not have the site {', '.join(sorted(key[:12] for key in missing))}; "

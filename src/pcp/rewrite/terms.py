@@ -37,12 +37,14 @@ class Term:
         kind: `value`, `vector`, `scalar`, or what computes it: an elementwise operation or composites, with `|`.
         name: of an input.
         operands: terms that it is made of.
+        made_by: kinds of the operations that make it; none if any may. Most values are told from a term by this alone.
     """
 
     ways: Callable[[View, Found], Iterator[Found]]
     kind: str = ""
     name: str = ""
     operands: tuple["Term", ...] = ()
+    made_by: frozenset[str] = frozenset()
 
     def __call__(self, view: View, found: Found) -> Iterator[Found]:
         """Every way in which it matches a view; where it was found before, that must be the same value."""
@@ -130,8 +132,11 @@ def constant(name: str) -> Term:
 def either(*terms: Operand) -> Term:
     """What any of the terms matches."""
     choices = _terms_of(terms)
+    made_by = [choice.made_by for choice in choices]
     return Term(
-        lambda view, found: (each for choice in choices for each in choice(view, found)), operands=choices
+        lambda view, found: (each for choice in choices for each in choice(view, found)),
+        operands=choices,
+        made_by=frozenset().union(*made_by) if all(made_by) else frozenset(),
     )
 
 
@@ -152,7 +157,9 @@ def apply(kind: str, *operands: Operand) -> Term:
         if op is not None and _is_made_by(op, kind) and _is_whole(source):
             yield from _all_match(terms, tuple(map(View.of, op.operands))[: len(terms)], found)
 
-    return Term(composite if "." in kind else elementwise, kind, operands=terms)
+    if "." in kind:
+        return Term(composite, kind, operands=terms)
+    return Term(elementwise, kind, operands=terms, made_by=frozenset({kind}))
 
 
 def product(left: Operand, right: Operand) -> Term:
@@ -165,7 +172,7 @@ def product(left: Operand, right: Operand) -> Term:
         if op is not None and op.name == "stablehlo.dot_general" and _is_whole(source):
             yield from _all_match(terms, tuple(map(View.of, op.operands)), found)
 
-    return Term(multiplied, "dot_general", operands=terms)
+    return Term(multiplied, "dot_general", operands=terms, made_by=frozenset({"dot_general"}))
 
 
 def compare(direction: str, left: Operand, right: Operand) -> Term:
@@ -229,9 +236,9 @@ def _all_match(terms: tuple[Term, ...], views: tuple[View, ...], found: Found) -
     """Every way in which views match terms, one by one."""
     if not terms:
         yield found
-        return
-    for each in terms[0](views[0], found):
-        yield from _all_match(terms[1:], views[1:], each)
+    elif all(not term.made_by or view.kind in term.made_by for term, view in zip(terms, views, strict=False)):
+        for each in terms[0](views[0], found):
+            yield from _all_match(terms[1:], views[1:], each)
 
 
 def matches(term: Term, view: View, **known: Any) -> Iterator[Found]:
