@@ -60,16 +60,16 @@ def _terms(x: Value, count: int) -> list[Value]:
     """So many terms at most, of which a value is the sum."""
     terms = [x]
     while len(terms) < count:
-        sums = [place for place, each in enumerate(terms) if _is_made_by(each, "add")]
+        sums = [place for place, each in enumerate(terms) if _is_sum(each)]
         if not sums:
             break
         terms += result_owner(terms.pop(sums[0])).operands
     return terms
 
 
-def _is_made_by(x: Value, name: str) -> bool:
+def _is_sum(x: Value) -> bool:
     op = defining_op(x)
-    return op is not None and op.name == f"stablehlo.{name}"
+    return op is not None and op.name == "stablehlo.add"
 
 
 def _placed(x: Value) -> tuple[int, View] | None:
@@ -131,7 +131,7 @@ class Join:
 def _describe(op: ir.Operation) -> Application:
     (part,) = parts_of(op)
     given = list(part.inputs.values())
-    # The mean that rounding left in keys' cotangents is less than what rounding takes: it is taken off their sums only.
+    # The mean that rounding left in keys' cotangents matters where they are added up: only those sums are without it.
     whole = [with_mean(each) for each in given]
     operands = [
         as_kept(each) if before is None else before for each, before in zip(given, whole, strict=True)
