@@ -1,12 +1,11 @@
 """Weights in a file that is mapped for reading are used where they lie, so that they may be larger than memory."""
 
 import mmap
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.little_memory import run_alone
 
 import pcp
 from pcp.backends import OutOfMemory
@@ -41,9 +40,10 @@ def written(
 
 
 CHILD = """
-import resource, sys
+import sys
 import numpy as np
 from tests.backends.test_mapped import LAYERS, SIZE, chain
+from tests.little_memory import allow_further
 
 import pcp
 from pcp.backends import OutOfMemory
@@ -54,9 +54,8 @@ weights = np.memmap(sys.argv[1], np.float32, "r", shape=(LAYERS, SIZE, SIZE))
 wanted = x.astype(np.float64)
 for each in weights:
     wanted = np.tanh(wanted @ each)
-with open("/proc/self/status") as status:
-    [data] = [int(line.split()[1]) << 10 for line in status if line.startswith("VmData")]
-resource.setrlimit(resource.RLIMIT_DATA, (data + LAYERS * SIZE * SIZE, data + LAYERS * SIZE * SIZE))  # a quarter of them
+plan.run(list(weights), x)
+allow_further(LAYERS * SIZE * SIZE)  # a quarter of them
 print(np.abs(plan.run(list(weights), x) - wanted).max() < 1e-4)
 matrix = np.array(weights[0])
 try:
@@ -69,15 +68,7 @@ except OutOfMemory as error:
 @pytest.mark.parametrize("device", ["cpu:0", "arena:cpu"])
 def test_a_process_without_memory_for_them_reads_weights_where_they_lie(tmp_path: Path, device: str) -> None:
     written(tmp_path / "weights")
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path / "weights"), device],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    right, said = done.stdout.splitlines()
+    right, said = run_alone(CHILD, tmp_path / "weights", device)
     assert "there is no memory left on cpu:0 for an argument of f32[1024,1024], 4194304 bytes" in said
     assert "give a `numpy.memmap` of a file, opened with mode 'r'" in said
     assert right == "True"

@@ -1,22 +1,21 @@
 """A program larger than a device is streamed from a file of weights that a process has no memory for."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.backends.test_mapped import LAYERS, SIZE
+from tests.little_memory import run_alone
 
 from pcp.training.data.safetensors_file import write_arrays
 
 pytestmark = pytest.mark.cpu
-WEIGHT = 4 * SIZE * SIZE
 
 CHILD = """
-import resource, sys
+import sys
 import numpy as np
 from tests.backends.test_mapped import LAYERS, SIZE, chain
+from tests.little_memory import allow_further
 
 import pcp
 from pcp.backends import OutOfMemory
@@ -30,10 +29,8 @@ x = np.random.default_rng().standard_normal((2, SIZE), np.float32)
 wanted = x.astype(np.float64)
 for each in weights:
     wanted = np.tanh(wanted @ each)
-with open("/proc/self/status") as status:
-    [data] = [int(line.split()[1]) << 10 for line in status if line.startswith("VmData")]
-most = data + LAYERS * 4 * SIZE * SIZE // 2  # half of the weights
-resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+plan.run(weights, x)
+allow_further(LAYERS * 4 * SIZE * SIZE // 2)  # half of the weights
 print(np.abs(np.asarray(plan.run(weights, x)) - wanted).max() < 1e-4)
 try:
     plan.place([np.array(each) for each in weights], x)
@@ -52,12 +49,7 @@ def test_a_process_without_memory_for_its_weights_streams_them_from_their_file(
             file,
             {str(n): rng.standard_normal((SIZE, SIZE), np.float32) / SIZE**0.5 for n in range(LAYERS)},
         )
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path / "weights.safetensors"), home, away],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines() == ["True", "there is no memory for all of them"]
+    assert run_alone(CHILD, tmp_path / "weights.safetensors", home, away) == [
+        "True",
+        "there is no memory for all of them",
+    ]
