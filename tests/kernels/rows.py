@@ -188,6 +188,7 @@ ROWS: dict[str, list[Row]] = {
     "joined": [
         _row(_joined, *["f32[2,32,128]"] * 3, wrt=None),
         _row(_joined, *["f32[64,384]"] * 2, wrt=None),
+        _row(_joined, *["f32[32,192]"] * 3, wrt=None),
     ],
     "gated_silu": [
         _row(lambda g, u: nn.silu(g) * u, *["f32[3,7,128]"] * 2, wrt=(0, 1)),

@@ -91,8 +91,8 @@ class Tiles:
 
     Arguments:
         rows: of a program.
-        together: how many of them at once.
-        columns: of a program, at most; they divide the width.
+        together: how many of them at once; more where there are fewer columns.
+        columns: of a program, at most, a power of two; they divide the width.
         per_thread: numbers that a thread has at once.
     """
 
@@ -109,9 +109,9 @@ class Tiles:
         interpreted: bool,
     ) -> Callable[..., Any]:
         """As the function of this name; of a matrix, whose rows are a multiple of those of a program."""
-        columns = math.gcd(self.columns, shape[1])
+        columns, together = self._block(shape[1])
         programs = shape[0] // self.rows * (shape[1] // columns)
-        return launched(body, programs, results, self.together * columns / self.per_thread, interpreted)
+        return launched(body, programs, results, together * columns / self.per_thread, interpreted)
 
     def run(
         self, width: int, step: Callable[[Array, Array], Sequence[Array]], count: int
@@ -131,17 +131,22 @@ class Tiles:
         from jax import lax
         from jax.experimental import pallas
 
-        columns = math.gcd(self.columns, width)
+        columns, together = self._block(width)
         program = pallas.program_id(0)
         row, first = program // (width // columns), program % (width // columns) * columns
 
         def turn(i: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
-            found = step(pallas.ds(row * self.rows + i * self.together, self.together), first)
+            found = step(pallas.ds(row * self.rows + i * together, together), first)
             return tuple(total + x for total, x in zip(totals, found, strict=True))
 
-        nothing = (jnp.zeros((self.together, columns), jnp.float32),) * count
-        totals = lax.fori_loop(0, self.rows // self.together, turn, nothing)
+        nothing = (jnp.zeros((together, columns), jnp.float32),) * count
+        totals = lax.fori_loop(0, self.rows // together, turn, nothing)
         return row, first, [jnp.sum(total, axis=0, keepdims=True) for total in totals]
+
+    def _block(self, width: int) -> tuple[int, int]:
+        """Columns of a program, and rows that it has at once."""
+        columns = math.gcd(self.columns, width)
+        return columns, min(self.rows, self.together * self.columns // columns)
 
 
 def is_numbered_in_32_bits(op: ir.Operation) -> bool:

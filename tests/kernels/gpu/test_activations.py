@@ -45,6 +45,22 @@ def test_the_gradient_adds_up_its_columns(width: int) -> None:
         assert np.abs(np.asarray(sums) - exact).max() < 1e-5
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 2])
+def test_what_is_no_number_reaches_its_place_and_its_column_alone(number: float, place: int) -> None:
+    rng = np.random.default_rng(place)
+    x, bias, g = (rng.normal(size=(rows, 128)).astype(np.float32) for rows in (SUMMED.rows, 1, SUMMED.rows))
+    usual, (total,) = Gelu(summed=True, interpreted=True)(x, bias, g)
+    (x, bias, g)[place][2, 9] = number
+    found, (sums,) = Gelu(summed=True, interpreted=True)(x, bias, g)
+    changed = np.argwhere(np.asarray(found) != np.asarray(usual))
+    assert np.array_equal(changed, [[2, 9]])
+    assert np.array_equal(np.flatnonzero(np.asarray(sums) != np.asarray(total)), [9])
+    assert np.isfinite(sums[9]) == np.isfinite(found[2, 9])
+    if place == 2:
+        assert not np.isfinite(sums[9])
+
+
 @lowers_for_gpus
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 @pytest.mark.parametrize(("rows", "summed"), [(2 * SUMMED.rows, True), (2 * SUMMED.rows + 1, False)])

@@ -68,7 +68,7 @@ def test_what_is_no_whole_of_equal_parts_is_left(
 
 
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("width", [WIDTH, 384])
+@pytest.mark.parametrize("width", [WIDTH, 384, 192])
 def test_it_joins_parts_and_adds_up_their_columns(count: int, width: int) -> None:
     rng = np.random.default_rng(count * width)
     parts = [rng.normal(size=(ROWS, width)).astype(ml_dtypes.bfloat16) for _ in range(count)]
@@ -78,6 +78,18 @@ def test_it_joins_parts_and_adds_up_their_columns(count: int, width: int) -> Non
     assert np.array_equal(np.asarray(joined), whole)
     exact = whole.astype(np.float64).reshape(2, TILES.rows, -1).sum(1)
     assert np.abs(np.asarray(sums) - exact).max() < 1e-5
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stays_in_its_place_and_its_column(number: float) -> None:
+    rng = np.random.default_rng(7)
+    parts = [rng.normal(size=(ROWS, WIDTH)).astype(np.float32) for _ in range(2)]
+    parts[1][3, 5] = number
+    joined, sums = (np.asarray(each, np.float32) for each in Join(interpreted=True)(*parts))
+    right = np.concatenate(parts, 1)
+    assert np.array_equal(joined, right.astype(ml_dtypes.bfloat16).astype(np.float32), equal_nan=True)
+    assert np.array_equal(np.argwhere(~np.isfinite(sums)), [[0, WIDTH + 5]])
+    assert np.array_equal(sums[0, WIDTH + 5], np.float32(number), equal_nan=True)
 
 
 def test_a_sum_that_vanishes_is_zero_unless_a_number_is_none() -> None:

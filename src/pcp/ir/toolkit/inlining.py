@@ -1,6 +1,6 @@
 """Calls and composites replaced by the bodies of the functions that they name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from pcp.ir.bindings import (
@@ -40,9 +40,16 @@ def inline_calls(module: ir.Module) -> None:
         NestedTooDeeply: calls in regions would nest those too deeply.
     """
     functions = functions_of(module)
-    _check_calls(functions)
-    has_composites = bool(named_operations(module.operation, "stablehlo.composite"))
-    roots = list(functions.values()) if has_composites else [functions["main"]]
+    if _check_calls(functions):
+        has_composites = bool(named_operations(module.operation, "stablehlo.composite"))
+        _inline(functions, list(functions.values()) if has_composites else [functions["main"]])
+    del functions
+    if len(list(module.body.operations)) > 1:
+        run_passes(module, "builtin.module(symbol-dce)")
+
+
+def _inline(functions: Mapping[str, ir.Operation], roots: Sequence[ir.Operation]) -> None:
+    """Replace every call in some of the functions by the body of its callee, until there is none."""
     while calls := [call for root in roots for call in named_operations(root, "func.call")]:
         for call in calls:
             callee = functions[_callee(call)]
@@ -52,9 +59,6 @@ def inline_calls(module: ir.Module) -> None:
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
-    del functions, roots
-    if len(list(module.body.operations)) > 1:
-        run_passes(module, "builtin.module(symbol-dce)")
 
 
 def _pass_on_marks(call: ir.Operation, count: int) -> None:

@@ -33,7 +33,7 @@ from pcp.tensor import Tensor
 
 MOST = 3
 """Parts, at most."""
-LEAST = 128
+LEAST = 64
 """Of the columns of a part, of which it has a multiple."""
 TILES = Tiles(32, 2, 256, 16)
 """What a program takes of each part."""
@@ -179,5 +179,6 @@ register_kernel(
         _applies,
         Lowered(_describe, "cuda"),
         requires=("sm_80",),
+        version=2,
     )
 )

@@ -58,10 +58,21 @@ def _is_along(view: View, axis: int) -> bool:
     return all(place in (None, axis) for place in view.source().axes)
 
 
+def _is_of_root(view: View, steps: int = 3) -> bool:
+    """Whether a root stands within so many sums, products and quotients, as it does before the last one of a form."""
+    if view.kind in ("rsqrt", "sqrt"):
+        return True
+    operands = view.operands("add", "multiply", "divide") if steps else None
+    return operands is not None and any(_is_of_root(each, steps - 1) for each in operands)
+
+
 def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * scale (+ bias), or the same without the mean."""
+    view = View.of(last.results[0])
+    if not _is_of_root(view):  # most values are none, and are told from a form sooner so
+        return None
     for name, form in FORMS.items():
-        for found in matches(form, View.of(last.results[0])):
+        for found in matches(form, view):
             parameters: dict[str, View] = {kind: found[kind] for kind in ("scale", "bias") if kind in found}
             if found["epsilon"] >= 0 and all(_is_along(each, found["axis"]) for each in parameters.values()):
                 return None if _is_scaled_next(last, found) else _outlined(name, last, found, parameters)
