@@ -1,6 +1,5 @@
 """What cuDNN is given and what is made of its results, beside float64: on a processor by a stand-in that spoils what it may."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,13 +12,11 @@ from pcp import Program, nn, ops
 from pcp.autodiff.gradient import value_and_vjp
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.attention import cudnn
-from pcp.kernels.features import lacking
 from pcp.planning.paths.preparation import prepared
-from tests.conftest import PLATFORM
 from tests.execution import run
+from tests.kernels.gpu.emulated import HERE, cudnn_call
 from tests.nn.padded_attention import cut_to_lengths, drawn, result_and_cotangents, spoiled
 
-HERE = PLATFORM == "cuda" and not lacking(("sm_80",), "cuda")
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 FULL = ([40] * 3, [70] * 3)
 ENDS = ([40, 0, 33], [50, 20, 0])
@@ -34,45 +31,6 @@ SPECS = {
 def _float64() -> Iterator[None]:
     with jax.enable_x64(True):
         yield
-
-
-def _stand_in(target: str, operands: Sequence[Any], results: Sequence[Any], config: str) -> list[Any]:
-    """What cuDNN computes; NaN in all that it need not write."""
-    said = json.loads(config)["cudnn_fmha_backend_config"]
-    q, k, v, *rest = (x.astype("f32") if x.dtype.is_float else x for x in operands)
-    normaliser, g = (rest.pop(0), rest.pop(0)) if "Backward" in target else (None, None)
-    bias = rest.pop(0) if "Bias" in target else 0.0
-    if g is not None:
-        rest.pop(0)
-    (b, queries, heads, width), keys = q.shape, k.shape[1]
-    k, v = (ops.repeat(x, heads // x.shape[2], 2) for x in (k, v))
-    rows, columns = ops.iota((1, 1, queries, keys), 2), ops.iota((1, 1, queries, keys), 3)
-    seen = ops.full((1, 1, queries, keys), True)
-    counts = [ops.full((b, size, 1, 1), True) for size in (queries, keys)]
-    if "PADDING" in said["mask_type"]:
-        ends = [ops.reshape(each, (b, 1, 1, 1)) for each in rest]
-        counts = [ops.iota(each.shape, 1) < end for each, end in zip(counts, ends, strict=True)]
-        seen = (columns < ends[1]) & (rows < ends[0])
-    if "CAUSAL" in said["mask_type"]:
-        seen = seen & (columns <= rows)
-        if said["sliding_window_length"]:
-            seen = seen & (columns > rows - said["sliding_window_length"])
-    scores = ops.where(seen, ops.einsum("bqhd,bkhd->bhqk", q, k) * said["fmha_scale"] + bias, -1e30)
-    largest = scores.max(-1, keepdims=True)
-    total = ops.exp(scores - largest).sum(-1, keepdims=True)
-    if g is None:
-        made = [ops.einsum("bhqk,bkhd->bqhd", ops.exp(scores - largest) / total, v)]
-        numbers = [(largest + ops.log(total)).reshape((b, heads, queries))]
-    else:
-        weights = ops.where(seen, ops.exp(scores - normaliser.reshape((b, heads, queries, 1))), 0.0)
-        change = ops.einsum("bqhd,bkhd->bhqk", g, v)
-        change = weights * (change - (weights * change).sum(-1, keepdims=True)) * said["fmha_scale"]
-        of_each = (ops.einsum("bhqk,bqhd->bkhd", x, y) for x, y in ((change, q), (weights, g)))
-        sets = results[1].shape[1]
-        shared = [x.reshape((b, keys, sets, heads // sets, width)).sum(3) for x in of_each]
-        made, numbers = [ops.einsum("bhqk,bkhd->bqhd", change, k), *shared], []
-    spoilt = [ops.where(counts[place > 0], x, np.nan) for place, x in enumerate(made)]
-    return [*(ops.transpose(x.astype("bf16"), (0, 2, 1, 3)) for x in spoilt), *numbers]
 
 
 def _program(names: Sequence[str], causal: bool, window: int | None, keys: int) -> Program:
@@ -105,7 +63,7 @@ def _close(found: Any, expected: Any) -> None:
 @pytest.fixture
 def _cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
     if not HERE:
-        monkeypatch.setattr(cudnn, "_call", _stand_in)
+        monkeypatch.setattr(cudnn, "_call", cudnn_call)
 
 
 @pytest.mark.usefixtures("_cudnn")

@@ -12,6 +12,8 @@ from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm, ResidualForward
 from pcp.kernels.pallas import Rows
 from pcp.planning.paths.preparation import prepared
+from tests.execution import run
+from tests.kernels.gpu.emulated import HERE, emulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 EPSILON = 1e-5
@@ -155,6 +157,35 @@ def test_the_stream_is_nowhere_in_float32(monkeypatch: pytest.MonkeyPatch) -> No
     # no product makes. Biases are added in the kernel: their sums with products are not written.
     assert [given.count(rows) for given, _, _ in types] == [1, 0, 1, 0, 1]
     assert all(rows not in made for _, _, made in types)
+
+
+@pytest.mark.parametrize("biased", [(True, False), (False, True), (True, True)])
+def test_the_bias_of_either_term_is_added(biased: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    if not HERE:
+        emulate(monkeypatch)
+
+    def normed(
+        x: pcp.Tensor, w: pcp.Tensor, b: pcp.Tensor, scale: pcp.Tensor, bias: pcp.Tensor
+    ) -> pcp.Tensor:
+        terms = [x @ w[0], x @ w[1]]
+        one, other = (term + b[k] if biased[k] else term for k, term in enumerate(terms))
+        return pcp.nn.layer_norm(one + other, scale, bias)
+
+    shapes = ((40, 32), (2, 32, 48), (2, 48), (48,), (48,))
+    program = prepared(pcp.trace(normed, *[pcp.spec(shape, "f32") for shape in shapes]))
+    names = {
+        "product": "product.bf16_result",
+        "residual_normalisation": "residual_normalisation.triton_bf16_sum",
+    }
+    chosen = {
+        site.key: kernel_named(names[site.family])
+        for site in sites_of(program, "cuda")
+        if site.family in names
+    }
+    assert {kernel.family for kernel in chosen.values()} == set(names)
+    rng = np.random.default_rng(3)
+    given = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    _close(run(apply_kernels(program, chosen), *given), run(program, *given), 1e-2)
 
 
 def test_a_bias_before_the_stream_needs_no_reading_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
