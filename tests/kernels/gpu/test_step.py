@@ -1,6 +1,7 @@
 """The gradients of GPT-2 and of a Llama with the fastest kernels of all families together, as a GPU computes them."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -37,7 +38,7 @@ OF_GPT2 = {
     "product_epilogue.bf16_result",
 }
 OF_LLAMA = {"gated_silu.triton_bf16", "gated_silu_gradient.triton_bf16"}
-MODELS = {
+MODELS: dict[str, tuple[Any, Any, set[str]]] = {
     "gpt2": (gpt2, dataclasses.replace(gpt2.CONFIGURATIONS["gpt2"], **SIZES), OF_BOTH | OF_GPT2),
     "llama": (
         llama,
@@ -47,12 +48,16 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_gradient_is_as_exact_as_bfloat16(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     if not HERE:
         emulate(monkeypatch)
-    model: Any
-    model, config, expected = MODELS[name]
+
+
+@functools.cache
+def _made(name: str) -> tuple[Any, list[Any], list[pcp.Plan], set[str]]:
+    """Parameters, a batch, plans of the loss with its gradients as it is written and by kernels, and the names of these."""
+    model, config, _ = MODELS[name]
     params = model.initial_parameters(config, seed=3)
     tokens = pcp.spec((BATCH, CONTEXT), "i32")
     loss = pcp.trace(
@@ -61,13 +66,37 @@ def test_every_gradient_is_as_exact_as_bfloat16(name: str, monkeypatch: pytest.M
     plain = prepared(pcp.value_and_grad(loss, wrt=0))
     classes = site_classes(plain, "cuda")
     chosen = kernels_by_site(classes, next(together(classes, math.inf)))
-    assert {kernel.name for kernel in chosen.values()} >= expected
     rng = np.random.default_rng(5)
     batch = [rng.integers(0, TOKENS, (BATCH, CONTEXT), np.int32) for _ in range(2)]
-    programs = (plain, apply_kernels(plain, chosen))
-    right, found = (pcp.plan(each, cache=False).run(params, *batch) for each in programs)
+    plans = [pcp.plan(each, cache=False) for each in (plain, apply_kernels(plain, chosen))]
+    return params, batch, plans, {kernel.name for kernel in chosen.values()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_gradient_is_as_exact_as_bfloat16(name: str) -> None:
+    params, batch, plans, names = _made(name)
+    assert names >= MODELS[name][2]
+    right, found = (plan.run(params, *batch) for plan in plans)
     assert abs(found[0] - right[0]) < 1e-3
     gradients = (jax.tree_util.tree_leaves_with_path(each[1]) for each in (right, found))
     for (path, exact), (_, gradient) in zip(*gradients, strict=True):
         distance = np.linalg.norm(np.asarray(gradient, np.float64) - exact)
         assert distance <= 3e-2 * np.linalg.norm(exact), jax.tree_util.keystr(path)
+
+
+@pytest.mark.cpu
+def test_what_is_no_number_reaches_the_gradients_that_it_reaches_as_written() -> None:
+    params, batch, plans, _ = _made("gpt2")
+    last = params["blocks"][-1]
+    for array in (
+        last["attn"]["qkv"]["bias"],
+        last["mlp"]["up"]["bias"],
+        last["ln_1"]["scale"],
+        params["wte"],
+    ):
+        for number in (np.nan, np.inf, 3e38):
+            usual, array.flat[7] = array.flat[7], number
+            right, found = (jax.tree_util.tree_leaves(plan.run(params, *batch)) for plan in plans)
+            for exact, each in zip(right, found, strict=True):
+                assert np.array_equal(np.isfinite(exact), np.isfinite(each))
+            array.flat[7] = usual
