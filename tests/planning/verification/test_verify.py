@@ -1,9 +1,11 @@
 """What is found is said with what showed it, and what could be done."""
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.kernels.planted import Planted
 
@@ -92,9 +94,27 @@ def test_calls_on_repeated_operands_seem_quick_each_time_before_a_kernel_is_refu
 ) -> None:
     quick = {"own": [3.0] * 8, "own_again": [1.0] * 8, "plain": [1.0] * 8, "plain_again": [1.0] * 8}
     noisy = quick | {"own": [1.0] * 3 + [3.0] * 5}  # most calls were disturbed, but not all
-    told = iter([quick] * disturbed + [noisy])
-    monkeypatch.setattr(process, "times", lambda *_: next(told))
+    told, least = iter([quick] * disturbed + [noisy]), []
+
+    def times(*arguments: object) -> dict[str, list[float]]:
+        least.append(arguments[3])
+        return next(told)
+
+    monkeypatch.setattr(process, "times", times)
     source = "def kernel(x, axis):\n    return softmax(x, axis)"
     planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
     verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
     assert ("skips work on repeated operands" in str(verdict)) is is_found
+    assert least == [0.0, 0.3, 0.3]  # seconds: a busy machine may be so for all of a short time
+
+
+def test_calls_are_timed_for_as_long_as_was_asked(tmp_path: Path, process: CandidateProcess) -> None:
+    source = "def kernel(x, axis):\n    return softmax(x, axis)"
+    candidate = Planted("softmax.planted", source, manifest=SMALL).plant(tmp_path)
+    process.load(candidate)
+    problem = candidate.problems[0]
+    x = np.random.default_rng().normal(size=problem.specs[0].shape).astype(np.float32)
+    began = time.perf_counter()
+    times = process.times(problem, [x], problem.reference(), 0.5, 1.0)
+    assert time.perf_counter() - began >= 0.5
+    assert {len(each) >= 25 for each in times.values()} == {True}

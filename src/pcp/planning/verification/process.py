@@ -146,9 +146,12 @@ class CandidateProcess:
         return [list(each) for each in zip(*made, strict=True)], [int(which) for which in answer["changed"]]
 
     def times(
-        self, problem: Problem, arguments: Sequence[Array], plain: Program, seconds: float
+        self, problem: Problem, arguments: Sequence[Array], plain: Program, least: float, most: float
     ) -> dict[str, list[float]]:
         """Seconds of calls of the plain program and of the candidate, on operands not seen before and on the same again.
+
+        Arguments:
+            least, most: seconds to spend on it, unless a few calls take longer.
 
         Raises:
             CandidateFailed: the candidate failed.
@@ -161,7 +164,7 @@ class CandidateProcess:
                 **self._described(problem, problem.specs, None),
                 "inputs": self._written(problem.specs, [arguments]),
                 "plain": str(path),
-                "seconds": seconds,
+                "seconds": [least, most],
             }
         )
         return {name: [float(each) for each in times] for name, times in answer["times"].items()}

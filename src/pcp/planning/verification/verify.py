@@ -48,7 +48,7 @@ SKIPS = 2.0
 """How much faster calls on repeated operands may be, before that is taken for no accident."""
 _GRADIENT_PROBLEMS = 4
 _REPEATS = 3
-_TIMING_SECONDS, _TIMES = 1.0, 3
+_TIMING_SECONDS, _TIMES, _LONG = 1.0, 3, 0.3
 MANY_CALLS, MANY_SECONDS = 5000, 8.0
 """Calls of a small problem, since some kernels are wrong in one call of thousands; and how long they may take."""
 FEW_CALLS, MANY_BYTES = 300, 1 << 26
@@ -318,8 +318,9 @@ class _Examination:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
         expected = expected_results(problem, self.seed)
         skipped = [self._skipped(problem, expected)]
-        while skipped[-1] > SKIPS and len(skipped) < _TIMES:  # a busy machine would not do it each time
-            skipped.append(self._skipped(problem, expected))
+        # A busy machine would not do it each time: not for long, at least.
+        while skipped[-1] > SKIPS and len(skipped) < _TIMES:
+            skipped.append(self._skipped(problem, expected, _LONG))
         if min(skipped) > SKIPS:
             detail = f"calls on the operands of the call before take 1/{min(skipped):.1f} of the time of calls on others"
             self.find(Fault.skips_work, problem, expected.kinds[0].name, detail)
@@ -329,9 +330,15 @@ class _Examination:
         words = "compiled anew, after many calls, it returned other bits for the same operands"
         self._compare_calls(problem, expected, 0, first, results[0], words)
 
-    def _skipped(self, problem: Problem, expected: Expectation) -> float:
-        """How many times faster than on other operands it is on the same again, compared with the plain program."""
-        self.times = self.process.times(problem, expected.arguments[0], problem.reference(), _TIMING_SECONDS)
+    def _skipped(self, problem: Problem, expected: Expectation, least: float = 0.0) -> float:
+        """How many times faster than on other operands it is on the same again, compared with the plain program.
+
+        Arguments:
+            least: seconds of calls, at least.
+        """
+        self.times = self.process.times(
+            problem, expected.arguments[0], problem.reference(), least, _TIMING_SECONDS
+        )
         own, plain = (
             undisturbed(self.times[name]) / undisturbed(self.times[f"{name}_again"])
             for name in ("own", "plain")
