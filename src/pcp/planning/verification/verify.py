@@ -331,11 +331,7 @@ class _Examination:
         self._compare_calls(problem, expected, 0, first, results[0], words)
 
     def _skipped(self, problem: Problem, expected: Expectation, least: float = 0.0) -> float:
-        """How many times faster than on other operands it is on the same again, compared with the plain program.
-
-        Arguments:
-            least: seconds of calls, at least.
-        """
+        """How many times faster than on other operands it is on the same again, in `least` seconds, beside the plain one."""
         self.times = self.process.times(
             problem, expected.arguments[0], problem.reference(), least, _TIMING_SECONDS
         )
