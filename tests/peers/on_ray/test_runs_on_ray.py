@@ -133,6 +133,7 @@ class Watched:
         paused.unlink()
 
 
+@pytest.mark.timeout(400)
 def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster: RayCluster) -> None:
     folder = RunFolder(tmp_path / "run")
     settings = options(
