@@ -109,7 +109,7 @@ class Tiles:
         interpreted: bool,
     ) -> Callable[..., Any]:
         """As the function of this name; of a matrix, whose rows are a multiple of those of a program."""
-        columns, together = self._block(shape[1])
+        columns, together = self.block(shape[1])
         programs = shape[0] // self.rows * (shape[1] // columns)
         return launched(body, programs, results, together * columns / self.per_thread, interpreted)
 
@@ -131,7 +131,7 @@ class Tiles:
         from jax import lax
         from jax.experimental import pallas
 
-        columns, together = self._block(width)
+        columns, together = self.block(width)
         program = pallas.program_id(0)
         row, first = program // (width // columns), program % (width // columns) * columns
 
@@ -143,8 +143,8 @@ class Tiles:
         totals = lax.fori_loop(0, self.rows // together, turn, nothing)
         return row, first, [jnp.sum(total, axis=0, keepdims=True) for total in totals]
 
-    def _block(self, width: int) -> tuple[int, int]:
-        """Columns of a program, and rows that it has at once."""
+    def block(self, width: int) -> tuple[int, int]:
+        """Columns of a program, and rows that it has at once, of a matrix of this width."""
         columns = math.gcd(self.columns, width)
         return columns, min(self.rows, self.together * self.columns // columns)
 

@@ -118,7 +118,7 @@ class Gelu:
 
         more, (result, *sums) = others[: -1 - self.summed], others[-1 - self.summed :]
         width = x.shape[1]
-        columns = math.gcd(self._tiles.columns, width)
+        columns, _ = self._tiles.block(width)
 
         def step(rows: Array, first: Array) -> Sequence[Array]:
             place = pallas.ds(first, columns)

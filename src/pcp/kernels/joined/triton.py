@@ -113,7 +113,7 @@ class Join:
 
         *parts, result, sums = references
         width = parts[0].shape[1]
-        columns = math.gcd(TILES.columns, width)
+        columns, _ = TILES.block(width)
 
         def step(rows: Array, first: Array) -> Sequence[Array]:
             read = [triton.load(part.at[rows, pallas.ds(first, columns)]) for part in parts]

@@ -152,13 +152,14 @@ class Child:
         variations = Variations(plain_program.arguments, buffers, self._target)
         times: dict[str, list[float]] = {name: [] for name in ("plain", "plain_again", "own", "own_again")}
         order: list[tuple[str, Executable]] = [("plain", plain), ("own", executable)]
+        least, most = request["seconds"]
         began = time.perf_counter()
         before = variations.next()
         for count in itertools.count():
             given = variations.next()
             self._target.runner.wait(given)
             for name, each in order:
-                # The other's code and data are in the caches: only the operands are to be new to the first call timed.
+                # The caches are full of the other program: after this call only the operands are new.
                 _seconds(each, before, self._target)
                 for suffix in ("", "_again"):
                     taken = _seconds(each, given, self._target)
@@ -167,7 +168,6 @@ class Child:
             order.reverse()
             before = given
             spent = time.perf_counter() - began
-            least, most = request["seconds"]
             if (spent > most and count >= _FEWEST) or (spent > least and count >= _ROUNDS):
                 break
         return {"times": times}

@@ -318,7 +318,7 @@ class _Examination:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
         expected = expected_results(problem, self.seed)
         skipped = [self._skipped(problem, expected)]
-        # A busy machine would not do it each time: not for long, at least.
+        # On a busy machine it may seem so for a short time.
         while skipped[-1] > SKIPS and len(skipped) < _TIMES:
             skipped.append(self._skipped(problem, expected, _LONG))
         if min(skipped) > SKIPS:
@@ -331,7 +331,7 @@ class _Examination:
         self._compare_calls(problem, expected, 0, first, results[0], words)
 
     def _skipped(self, problem: Problem, expected: Expectation, least: float = 0.0) -> float:
-        """How many times faster than on other operands it is on the same again, in `least` seconds, beside the plain one."""
+        """How much faster calls on repeated operands are, beside those of the plain program, when timed for `least` seconds."""
         self.times = self.process.times(
             problem, expected.arguments[0], problem.reference(), least, _TIMING_SECONDS
         )

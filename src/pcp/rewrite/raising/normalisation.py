@@ -59,7 +59,7 @@ def _is_along(view: View, axis: int) -> bool:
 
 
 def _is_of_root(view: View, steps: int = 3) -> bool:
-    """Whether a root stands within so many sums, products and quotients, as it does before the last one of a form."""
+    """Whether a value is made of a root by at most so many sums, products and quotients, one after another, as norms are."""
     if view.kind in ("rsqrt", "sqrt"):
         return True
     operands = view.operands("add", "multiply", "divide") if steps else None
@@ -69,7 +69,7 @@ def _is_of_root(view: View, steps: int = 3) -> bool:
 def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * scale (+ bias), or the same without the mean."""
     view = View.of(last.results[0])
-    if not _is_of_root(view):  # most values are none, and are told from a form sooner so
+    if not _is_of_root(view):  # so most values are told from a norm sooner
         return None
     for name, form in FORMS.items():
         for found in matches(form, view):
