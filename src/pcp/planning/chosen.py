@@ -1,15 +1,12 @@
 """How a plan comes to its path: given, searched for, or the plain one."""
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from pcp.backends import CompilationFailed, OutOfMemory, Target
 from pcp.errors import PCPError
@@ -18,6 +15,7 @@ from pcp.planning.arguments import as_given
 from pcp.planning.capacity import check_capacity
 from pcp.planning.equality import searched as searched_with_equal
 from pcp.planning.judging.judge import named_places
+from pcp.planning.judging.sketch import digest_of_bits
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
@@ -248,7 +246,4 @@ def example_of(program: Program, example: Sequence[Any] | None) -> tuple[Sequenc
         )
     leaves = program.flatten_arguments(*example)
     flat = [as_given(entry, leaf) for entry, leaf in zip(program.arguments, leaves, strict=True)]
-    made = hashlib.sha256()
-    for array in flat:
-        made.update(f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
-    return [flat], made.hexdigest()
+    return [flat], digest_of_bits(flat).hex()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.planning.judging.sketch import WIDTH, Sketch
+from pcp.planning.judging.sketch import WIDTH, Sketch, digest_of_bits
 
 RNG = np.random.default_rng()
 
@@ -87,3 +87,23 @@ def test_bytes() -> None:
     assert again.is_near(made, 0.0)
     for damaged in (b"", made.to_bytes()[:-1], made.to_bytes()[:31], made.to_bytes() + bytes(4 * WIDTH)):
         assert not made.is_near(Sketch.from_bytes(damaged), 0.9)
+
+
+def test_arrays_have_one_digest_only_if_their_bits_types_shapes_and_order_are_the_same() -> None:
+    x, y = (RNG.standard_normal((6, 4)).astype(np.float32) for _ in range(2))
+    last_bit = x.copy()
+    last_bit.view(np.uint32)[5, 3] ^= 1
+    others = [
+        [last_bit, y],
+        [y, x],
+        [x],
+        [x, y, y[:0]],
+        [x.reshape(4, 6), y],
+        [x.view(np.int32), y],
+        [x.T, y],
+        [],
+    ]
+    digests = [digest_of_bits(arrays) for arrays in ([x, y], *others)]
+    assert len(set(digests)) == len(digests)
+    assert digest_of_bits([x.copy(), np.asfortranarray(y)]) == digests[0]
+    assert digest_of_bits([np.float32(2.0).reshape(())]) != digest_of_bits([np.float32(2.0).reshape(1)])

@@ -72,10 +72,9 @@ class Sketch:
             ],
             core_count(),
         )
-        bits = all_of([functools.partial(_bits, results[place]) for place in by_bits], core_count())
         with np.errstate(over="ignore"):
             made = np.array(numbers, np.float32).reshape(len(by_norm), WIDTH)
-        return cls(made, hashlib.sha256(b"".join(bits)).digest())
+        return cls(made, digest_of_bits([results[place] for place in by_bits]))
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> "Sketch":
@@ -96,6 +95,13 @@ class Sketch:
             ours, theirs = self.numbers.astype(np.float64), right.numbers.astype(np.float64)
             apart, norms = (np.linalg.norm(each, axis=1) for each in (ours - theirs, theirs))
             return bool(np.all(np.isfinite(norms) & (apart <= tolerance * norms)))
+
+
+def digest_of_bits(arrays: Sequence[Array]) -> bytes:
+    """The SHA-256 of arrays with their element types and shapes; gigabytes of them by every processor."""
+    return hashlib.sha256(
+        b"".join(all_of([functools.partial(_bits, array) for array in arrays], core_count()))
+    ).digest()
 
 
 def _numbers(result: Array, kept: float, before: Array | None) -> Array:
