@@ -237,7 +237,9 @@ def test_the_process_finds_what_was_built_while_it_waited(
         thread.join(20)  # until it has read all that the process wrote
     assert sorted(names) == [*called]
     assert any("the step runs as it is written" in line for line in caplog.messages)
-    assert not [line for line in caplog.messages if " is missing" in line]
+    missed = [line for line in caplog.messages if " is missing" in line]
+    instructions = "which cpu does not have here"  # nothing that is built would give it these
+    assert [line for line in missed if not line.endswith(instructions)] == []
 
 
 def test_what_a_dead_process_did_not_read_is_lost_without_noise(
