@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import sys
 
 BENCHMARKS = {
     "programs": {
@@ -80,7 +81,13 @@ def main() -> None:
             if arguments.name
             else parser.parse_args((["--json"] if arguments.json else []) + [name])
         )
-        modules[name].run(given)
+        try:
+            modules[name].run(given)
+        except ModuleNotFoundError as error:
+            package = str(error.name).partition(".")[0]
+            print(f"{name}: left out, {package} is not installed", file=sys.stderr)
+            if arguments.name:
+                sys.exit(1)
 
 
 if __name__ == "__main__":

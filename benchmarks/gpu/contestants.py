@@ -264,6 +264,8 @@ def contestant(kind: str, task: Task, tolerance: float, budget: float) -> tuple[
             return None
         if isinstance(problem, PCPError):  # a plan that cannot be had is a result
             return Made(f"PCP ({kind})", about=f"{type(problem).__name__}: {problem}"), lambda _: 0.0
+        if isinstance(problem, ModuleNotFoundError):
+            return Made(kind, about=f"{problem.name} is not installed"), lambda _: 0.0
         raise
 
     def run(steps: int) -> float:

@@ -16,6 +16,7 @@ import json
 import statistics
 import sys
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,13 @@ class Contestants:
 
     def found(self, case: Case) -> dict[str, dict[int, Array]]:
         """The results of each way to compute a case that ends without an error, and is then ready to be timed."""
-        from benchmarks.gpu import kernels_torch  # which only this command needs
+        peers: dict[str, Any] = {"JAX": kernels_jax}
+        if find_spec("torch"):
+            from benchmarks.gpu import kernels_torch  # which imports it
 
+            peers = {"PyTorch": kernels_torch, **peers}
         results = {PCP: self._results(PCP, kernels_pcp.contestant, case, False)}
-        for peer, module in (("PyTorch", kernels_torch), ("JAX", kernels_jax)):
+        for peer, module in peers.items():
             for how in module.variants(case, self.device):
                 name = f"{peer}, {how}"
                 results[name] = self._results(name, module.contestant, (case, how))
@@ -143,6 +147,8 @@ def run(arguments: argparse.Namespace) -> None:
     if not is_here(device):
         print(f"gpu-kernels: left out, there is no {device} here")
         return
+    if not find_spec("torch"):
+        print("gpu-kernels: PyTorch is left out, torch is not installed", file=sys.stderr)
     turns, turn_seconds = (1, 0.01) if arguments.dry else (TURNS, TURN_SECONDS)
     chosen = [case for case in cases(arguments.dry) if case.operation in (arguments.only or OPERATIONS)]
     with Contestants(device) as contestants:

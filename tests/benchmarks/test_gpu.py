@@ -1,5 +1,6 @@
 """The comparison on a GPU: its sizes, batches that do not fit, what is left out; and that its peers compute the same loss."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from benchmarks.gpu import gpt2_jax, gpu, gpu_curve, llama_jax
+from benchmarks.gpu import gpt2_jax, gpu, gpu_curve, gpu_kernels, llama_jax
 from benchmarks.gpu.contestants import Made, Task, _is_lack_of_memory, contestant
 from benchmarks.gpu.gpu import Comparison, line_of
+from benchmarks.gpu.gpu_kernels import Contestants
+from benchmarks.gpu.kernel_cases import attention
 from benchmarks.gpu.sizes import MODELS, Sizes, overridden
 from benchmarks.gpu.step_errors import StepError
 
@@ -81,10 +84,29 @@ def test_a_batch_is_halved_until_it_fits(
 
 
 def test_a_plan_is_left_out_where_no_tolerance_is_known() -> None:
-    comparison = Comparison(Sizes(TINY, 8, 1, 2), "cpu:0", None, 1.0, 1, 1, lambda _: None)
+    told: list[str] = []
+    comparison = Comparison(Sizes(TINY, 8, 1, 2), "cpu:0", None, 1.0, 1, 1, told.append)
     assert comparison._tolerance("planned", None) is None
+    assert told == ["PCP's plan is left out: no error is known that it should keep; give --tolerance"]
+    comparison = Comparison(Sizes(TINY, 2, 2, 2), "cpu:0", 0.0, 1.0, 1, 1, told.append)
+    assert comparison._tolerance("planned", StepError(0.1, "", 0.1)) is None
+    assert len(told) == 1
     comparison = Comparison(Sizes(TINY, 2, 2, 2), "cpu:0", None, 1.0, 1, 1, lambda _: None)
     assert comparison._tolerance("planned", StepError(0.1, "", 0.1)) == 0.1
+
+
+def test_peers_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    made = contestant("eager", Task(TINY, 1, "cpu:0"), 0.0, 0.0)
+    assert made is not None
+    assert made[0] == Made("eager", about="torch is not installed")
+    assert line_of({"contestant": made[0].name, "about": made[0].about}).endswith(
+        "left out: torch is not installed"
+    )
+    monkeypatch.setattr(gpu_kernels, "find_spec", lambda _: None)
+    monkeypatch.setattr(Contestants, "_results", lambda *_: {})
+    with Contestants("cpu:0") as contestants:
+        assert list(contestants.found(attention(32, 64, 2, 16))) == ["PCP, fastest kernels"]
 
 
 def test_a_lack_of_memory_is_told_from_other_problems() -> None:
