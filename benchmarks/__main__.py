@@ -85,7 +85,10 @@ def main() -> None:
             modules[name].run(given)
         except ModuleNotFoundError as error:
             package = str(error.name).partition(".")[0]
-            print(f"{name}: left out, {package} is not installed", file=sys.stderr)
+            print(
+                f"{name}: left out, {package} is not installed; `make test-peers` installs the peers",
+                file=sys.stderr,
+            )
             if arguments.name:
                 sys.exit(1)
 

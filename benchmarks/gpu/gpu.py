@@ -157,10 +157,12 @@ class Comparison:
         """Of PCP's plan, by default the error of the contestant before all others; None where there is to be no plan."""
         if kind != "planned":
             return 0.0
-        if self.tolerance is None and first is None:
-            self.tell("PCP's plan is left out: no error is known that it should keep; give --tolerance")
+        if self.tolerance is not None:
+            return self.tolerance or None
+        if first is None:
+            self.tell("PCP's plan is left out: there is no peer's error to plan within; give --tolerance")
             return None
-        return self.tolerance or (first.error if first and self.tolerance is None else None)
+        return first.error
 
     def _say(self, made: Made, step: float | None = None) -> None:
         error = f", error {made.error.error:.2g}" if made.error else ""

@@ -40,6 +40,16 @@ TURN_SECONDS = 0.2
 Row = dict[str, Any]
 
 
+def _peers() -> dict[str, Any]:
+    """The modules of the peers that are installed."""
+    if not find_spec("torch"):
+        print("gpu-kernels: PyTorch is left out, torch is not installed", file=sys.stderr)
+        return {"JAX": kernels_jax}
+    from benchmarks.gpu import kernels_torch
+
+    return {"PyTorch": kernels_torch, "JAX": kernels_jax}
+
+
 class Contestants:
     """The processes, each started when it is first asked; a context manager.
 
@@ -49,6 +59,7 @@ class Contestants:
 
     def __init__(self, device: str) -> None:
         self.device = device
+        self.peers = _peers()
         self._stack = ExitStack()
         self._started: dict[str, OwnProcess] = {}
 
@@ -64,13 +75,8 @@ class Contestants:
 
     def found(self, case: Case) -> dict[str, dict[int, Array]]:
         """The results of each way to compute a case that ends without an error, and is then ready to be timed."""
-        peers: dict[str, Any] = {"JAX": kernels_jax}
-        if find_spec("torch"):
-            from benchmarks.gpu import kernels_torch  # which imports it
-
-            peers = {"PyTorch": kernels_torch, **peers}
         results = {PCP: self._results(PCP, kernels_pcp.contestant, case, False)}
-        for peer, module in peers.items():
+        for peer, module in self.peers.items():
             for how in module.variants(case, self.device):
                 name = f"{peer}, {how}"
                 results[name] = self._results(name, module.contestant, (case, how))
@@ -147,8 +153,6 @@ def run(arguments: argparse.Namespace) -> None:
     if not is_here(device):
         print(f"gpu-kernels: left out, there is no {device} here")
         return
-    if not find_spec("torch"):
-        print("gpu-kernels: PyTorch is left out, torch is not installed", file=sys.stderr)
     turns, turn_seconds = (1, 0.01) if arguments.dry else (TURNS, TURN_SECONDS)
     chosen = [case for case in cases(arguments.dry) if case.operation in (arguments.only or OPERATIONS)]
     with Contestants(device) as contestants:

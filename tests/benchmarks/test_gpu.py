@@ -87,7 +87,7 @@ def test_a_plan_is_left_out_where_no_tolerance_is_known() -> None:
     told: list[str] = []
     comparison = Comparison(Sizes(TINY, 8, 1, 2), "cpu:0", None, 1.0, 1, 1, told.append)
     assert comparison._tolerance("planned", None) is None
-    assert told == ["PCP's plan is left out: no error is known that it should keep; give --tolerance"]
+    assert told == ["PCP's plan is left out: there is no peer's error to plan within; give --tolerance"]
     comparison = Comparison(Sizes(TINY, 2, 2, 2), "cpu:0", 0.0, 1.0, 1, 1, told.append)
     assert comparison._tolerance("planned", StepError(0.1, "", 0.1)) is None
     assert len(told) == 1
@@ -95,18 +95,21 @@ def test_a_plan_is_left_out_where_no_tolerance_is_known() -> None:
     assert comparison._tolerance("planned", StepError(0.1, "", 0.1)) == 0.1
 
 
-def test_peers_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_that_are_not_installed_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(gpu_kernels, "find_spec", lambda _: None)
     made = contestant("eager", Task(TINY, 1, "cpu:0"), 0.0, 0.0)
     assert made is not None
     assert made[0] == Made("eager", about="torch is not installed")
     assert line_of({"contestant": made[0].name, "about": made[0].about}).endswith(
         "left out: torch is not installed"
     )
-    monkeypatch.setattr(gpu_kernels, "find_spec", lambda _: None)
     monkeypatch.setattr(Contestants, "_results", lambda *_: {})
     with Contestants("cpu:0") as contestants:
         assert list(contestants.found(attention(32, 64, 2, 16))) == ["PCP, fastest kernels"]
+    assert capsys.readouterr().err == "gpu-kernels: PyTorch is left out, torch is not installed\n"
 
 
 def test_a_lack_of_memory_is_told_from_other_problems() -> None:
