@@ -93,8 +93,16 @@ def explained(function: _F) -> _F:
     What a function of the caller raises, such as the body of a loop, passes unchanged.
     """
 
+    flags = _flags(function)
+
     @functools.wraps(function)
     def bordered(*arguments: Any, **named: Any) -> Any:
+        for place, flag in flags:
+            given = arguments[place] if len(arguments) > place else named.get(flag, False)
+            if not isinstance(given, bool | np.bool_):
+                raise WrongArgument(
+                    f"{_name(function)}: {flag} = {_shown(given)} was given; expected True or False"
+                )
         try:
             return function(*arguments, **named)
         except _UNPLACED as error:
@@ -107,6 +115,13 @@ def explained(function: _F) -> _F:
             raise WrongArgument(_explanation(function, arguments, named, error)) from error
 
     return typing.cast(_F, bordered)
+
+
+def _flags(function: Callable[..., Any]) -> list[tuple[int, str]]:
+    """Places and names of the parameters that are True or False. Any other value would count as True without a word, as an
+    element type that NumPy has at the place of `keepdims`."""
+    parameters = enumerate(inspect.signature(function).parameters.values())
+    return [(place, entry.name) for place, entry in parameters if entry.annotation is bool]
 
 
 def _is_called_inside() -> bool:

@@ -155,10 +155,10 @@ class Tensor:
     def std(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("std", self, axis, keepdims)
     def all(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("all", self, axis, keepdims)
     def any(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("any", self, axis, keepdims)
-    def argmax(self, axis: int = -1) -> "Tensor": return _call("argmax", self, axis)
-    def argmin(self, axis: int = -1) -> "Tensor": return _call("argmin", self, axis)
-    def cumsum(self, axis: int = -1) -> "Tensor": return _call("cumsum", self, axis)
-    def clip(self, low: "TensorLike", high: "TensorLike") -> "Tensor": return _call("clip", self, low, high)
+    def argmax(self, axis: int | None = None) -> "Tensor": return _call("argmax", self, axis)
+    def argmin(self, axis: int | None = None) -> "Tensor": return _call("argmin", self, axis)
+    def cumsum(self, axis: int | None = None) -> "Tensor": return _call("cumsum", self, axis)
+    def clip(self, low: "Limit" = None, high: "Limit" = None) -> "Tensor": return _call("clip", self, low, high)
     def squeeze(self, axis: "Axes" = None) -> "Tensor": return _call("squeeze", self, axis)
     def ravel(self) -> "Tensor": return _call("ravel", self)
     # fmt: on
@@ -168,6 +168,7 @@ class Tensor:
 
 Axes = int | tuple[int, ...] | None
 TensorLike = Tensor | np.ndarray[Any, Any] | np.generic | Scalar
+Limit = TensorLike | None
 
 OPERATIONS: dict[str, Callable[..., Tensor]] = {}
 """Every function of `pcp.ops` by its name."""

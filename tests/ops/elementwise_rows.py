@@ -173,7 +173,7 @@ BINARY: tuple[ElementwiseRow, ...] = (
     ElementwiseRow("maximum", np.maximum, -3, 3, jnp.maximum, _SAME, without=_NOT_COMPLEX),
     ElementwiseRow("minimum", np.minimum, -3, 3, jnp.minimum, _WIDER, without=_NOT_COMPLEX),
     ElementwiseRow(
-        "remainder",
+        "remainder",  # of StableHLO, which is NumPy's fmod
         np.fmod,
         -3,
         3,

@@ -227,7 +227,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tenso
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     chosen = equal(iota(logits.shape, logits.ndim - 1, targets.dtype), expand_dims(targets, targets.ndim))
-    return logsumexp(logits) - sum_(where(chosen, logits, 0), -1)
+    return logsumexp(logits, -1) - sum_(where(chosen, logits, 0), -1)
 
 
 def _embedding_gradient(indices: Tensor, updates: Tensor, rows: int) -> Tensor:

@@ -183,7 +183,7 @@ def decode(
         The cache with this token's keys and values, and scores of shape (batch, vocabulary).
     """
     ids, place = as_tensor(token), as_tensor(position)
-    x = nn.embedding(ids[:, None], parameters["wte"]) + take(parameters["wpe"], place)
+    x = nn.embedding(ids[:, None], parameters["wte"]) + take(parameters["wpe"], place, 0)
     seen = iota((config.context,)) <= place
     grown = []
     for block, past in zip(parameters["blocks"], cache, strict=True):

@@ -40,7 +40,7 @@ def embedding(tokens: TensorLike, table: TensorLike | Mapping[str, TensorLike]) 
     Returns:
         Shape of `tokens` with a last axis of `width`. Gradients of repeated tokens add up.
     """
-    return quantised_rows(table, tokens) if isinstance(table, Mapping) else take(table, tokens)
+    return quantised_rows(table, tokens) if isinstance(table, Mapping) else take(table, tokens, 0)
 
 
 @explained

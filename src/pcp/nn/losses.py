@@ -71,7 +71,7 @@ def _losses(logits: TensorLike, targets: TensorLike) -> Tensor:
 
 def _losses_form(scores: Tensor, classes: Tensor) -> Tensor:
     chosen = equal(iota(scores.shape, scores.ndim - 1, classes.dtype), expand_dims(classes, classes.ndim))
-    return logsumexp(scores) - sum_(where(chosen, scores, 0), -1)
+    return logsumexp(scores, -1) - sum_(where(chosen, scores, 0), -1)
 
 
 @explained

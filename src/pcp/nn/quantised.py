@@ -93,7 +93,7 @@ def quantised_rows(weights: Mapping[str, TensorLike], rows: TensorLike) -> Tenso
         weights: `values` and perhaps `scales`.
         rows: integers, any shape.
     """
-    return _widened(*(take(part, rows) for part in _parts(weights)))
+    return _widened(*(take(part, rows, 0) for part in _parts(weights)))
 
 
 def _parts(weights: Mapping[str, TensorLike]) -> list[TensorLike]:

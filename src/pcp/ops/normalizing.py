@@ -2,9 +2,9 @@
 
 from pcp.composites import named
 from pcp.ops.elementwise import exp, is_finite, log, where
-from pcp.ops.movement import squeeze, stop_gradient
+from pcp.ops.movement import ravel, reshape, squeeze, stop_gradient
 from pcp.ops.movement.axes import checked_axis
-from pcp.ops.reductions.primitives import max_, narrowed, sum_, widened
+from pcp.ops.reductions.primitives import largest_along, narrowed, sum_, widened
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
@@ -25,13 +25,17 @@ def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
 
 
 @operation
-def logsumexp(x: TensorLike, axis: int = -1, keepdims: bool = False) -> Tensor:
-    """The logarithm of the sum of e^x along an axis, without overflow; -inf of no elements."""
-    tensor, place = _along("logsumexp", x, axis)
+def logsumexp(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The logarithm of the sum of e^x along an axis (all elements if None), without overflow; -inf of no elements."""
+    given = as_tensor(x)
+    if axis is None:
+        found = logsumexp(ravel(given), 0)
+        return reshape(found, (1,) * given.ndim) if keepdims else found
+    tensor, place = _along("logsumexp", given, axis)
     largest = _largest(tensor, place)
     finite = where(is_finite(largest), largest, 0)  # nothing can be taken off an infinity
     total = log(sum_(exp(tensor - finite), place, keepdims=True)) + finite
-    return narrowed(total if keepdims else squeeze(total, place), as_tensor(x).dtype)
+    return narrowed(total if keepdims else squeeze(total, place), given.dtype)
 
 
 def softmax_form(x: Tensor, axis: int) -> Tensor:
@@ -54,7 +58,7 @@ def _along(name: str, x: TensorLike, axis: int) -> tuple[Tensor, int]:
 
 def _largest(x: Tensor, axis: int) -> Tensor:
     """The maximum, without a gradient: adding a constant changes no result here."""
-    return stop_gradient(max_(x, axis, keepdims=True))
+    return stop_gradient(largest_along(x, axis))
 
 
 def _shifted(x: Tensor, axis: int) -> Tensor:

@@ -20,11 +20,11 @@ from pcp.ops.elementwise import (
     equal,
     erf,
     erf_inv,
+    fmod,
     less,
     log,
     log1p,
     maximum,
-    remainder,
     shift_right,
     where,
 )
@@ -248,7 +248,7 @@ def randint(key: TensorLike, shape: Shape, low: int, high: int, dtype: DTypeLike
     if span < 2**width:
         # (above 2^width + below) modulo span, in arithmetic modulo 2^width
         carry = pow(2, width // 2, span) ** 2 % 2**width % span
-        below = remainder(remainder(above, span) * carry + remainder(below, span), span)
+        below = fmod(fmod(above, span) * carry + fmod(below, span), span)
     wide = DType(f"i{width}") if wanted.kind == "signed" else word
     return convert(bitcast(below, wide) + low, wanted)
 

@@ -163,7 +163,7 @@ def test_a_call_takes_the_memory_that_its_plan_says(name: str) -> None:
 OF_SEVERAL_CALLS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "sign": (ops.sign, ("f32",)),
     "floor_divide": (lambda x, y: x // (y + 1), ("i32", "i32")),
-    "remainder": (ops.remainder, ("i64", "i64")),
+    "remainder": (ops.fmod, ("i64", "i64")),
     "power": (ops.power, ("i32", "i32")),
     "power, narrow": (ops.power, ("bf16", "bf16")),
     "shift": (ops.shift_left, ("u32", "u32")),

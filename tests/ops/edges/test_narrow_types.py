@@ -85,7 +85,7 @@ def test_sums_and_products_of_narrow_integers_are_of_32_bits(dtype: str, result:
 def test_sums_of_narrow_integers_do_not_wrap() -> None:
     x = RNG.integers(-128, 127, (3, 500), endpoint=True).astype(np.int8)
     y = RNG.integers(0, 255, (3, 500), endpoint=True).astype(np.uint8)
-    program = pcp.trace(lambda x, y: (x.sum(1), y.sum(1), x.mean(1), y.cumsum()), x, y, roles=("input",) * 2)
+    program = pcp.trace(lambda x, y: (x.sum(1), y.sum(1), x.mean(1), y.cumsum(1)), x, y, roles=("input",) * 2)
     signed, unsigned, mean, running = run(program, x, y)
     np.testing.assert_array_equal(signed, x.sum(1))
     np.testing.assert_array_equal(unsigned, y.sum(1))

@@ -18,7 +18,7 @@ from pcp.kernels.named import total
 from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, tanh, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
-from pcp.ops.reductions.primitives import max_, sum_
+from pcp.ops.reductions.primitives import largest_along, sum_
 from pcp.tensor import Tensor
 
 Places = dict[tuple[int, int], list[Tensor]]
@@ -134,7 +134,7 @@ def _tile(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The largest scores so far, the sums of weights and the sums of weighted values of a tile."""
     scores = operands.scores(rows, columns)[0]
-    largest = max_(scores, -1, keepdims=True)
+    largest = largest_along(scores, -1)
     if before is not None:
         largest = maximum(largest, before)
     weights = exp(scores - _finite(largest))

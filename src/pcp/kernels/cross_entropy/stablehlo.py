@@ -18,7 +18,7 @@ from pcp.ops.elementwise import equal, exp, greater_equal, less, log, maximum, m
 from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import expand_dims, iota, reshape, zeros
-from pcp.ops.reductions.primitives import max_, sum_
+from pcp.ops.reductions.primitives import largest_along, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
@@ -69,7 +69,7 @@ class Rows:
     def normalisers(self) -> Tensor:
         """The logarithm of the sum of each row's exponentials."""
         x = self.logits
-        largest = max_(x, -1, keepdims=True)
+        largest = largest_along(x, -1)
         return reshape(log(sum_(exp(x - largest), -1, keepdims=True)) + largest, (x.shape[0],))
 
     def chosen(self) -> Tensor:
@@ -94,7 +94,7 @@ class Rows:
 
     def gradient(self, cotangent: Tensor) -> Tensor:
         """The cotangent of the logits: softmax, less 1 at the target, times that of the loss."""
-        shifted = self.logits - max_(self.logits, -1, keepdims=True)
+        shifted = self.logits - largest_along(self.logits, -1)
         factor = expand_dims(cotangent, 1)
         # Another exponential than that in the sum: XLA would keep one that both use, which is as large as the logits.
         softmax = exp(shifted - log(sum_(exp(shifted), -1, keepdims=True))) * factor

@@ -88,7 +88,7 @@ def _sorted(op: ir.Operation) -> list[Tensor]:
     numbers = where(inside, rows.numbers, tokens)
     order = argsort(numbers)
     longer = pad(reshape(rows.table, (tokens, width)), ((0, 1), (0, 0)))
-    summed = scatter_add(longer, take(numbers, order), take(rows.updates, order))
+    summed = scatter_add(longer, take(numbers, order, 0), take(rows.updates, order, 0))
     return [reshape(summed[:tokens], rows.table.shape)]
 
 

@@ -6,7 +6,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import exp, log
-from pcp.ops.reductions.primitives import max_, sum_
+from pcp.ops.reductions.primitives import largest_along, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
@@ -15,7 +15,7 @@ def _shifted(op: ir.Operation) -> tuple[Named, int, Tensor]:
     """The composite, its axis, and x minus its maximum, which stands for the maximum in all that follows."""
     named, x = Named.of(op), tensors(op)[0]
     axis = named.attributes["axis"]
-    return named, axis, x - max_(x, axis, keepdims=True)
+    return named, axis, x - largest_along(x, axis)
 
 
 def _by_reciprocal(op: ir.Operation) -> list[Tensor]:

@@ -31,7 +31,7 @@ from pcp.ops.elementwise.functions import log
 from pcp.ops.elementwise.rounding import floor, round_
 from pcp.ops.promotion import aligned
 from pcp.ops.record import Cost
-from pcp.tensor import Tensor, TensorLike, as_tensor, emit, export_operations, operation
+from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, emit, export_operations, operation
 
 Array = np.ndarray[Any, Any]
 
@@ -135,7 +135,40 @@ def _base_of_power(g: Tensor, x: Tensor, y: Tensor, exponent: float | None) -> T
     return g * where(equal(y, 0), 0, y * power(x, where(equal(y, 0), 1, y - 1)))
 
 
-power = binary("power", "power", NUMBERS, "x ** y", cost=Cost.function, rounds=True, derivative=_power)
+elementwise(
+    "power",
+    functions=("power",),
+    types=NUMBERS,
+    cost=Cost.function,
+    rounds=True,
+    derivative=_power,
+)
+
+
+@operation
+def power(x: TensorLike, y: TensorLike) -> Tensor:
+    """x ** y, elementwise; shapes broadcast. Of integers modulo 2^bits; where a signed exponent is negative, the power of 1 and
+    -1 is 1 or -1, and that of all else, 0 too, is 0.
+
+    Raises:
+        DTypeMismatch: integers are raised to a negative power that is known: their power is no integer.
+    """
+    left, right = aligned("power", x, y)
+    require("power", left, NUMBERS)
+    least = _least_known(y, right) if left.dtype.kind == "signed" else None
+    if least is not None and least < 0:
+        raise DTypeMismatch(
+            f"power: integers of {left.dtype} were raised to the power {least}, which is no integer; "
+            "expected an exponent of at least 0, or a base of floats: x.astype('f32') ** y"
+        )
+    return emit("power", (left, right), (left.spec,))
+
+
+def _least_known(given: TensorLike, exponent: Tensor) -> float | None:
+    """The least exponent, if it is no value of the program: a number, an array, or a constant of one number."""
+    if isinstance(given, Tensor):
+        return splat_number(exponent.value)
+    return float(np.min(given)) if np.size(given) else None
 
 
 def _divided(_: ir.Operation, x: Array, y: Array) -> Array:
@@ -180,7 +213,7 @@ def _rest(_: ir.Operation, x: Array, y: Array) -> Array:
 
 elementwise(
     "remainder",
-    functions=("remainder",),
+    functions=("fmod",),
     types=REAL_NUMBERS,
     cost=Cost.arithmetic,
     rounds=False,
@@ -191,10 +224,10 @@ elementwise(
 
 
 @operation
-def remainder(x: TensorLike, y: TensorLike) -> Tensor:
-    """x - y * truncate(x / y), elementwise: the sign of x; 0 for an integer and 0; shapes broadcast."""
-    left, right = aligned("remainder", x, y)
-    require("remainder", left, REAL_NUMBERS)
+def fmod(x: TensorLike, y: TensorLike) -> Tensor:
+    """x - y * truncate(x / y), elementwise: the sign of x, as C's; 0 for an integer and 0; shapes broadcast."""
+    left, right = aligned("fmod", x, y)
+    require("fmod", left, REAL_NUMBERS)
     return _by_no_zero(lambda divisor: emit("remainder", (left, divisor), (left.spec,)), right, y)
 
 
@@ -218,7 +251,7 @@ def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
 
 def _floor_of_floats(x: Tensor, y: Tensor) -> Tensor:
     """What is left after the remainder is a multiple of y; a rounded quotient might reach the next integer."""
-    rest = remainder(x, y)
+    rest = fmod(x, y)
     whole = round_(divide(x - rest, y))
     other_side = bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
     return where(equal(y, 0), divide(x, y), where(other_side, whole - 1, whole))
@@ -238,6 +271,12 @@ def modulo(x: TensorLike, y: TensorLike) -> Tensor:
         return where(other_side, rest + divisor, rest)
 
     return _by_no_zero(rest_of, right, y)
+
+
+@operation
+def remainder(x: TensorLike, y: TensorLike) -> Tensor:
+    """x - y * floor(x / y), elementwise: the sign of y; `modulo` under NumPy's name."""
+    return modulo(x, y)
 
 
 def _by_no_zero(compute: Callable[[Tensor], Tensor], divisor: Tensor, given: TensorLike) -> Tensor:

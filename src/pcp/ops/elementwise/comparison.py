@@ -128,9 +128,11 @@ elementwise("clamp", cost=Cost.arithmetic, rounds=False, scalars=(0, 2), derivat
 
 
 @operation
-def clip(x: TensorLike, low: TensorLike, high: TensorLike) -> Tensor:
-    """x limited to low <= x <= high, elementwise; shapes broadcast."""
-    return minimum(maximum(x, low), high)
+def clip(x: TensorLike, low: TensorLike | None = None, high: TensorLike | None = None) -> Tensor:
+    """x limited to low <= x <= high, elementwise; None is no limit; shapes broadcast."""
+    tensor = as_tensor(x)
+    above = tensor if low is None else maximum(tensor, low)
+    return above if high is None else minimum(above, high)
 
 
 is_finite = unary(

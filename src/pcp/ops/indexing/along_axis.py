@@ -46,7 +46,7 @@ def value_for(name: str, x: Tensor, value: TensorLike) -> Tensor:
 
 
 @operation
-def take_along_axis(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
+def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
     """The elements of x at `indices` along an axis; the result has the shape of `indices`.
 
     Arguments:

@@ -11,7 +11,16 @@ from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import convert, equal, less, where
 from pcp.ops.indexing.gathering import WindowAxes, gather
 from pcp.ops.indexing.keys import Key, parse_key
-from pcp.ops.movement import broadcast_to, concatenate, expand_dims, iota, reshape, reverse, slice_
+from pcp.ops.movement import (
+    along_or_flat,
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    iota,
+    reshape,
+    reverse,
+    slice_,
+)
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.record import Cost, Kind, declare
@@ -103,10 +112,13 @@ def _checked_indices(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -
 
 
 @operation
-def take(x: TensorLike, indices: TensorLike, axis: int = 0) -> Tensor:
-    """The slices of x at `indices` along an axis; the axes of `indices` stand where that axis stood."""
-    tensor = as_tensor(x)
-    place = checked_axis("take", axis, tensor.ndim)
+def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
+    """The slices of x at `indices` along an axis; the axes of `indices` stand where that axis stood.
+
+    Without an axis, the elements of the flattened tensor: rows of a table are `take(table, rows, 0)`, or `table[rows]`.
+    """
+    tensor, along = along_or_flat(x, axis)
+    place = checked_axis("take", along, tensor.ndim)
     return index(tensor, (*[slice(None)] * place, indices))
 
 

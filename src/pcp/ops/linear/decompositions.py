@@ -124,7 +124,7 @@ def reflection_tangents(
     inner = triu(triangular_solve(vectors[..., :k, :], moved[..., :k, :], unit_diagonal=True))  # dW W^-1
     dv = tril(moved - matmul(vectors, inner), -1)
     found = grown(triu(dr), m - dr.shape[-2], 0) + grown(dv, 0, n - k)
-    dscales = scales[..., :k] * diagonal(inner)
+    dscales = scales[..., :k] * diagonal(inner, 0, -2, -1)
     missing = scales.shape[-1] - k
     if missing:
         rest = zeros((*scales.shape[:-1], missing), scales.dtype)
@@ -147,7 +147,7 @@ def eigh_tangents(vectors: Tensor, values: Tensor, tangent: Tensor) -> tuple[Ten
     eye = identity(values)
     inverse = 1 / (eye + expand_dims(values, values.ndim - 1) - expand_dims(values, values.ndim)) - eye
     x = matmul(adjoint(vectors), matmul(tangent, vectors))
-    return matmul(vectors, convert(inverse, x.dtype) * x), diagonal(_real(x))
+    return matmul(vectors, convert(inverse, x.dtype) * x), diagonal(_real(x), 0, -2, -1)
 
 
 def svd_tangents(u: Tensor, s: Tensor, vh: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,7 +172,7 @@ def svd_tangents(u: Tensor, s: Tensor, vh: Tensor, tangent: Tensor) -> tuple[Ten
     if n > m:
         outside = matmul(adjoint(tangent), u)
         dv = dv + (outside - matmul(v, matmul(vh, outside))) / convert(row, dtype)
-    return du, diagonal(_real(x)), adjoint(dv)
+    return du, diagonal(_real(x), 0, -2, -1), adjoint(dv)
 
 
 def eig_tangents(values: Tensor, vectors: Tensor, others: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,7 +190,7 @@ def eig_tangents(values: Tensor, vectors: Tensor, others: Tensor, tangent: Tenso
     chosen = equal(iota(vectors.shape, vectors.ndim - 2), expand_dims(largest, values.ndim - 1))
     turned, size = (sum_(where(chosen, part, 0), -2) for part in (imag(moved), real(vectors)))
     shift = complex_(-real(sum_(conj(vectors) * moved, -2)), -turned / size)
-    return diagonal(p), moved + vectors * expand_dims(shift, values.ndim - 1)
+    return diagonal(p, 0, -2, -1), moved + vectors * expand_dims(shift, values.ndim - 1)
 
 
 def _real(x: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def triu(x: TensorLike, offset: int = 0) -> Tensor:
 
 
 @operation
-def diagonal(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements where place on `axis2` - place on `axis1` = offset, along a new last axis.
 
     Raises:
@@ -77,7 +77,7 @@ def diag(x: TensorLike, offset: int = 0) -> Tensor:
 
 
 @operation
-def trace(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+def trace(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The sum along a diagonal; arguments as of `diagonal`."""
     return sum_(diagonal(x, offset, axis1, axis2), -1)
 

@@ -5,6 +5,7 @@ are functions of several operations. Every function of these files is here by it
 """
 
 from pcp.ops.movement.arrangement import *
+from pcp.ops.movement.arrangement import along_or_flat as along_or_flat
 from pcp.ops.movement.filling import *
 from pcp.ops.movement.joining import *
 from pcp.ops.movement.shape import *

@@ -50,6 +50,11 @@ def ravel(x: TensorLike) -> Tensor:
     return reshape(x, (-1,)) if as_tensor(x).size else reshape(x, (0,))
 
 
+def along_or_flat(x: TensorLike, axis: int | None) -> tuple[Tensor, int]:
+    """x and an axis; without one, as NumPy has it, its elements as a vector and 0."""
+    return (ravel(x), 0) if axis is None else (as_tensor(x), axis)
+
+
 @operation
 def roll(x: TensorLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
     """x with its elements moved on by `shift` places along axes; what leaves at the end comes in at the beginning.
@@ -111,8 +116,8 @@ def repeat(x: TensorLike, times: int, axis: int | None = None) -> Tensor:
         )
     if times < 0:
         raise ShapeMismatch(f"repeat: a count of {times} was given; expected none below 0")
-    tensor = ravel(x) if axis is None else as_tensor(x)
-    place = checked_axis("repeat", 0 if axis is None else axis, tensor.ndim)
+    tensor, along = along_or_flat(x, axis)
+    place = checked_axis("repeat", along, tensor.ndim)
     before, size, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
     wide = broadcast_to(expand_dims(tensor, place + 1), (*before, size, times, *after))
     return reshape(wide, (*before, size * times, *after))
@@ -127,12 +132,21 @@ def unstack(x: TensorLike, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 @operation
-def diff(x: TensorLike, axis: int = -1) -> Tensor:
-    """The differences of neighbours along an axis, which is shorter by 1."""
+def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
+    """The differences of neighbours along an axis, taken `n` times: the axis is shorter by n.
+
+    Raises:
+        ShapeMismatch: `n` is negative.
+        DTypeMismatch: the elements are booleans, which have no difference.
+    """
     tensor = as_tensor(x)
     place = checked_axis("diff", axis, tensor.ndim)
-    size = tensor.shape[place]
-    return narrow(tensor, place, min(1, size), size) - narrow(tensor, place, 0, max(size - 1, 0))
+    if isinstance(n, bool) or n < 0:
+        raise ShapeMismatch(f"diff: n = {n} was given; expected how many times, at least 0")
+    for _ in range(n):
+        size = tensor.shape[place]
+        tensor = narrow(tensor, place, min(1, size), size) - narrow(tensor, place, 0, max(size - 1, 0))
+    return tensor
 
 
 @operation

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from pcp.ir import DType
 from pcp.ops.elementwise import add, convert, logaddexp, maximum, minimum, multiply
-from pcp.ops.movement import concatenate, pad, reverse
+from pcp.ops.movement import along_or_flat, concatenate, pad, reverse
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import accumulator, narrowed
 from pcp.symbolic.watching import is_symbolic
-from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
+from pcp.tensor import DTypeMismatch, Tensor, TensorLike, export_operations, operation
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 _ORDERED = ("signed", "unsigned", "float")
@@ -65,8 +65,8 @@ def _interleaved(even: Tensor, odd: Tensor, axis: int) -> Tensor:
 def _cumulative(
     name: str, combine: Callable[[TensorLike, TensorLike], Tensor], kinds: tuple[str, ...], meaning: str
 ) -> Callable[..., Tensor]:
-    def apply(x: TensorLike, axis: int = -1, reverse: bool = False) -> Tensor:
-        tensor = as_tensor(x)
+    def apply(x: TensorLike, axis: int | None = None, reverse: bool = False) -> Tensor:
+        tensor, along = along_or_flat(x, axis)
         given = tensor.dtype
         if given is not DType.bool and given.kind not in kinds:
             raise DTypeMismatch(
@@ -74,13 +74,13 @@ def _cumulative(
             )
         if given is DType.bool or combine not in (maximum, minimum):
             tensor = convert(tensor, accumulator(given))
-        found = associative_scan(combine, tensor, checked_axis(name, axis, tensor.ndim), reverse)
+        found = associative_scan(combine, tensor, checked_axis(name, along, tensor.ndim), reverse)
         return narrowed(found, given)
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = (
-        f"The {meaning} of every beginning of an axis, or of every end if `reverse`; booleans count as i32, "
-        "sums and products of narrower numbers are computed in 32 bits."
+        f"The {meaning} of every beginning of an axis, or of every end if `reverse`; of the flattened tensor if the axis is "
+        "None. Booleans count as i32; sums and products of narrower numbers are computed in 32 bits."
     )
     return operation(apply)
 

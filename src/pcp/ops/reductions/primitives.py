@@ -21,7 +21,7 @@ from pcp.ops.batched_axes import along_axes, shifted
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_or, convert, equal, imag, maximum, not_equal, real, where
 from pcp.ops.elementwise.conversion import real_type
-from pcp.ops.movement import concatenate, iota, reshape, transpose
+from pcp.ops.movement import along_or_flat, concatenate, iota, reshape, transpose
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.movement.shape import broadcast_in_dim
@@ -133,6 +133,12 @@ def _reduction(
                 f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
             )
         axes = checked_axes(name, axis, tensor.ndim)
+        empty = [a for a in axes if not tensor.shape[a]]
+        if isinstance(start, str) and empty:
+            raise ShapeMismatch(
+                f"{name}: axis {empty[0]} of shape {tensor.shape} is empty, and no elements have no {name}; "
+                "expected at least one element"
+            )
         if accumulates:
             tensor = convert(tensor, accumulator(given))
         if axes:
@@ -147,8 +153,12 @@ def _reduction(
 
 sum_ = _reduction("sum", "add", 0, _NUMBERS, "sum")
 product = _reduction("product", "multiply", 1, _NUMBERS, "product")
-max_ = _reduction("max", "maximum", "low", _ORDERED, "largest element; NaN if any is")
-min_ = _reduction("min", "minimum", "high", _ORDERED, "smallest element; NaN if any is")
+max_ = _reduction(
+    "max", "maximum", "low", _ORDERED, "largest element; NaN if any is; refused where an axis is empty,"
+)
+min_ = _reduction(
+    "min", "minimum", "high", _ORDERED, "smallest element; NaN if any is; refused where an axis is empty,"
+)
 all_ = _reduction("all", "and", 1, ("bool",), "whether all hold")
 any_ = _reduction("any", "or", 0, ("bool",), "whether any holds")
 
@@ -162,6 +172,12 @@ def broadcast_reduced(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, 
     """A reduced tensor repeated along the reduced axes: the transpose of a sum."""
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
     return broadcast_in_dim(reduced, shape, kept)
+
+
+def largest_along(x: Tensor, axis: int) -> Tensor:
+    """The largest element along an axis, which stays with size 1: what softmax takes off; the least value of no elements."""
+    axes = checked_axes("max", axis, x.ndim)
+    return keep_dimensions(reduce_with("maximum", x, as_tensor(neutral("low", x.dtype)), axes), x, axes)
 
 
 @operation
@@ -190,8 +206,11 @@ def squared_distances(x: Tensor, axis: Axes) -> Tensor:
 
 
 @operation
-def argmax(x: TensorLike, axis: int = -1) -> Tensor:
+def argmax(x: TensorLike, axis: int | None = None) -> Tensor:
     """The index, as i32, of the first largest element along an axis, or of the first NaN if there is one.
+
+    Arguments:
+        axis: an axis; None counts through the flattened tensor.
 
     Raises:
         ShapeMismatch: the axis is empty.
@@ -200,8 +219,11 @@ def argmax(x: TensorLike, axis: int = -1) -> Tensor:
 
 
 @operation
-def argmin(x: TensorLike, axis: int = -1) -> Tensor:
+def argmin(x: TensorLike, axis: int | None = None) -> Tensor:
     """The index, as i32, of the first smallest element along an axis, or of the first NaN if there is one.
+
+    Arguments:
+        axis: an axis; None counts through the flattened tensor.
 
     Raises:
         ShapeMismatch: the axis is empty.
@@ -209,9 +231,9 @@ def argmin(x: TensorLike, axis: int = -1) -> Tensor:
     return _first_index_of("argmin", x, axis, min_)
 
 
-def _first_index_of(name: str, x: TensorLike, axis: int, extreme: Callable[..., Tensor]) -> Tensor:
-    tensor = as_tensor(x)
-    place = checked_axis(name, axis, tensor.ndim)
+def _first_index_of(name: str, x: TensorLike, axis: int | None, extreme: Callable[..., Tensor]) -> Tensor:
+    tensor, along = along_or_flat(x, axis)
+    place = checked_axis(name, along, tensor.ndim)
     if not tensor.shape[place]:
         raise ShapeMismatch(f"{name}: axis {place} of shape {tensor.shape} is empty")
     found = equal(tensor, extreme(tensor, place, keepdims=True))

@@ -48,7 +48,7 @@ rows(
         "bitwise_right_shift.Tensor __rshift__.Tensor": ops.shift_right,
         "bitwise_xor.Tensor bitwise_xor.Scalar": ops.bitwise_xor,
         "floor_divide.default": ops.floor_divide,
-        "fmod.Tensor fmod.Scalar": ops.remainder,
+        "fmod.Tensor fmod.Scalar": ops.fmod,
         "leaky_relu.default": lambda x, slope=0.01: ops.where(ops.greater(x, 0), x, x * slope),
         "maximum.default": ops.maximum,
         "minimum.default": ops.minimum,
@@ -124,7 +124,7 @@ def divide(x: Tensor, y: TensorLike, rounding_mode: str | None = None, *, result
         return ops.divide(x, y)
     if rounding_mode == "floor":
         return ops.floor_divide(x, y)
-    return ops.trunc(ops.divide(x, y)) if x.dtype.is_float else ops.floor_divide(x - ops.remainder(x, y), y)
+    return ops.trunc(ops.divide(x, y)) if x.dtype.is_float else ops.floor_divide(x - ops.fmod(x, y), y)
 
 
 @row("pow.Tensor_Scalar", promotion="default")

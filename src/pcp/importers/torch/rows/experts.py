@@ -46,10 +46,10 @@ def grouped_product(
 
     def add(group: Tensor, total: Tensor) -> Tensor:
         inside = ops.logical_and(
-            ops.greater_equal(rows, ops.take(starts, group)), ops.less(rows, ops.take(stops, group))
+            ops.greater_equal(rows, ops.take(starts, group, 0)), ops.less(rows, ops.take(stops, group, 0))
         )
         own = ops.where(ops.broadcast_to(inside, x.shape), x, 0)
-        return total + ops.matmul(own, ops.take(matrices, group))
+        return total + ops.matmul(own, ops.take(matrices, group, 0))
 
     mixed: Tensor = ops.fori_loop(0, count, add, ops.zeros((x.shape[0], matrices.shape[2]), x.dtype))
     return mixed

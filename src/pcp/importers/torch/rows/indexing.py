@@ -44,13 +44,13 @@ def embedding(
     table: Tensor, places: Tensor, padding: int = -1, scale_by_count: bool = False, _sparse: bool = False
 ) -> Tensor:
     """Rows of a table; that of `padding` has no gradient, and the others' may be divided by how often each was taken."""
-    found = ops.take(table, places)
+    found = ops.take(table, places, 0)
     if scale_by_count:
         flat = ops.reshape(places, (-1,))
         counts = ops.put_along_axis(
             ops.zeros(table.shape[:1], table.dtype), flat, ops.ones(flat.shape, table.dtype), 0, "add"
         )
-        scaled = found / ops.stop_gradient(ops.expand_dims(ops.take(counts, places), -1))
+        scaled = found / ops.stop_gradient(ops.expand_dims(ops.take(counts, places, 0), -1))
         found = ops.stop_gradient(found) + (scaled - ops.stop_gradient(scaled))
     if padding < 0:
         return found
