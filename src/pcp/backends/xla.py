@@ -48,6 +48,7 @@ from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
 from pcp.backends.segmented import compiled_in_segments
+from pcp.backends.whole_powers import with_whole_powers
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
@@ -130,7 +131,7 @@ class XLABackend:
         Raises:
             CompilationFailed: XLA refuses the program or an option.
         """
-        program = with_blocks_within_bounds(program)
+        program = with_blocks_within_bounds(with_whole_powers(program))
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
             if is_of_full_precision(program) or multiplies_eight_bits(program):

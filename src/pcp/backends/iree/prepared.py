@@ -10,6 +10,7 @@ from pcp.backends.iree.overlapping import writes_a_part, written_from_a_copy
 from pcp.backends.iree.rounding import is_read_unrounded, rounded
 from pcp.backends.iree.sorting import with_order_of_equals
 from pcp.backends.iree.widening import chosen_numbers, widened_without_sign, widens_booleans, widens_unsigned
+from pcp.backends.whole_powers import with_whole_powers
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir, run_passes
 from pcp.ir.builder import dense
@@ -26,6 +27,7 @@ def with_safe_forms(program: Program) -> Program:
     IREE gives results that are equal one memory, as all moments of a fresh optimizer are. It would write a result into
     an argument that is donated to it, and so into the other arrays that lie there.
     """
+    program = with_whole_powers(program)
     module = program.module()
     with context():
         if named_operations(module.operation, "stablehlo.dynamic_update_slice"):
