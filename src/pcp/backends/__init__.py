@@ -7,6 +7,7 @@ from pcp.backends.base import Executable as Executable
 from pcp.backends.base import ExecutionFailed as ExecutionFailed
 from pcp.backends.base import MemoryUse as MemoryUse
 from pcp.backends.base import OutOfMemory as OutOfMemory
+from pcp.backends.base import TooFewDevices as TooFewDevices
 from pcp.backends.base import UnknownBackend as UnknownBackend
 from pcp.backends.base import UnknownDevice as UnknownDevice
 from pcp.backends.regions import Placement as Placement

@@ -29,6 +29,10 @@ class CompilationFailed(PCPError):
     """A program that a backend's compiler refuses."""
 
 
+class TooFewDevices(CompilationFailed):
+    """A program whose collectives need more devices than it is compiled for."""
+
+
 class ExecutionFailed(PCPError):
     """A compiled program that the device stopped running."""
 

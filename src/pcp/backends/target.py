@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable
+from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable, TooFewDevices
 from pcp.backends.registry import (
     DEFAULT,
     arrays_of,
@@ -17,6 +17,7 @@ from pcp.backends.registry import (
 )
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
+from pcp.ir.toolkit.replicas import has_collectives, widest_collective
 
 Option = str | int | float | bool
 
@@ -112,9 +113,24 @@ class Target:
 
         Raises:
             CompilationFailed: the compiler refuses the program or an option.
+            TooFewDevices: its collectives need more devices.
             InvalidTarget, UnknownBackend: as `device`, `runner`.
         """
+        self._expect_devices(program)
         return self.runner.compile(program, self.device, dict(self.options), cache=cache)
+
+    def _expect_devices(self, program: Program) -> None:
+        """Refuse a program of several devices, which would compute with the values of one alone."""
+        if not has_collectives(program.bytecode):
+            return
+        widest = widest_collective(program.module())
+        if widest is not None and widest.devices > len(self.devices):
+            place = f"\n  at {widest.place}" if widest.place else ""
+            raise TooFewDevices(
+                f"{widest.shown} needs {widest.devices} devices, and the program is compiled for {len(self.devices)}: "
+                f"{', '.join(map(str, self.devices))}; give groups of one, [[0]], or compute in one program what the devices "
+                f"would: with their values along one more axis, pcp.sum(x, 0) is the sum over them{place}"
+            )
 
     def place(self, array: Any, spec: TensorSpec, *, alias: bool = False) -> Buffer:
         """An array, of shape and element type `spec`, in the memory of the device; `alias` as in `Backend.place`."""

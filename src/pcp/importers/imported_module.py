@@ -11,6 +11,7 @@ from pcp.errors import PCPError
 from pcp.importers.library_calls import replace_library_calls
 from pcp.ir.bindings import context, ir
 from pcp.ir.toolkit.attributes import describe_location, string_of
+from pcp.ir.toolkit.replicas import device_count, widest_collective
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ir.types import TensorSpec, dtype_from_mlir
 
@@ -40,6 +41,7 @@ def clean(module: ir.Module) -> None:
     operations = every_operation(module.operation)
     for op in operations:
         _refuse(op)
+    _refuse_several_devices(module)
     with context():
         for op in operations:
             _strip_attributes(op)
@@ -100,6 +102,16 @@ def _is_annotation(op: ir.Operation) -> bool:
 
 def _target(op: ir.Operation) -> str:
     return string_of(op.attributes["call_target_name"])
+
+
+def _refuse_several_devices(module: ir.Module) -> None:
+    """Refuse what devices take part in together, where attributes of the module count these: a Program has none."""
+    widest = widest_collective(module)
+    if widest is not None and device_count(module) > 1:
+        raise NotImportable(
+            f"{widest.shown} at {widest.place or 'an unknown place'} cannot be imported: it is written for "
+            f"{widest.devices} devices (pmap, shard_map); import the function of one device"
+        )
 
 
 def _refuse(op: ir.Operation) -> None:
