@@ -36,6 +36,9 @@ class Optimizer(Protocol):
     It may have `kept`: by the entry of its state, the factor with which the old value stands in the new one. What is added to
     that is judged where a step is planned within a tolerance: beta m + (1 - beta) g is as wrong as its gradient g. An entry
     that is not named is judged by its change; one with factor 0, by its value.
+
+    One that moves no parameter, and has `moves_parameters` that is False, is given all gradients. Any other is not shown the
+    parameters that no gradient reaches: None stands in their places.
     """
 
     def initial_state(self, parameters: Parameters) -> State:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pcp.autodiff import Remat, value_and_grad
+from pcp.autodiff.structural_zeros import structural_zeros
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.custom_derivatives import without_custom_derivatives
@@ -15,6 +16,7 @@ from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.optimizers.base import expect_optimizer
+from pcp.optimizers.sparing import sparing
 from pcp.planning.paths.preparation import without_unknown_composites
 from pcp.rewrite.raising import raised
 from pcp.rewrite.softmax_shifts import with_constant_shifts
@@ -83,7 +85,9 @@ def training_step(
             of a scalar and a dictionary of metrics. The second argument may be buffers, which the state carries: if it is
             `state`, the loss returns its successor before the scalar; if it is `weight` and all that follows `input`, it
             stays as it is.
-        optimizer: what makes new parameters from gradients.
+        optimizer: what makes new parameters from gradients. A parameter that no gradient reaches, because the loss does not
+            read it or only behind `pcp.stop_gradient`, stays as it is: it does not decay, and has no moments (None in the
+            state). One whose gradient is 0 because of values, as in a branch that is not taken, decays.
         arguments: only for a function: parameters (arrays or specs), then the specs of one batch.
         clip_norm: largest global norm of the gradient; None leaves it as it is.
         accumulate: how many micro-batches make one step. The loss is that of a micro-batch, and the batch that the step
@@ -109,19 +113,20 @@ def training_step(
     program = raised(with_constant_shifts(without_unknown_composites(given.program)))
     parameters, *batch = _specs(program)
     buffers = batch.pop(0) if given.has_buffers else None
-    has_metrics = _has_metrics(program)
+    has_metrics = _has_metrics(program, given.changes)
     if given.changes and accumulate > 1:
         raise InvalidAccumulation(
             f"accumulate is {accumulate}, but the loss changes buffers, which is not the same for a batch in parts; expected 1"
         )
+    differentiated = without_custom_derivatives(
+        value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
+    )
+    optimizer = sparing(optimizer, _frozen(differentiated, len(program.results)))
     # Shapes only: a broadcast zero takes no memory, however large the model.
     example, held = map_tree(
         lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
     )
     initial = initial_state(example, optimizer, held)
-    differentiated = without_custom_derivatives(
-        value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
-    )
     whole = widened(tuple(batch), accumulate)
 
     def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
@@ -155,6 +160,23 @@ def training_step(
         _by_argument(initial, {group: group for group in _groups(initial)}),
     )
     return TrainingStep(described.bytecode, optimizer=optimizer)
+
+
+def _frozen(differentiated: Program, results: int) -> frozenset[str]:
+    """The parameters, by name, that no gradient reaches, from a loss with its gradient.
+
+    Raises:
+        NotALoss: none is reached.
+    """
+    zeros, tree = structural_zeros(differentiated), differentiated.argument_tree.children[0]
+    names = tree.names()
+    frozen = frozenset(name for index, name in enumerate(names, results) if index in zeros)
+    if len(frozen) == len(names):
+        raise NotALoss(
+            f"no gradient reaches any parameter ({tree}): the loss does not depend on them, or only behind "
+            "pcp.stop_gradient or integers; expected a loss that depends on one at least"
+        )
+    return frozen
 
 
 def _groups(state: dict[str, Any]) -> list[str]:
@@ -201,12 +223,49 @@ def _specs(program: Program) -> list[Any]:
     return [map_tree(lambda entry: spec(entry.shape, entry.dtype), argument) for argument in arguments]
 
 
-def _has_metrics(program: Program) -> bool:
+def _has_metrics(program: Program, changes_buffers: bool) -> bool:
+    """Whether a loss returns metrics, too.
+
+    Raises:
+        NotALoss: it returns no scalar loss, or beside it what are no metrics.
+    """
     tree, first = program.result_tree, program.results[0].spec if program.results else None
-    kinds = [child.kind for child in tree.children]
-    is_pair = tree.kind == "tuple" and kinds == ["leaf", "dict"]
+    is_pair = tree.kind == "tuple" and len(tree.children) == 2 and tree.children[0].kind == "leaf"
     if first is None or first.shape != () or not first.dtype.is_float or not (tree.kind == "leaf" or is_pair):
         raise NotALoss(
             f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not"
         )
+    if is_pair:
+        _expect_metrics(program, changes_buffers)
     return is_pair
+
+
+def _expect_metrics(program: Program, changes_buffers: bool) -> None:
+    """Refuse what is returned beside a loss unless it is scalars by name: state, which it may be, would be lost."""
+    beside = program.result_tree.children[1]
+    results = list(program.results[1:])
+    if changes_buffers:
+        metrics = beside.children[beside.keys.index("metrics")]
+        results, beside = results[len(results) - metrics.leaf_count :], metrics
+    flat = beside.kind == "dict" and all(child.kind == "leaf" for child in beside.children)
+    stray = next((entry for entry in results if entry.spec.shape != ()), None)
+    specs, start, given = [entry.spec for entry in results], 0, None
+    for place, child in enumerate(program.argument_tree.children):
+        own = [entry.spec for entry in program.arguments[start : start + child.leaf_count]]
+        start += child.leaf_count
+        if place and own and child == beside and own == specs:
+            given = place
+    if flat and stray is None and given is None:
+        return
+    found = (
+        f"nested as its argument {given} and of the same shapes"
+        if given is not None
+        else f"the array {stray.name} of {stray.spec}"
+        if stray is not None
+        else f"{beside}, no dictionary of scalars"
+    )
+    raise NotALoss(
+        f"beside the loss stands {found}; expected metrics, scalars by name that no argument has. If it is state, such as "
+        "running means, let the state be the second argument and its successor the first result: (state, loss) from "
+        "(parameters, state, ...), with roles=('weight', 'state', 'input', ...), and the step carries it"
+    )

@@ -17,6 +17,8 @@ class GradientSum:
         `sum`, nested like the parameters, and `count`, the gradients in it.
     """
 
+    moves_parameters = False
+
     def initial_state(self, parameters: Parameters) -> State:
         """A sum of nothing."""
         return {"count": np.zeros((), np.float32), "sum": zeros_like(parameters)}

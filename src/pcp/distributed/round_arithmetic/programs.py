@@ -33,7 +33,8 @@ from pcp.ir import Program, Role
 from pcp.ir.tree import map_tree
 from pcp.ops.elementwise import maximum
 from pcp.ops.movement import full
-from pcp.optimizers import SGD, clip_by_global_norm
+from pcp.optimizers import SGD, Optimizer, clip_by_global_norm
+from pcp.optimizers.sparing import Sparing, sparing
 from pcp.tensor import Tensor
 from pcp.tracing import ArgumentSpec, spec, specs_of, trace
 from pcp.training.recipes.recipe import Recipe
@@ -180,7 +181,7 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
     Source: Douillard et al., "DiLoCo", 2023, algorithm 1; for each fragment as in "Streaming DiLoCo", 2025, algorithm 2.
     """
     parts, upload = partition(recipe.parameters, algorithm.fragments), codec(algorithm.upload)
-    optimizer, clip = algorithm.outer_optimizer(recipe.optimizer), recipe.config.clip_norm
+    optimizer, clip = _outer_optimizer(recipe, algorithm), recipe.config.clip_norm
     vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
     programs = {"parameters": trace(parts.assembled, vectors)}
 
@@ -223,9 +224,16 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
     return programs
 
 
+def _outer_optimizer(recipe: Recipe, algorithm: Algorithm) -> Optimizer:
+    """The algorithm's; where it updates with gradients, it leaves the parameters alone that a step alone leaves."""
+    optimizer = algorithm.outer_optimizer(recipe.optimizer)
+    alone = recipe.step.optimizer if algorithm.pushes_gradients else None
+    return sparing(optimizer, alone.frozen) if isinstance(alone, Sparing) else optimizer
+
+
 def outer_state(recipe: Recipe, algorithm: Algorithm, parts: Partition, fragment: int) -> Any:
     """The outer optimizer's first state for a fragment, nested arrays."""
-    optimizer = algorithm.outer_optimizer(recipe.optimizer)
+    optimizer = _outer_optimizer(recipe, algorithm)
     if isinstance(optimizer, SGD):
         return optimizer.initial_state(np.zeros(parts.size(fragment), np.float32))
     return optimizer.initial_state(recipe.parameters)
