@@ -1,11 +1,12 @@
 """JAX's pytrees as nested dictionaries, lists and tuples of arrays, which is what a Program knows.
 
-Containers stay what they are. Any other node (a dataclass, a module of equinox or flax, a FrozenDict) becomes a dictionary
-by the names of its children, so that a weight is called `layers.0.weight`; a node whose only child is called `value`, as a
-flax Variable is, is that child. What is no array is a constant of the function and leaves None, or nothing in a dictionary
-made of such a node.
+Containers stay what they are. Any other node (a dataclass, a module of equinox or flax, a FrozenDict) becomes an `OrderedDict`
+by the names of its children, of which JAX takes the leaves in the order of the node, so that a weight is called
+`layers.0.weight`; a node whose only child is called `value`, as a flax Variable is, is that child. What is no array is a
+constant of the function and leaves None, or nothing in a dictionary made of such a node.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,7 @@ def _nested(value: Any, leaves: list[Any], plain: bool) -> Any:
     if isinstance(value, Mark):
         return value if value.varies and (plain or not is_number(leaves[value.index])) else None
     if isinstance(value, dict):
-        return _keyed(list(value.items()), leaves, plain)
+        return type_of(value)(_keyed(list(value.items()), leaves, plain))
     if isinstance(value, list):
         return [_nested(item, leaves, plain) for item in value]
     if isinstance(value, tuple):
@@ -110,13 +111,19 @@ def _nested(value: Any, leaves: list[Any], plain: bool) -> Any:
     if [name for name, _ in named] == ["value"]:
         return _nested(named[0][1], leaves, plain=False)
     entries = _keyed(named, leaves, plain=False)
-    return {name: child for name, child in entries.items() if not _is_empty(child)}
+    # Ordered: JAX takes the leaves of a plain dictionary by sorted keys, and those of the node in its own order.
+    return OrderedDict((name, child) for name, child in entries.items() if not _is_empty(child))
 
 
 def _keyed(items: list[tuple[Any, Any]], leaves: list[Any], plain: bool) -> dict[str | int, Any]:
     return {
         key if isinstance(key, int | str) else str(key): _nested(child, leaves, plain) for key, child in items
     }
+
+
+def type_of(dictionary: dict[Any, Any]) -> type[dict[Any, Any]]:
+    """What a dictionary becomes: `OrderedDict` or `dict`."""
+    return OrderedDict if isinstance(dictionary, OrderedDict) else dict
 
 
 def _is_empty(node: Any) -> bool:
@@ -138,7 +145,7 @@ def _substitute(node: Any, fill: Any) -> Any:
     if isinstance(node, Mark):
         return fill(node)
     if isinstance(node, dict):
-        return {key: _substitute(child, fill) for key, child in node.items()}
+        return type_of(node)((key, _substitute(child, fill)) for key, child in node.items())
     if isinstance(node, list):
         return [_substitute(child, fill) for child in node]
     if isinstance(node, tuple):

@@ -87,6 +87,12 @@ def describe_signature(
         )
         main.attributes["pcp.arguments"] = text(argument_tree.to_json())
         main.attributes["pcp.results"] = text(result_tree.to_json())
+        for name, tree in (("pcp.arguments", argument_tree), ("pcp.results", result_tree)):
+            orders = tree.orders()
+            if orders:
+                main.attributes[f"{name}.order"] = text(orders)
+            elif f"{name}.order" in main.attributes:
+                del main.attributes[f"{name}.order"]
 
 
 def signature_of(main: ir.Operation) -> Signature:
@@ -173,6 +179,8 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
     if name not in main.attributes:
         return None
     try:
-        return Tree.from_json(string_of(main.attributes[name]))
+        tree = Tree.from_json(string_of(main.attributes[name]))
+        orders = f"{name}.order"
+        return tree.with_orders(string_of(main.attributes[orders])) if orders in main.attributes else tree
     except ValueError:
         raise InvalidProgram(f"the attribute {name} of the program is not a valid structure") from None

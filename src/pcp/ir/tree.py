@@ -1,14 +1,19 @@
 """Nested containers (pytrees) of arguments and results: flattened to leaves, rebuilt, and written as JSON.
 
-Dictionaries (in the order of their keys), lists, tuples, named tuples and None are containers; anything else is a leaf.
-The structure must survive a trip to another machine, which is why it is a plain value with a JSON form.
+Dictionaries, lists, tuples, named tuples and None are containers; anything else is a leaf. The structure must survive a trip to
+another machine, which is why it is a plain value with a JSON form.
+
+The leaves of a dictionary stand in the order of its sorted keys, so dictionaries are matched by their keys and never by the
+order in which these were entered. One that is rebuilt has the caller's order nevertheless, so that `zip(params.values(),
+grads.values())` pairs what belongs together. It is an `OrderedDict` where the caller's was: JAX takes the leaves of one in that
+order.
 """
 
 import functools
 import json
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pcp.errors import PCPError
@@ -25,13 +30,18 @@ class Tree:
 
     Arguments:
         kind: `leaf`, `none`, `dict`, `list`, `tuple`, or `namedtuple:NAME`.
-        keys: keys of a dictionary, field names of a named tuple, else empty.
+        keys: keys of a dictionary, sorted, field names of a named tuple, else empty.
         children: structures of the values, in order.
+        order: the places among `keys` in which a dictionary was entered; empty if they are sorted. Two structures that differ
+            in nothing else are equal.
+        ordered: whether a dictionary is an `OrderedDict`; as `order`.
     """
 
     kind: str
     keys: tuple[str | int, ...] = ()
     children: tuple["Tree", ...] = ()
+    order: tuple[int, ...] = field(default=(), compare=False)
+    ordered: bool = field(default=False, compare=False)
 
     @property
     def leaf_count(self) -> int:
@@ -60,6 +70,42 @@ class Tree:
     def to_json(self) -> str:
         """The structure as one line of JSON."""
         return json.dumps(_encode(self), separators=(",", ":"))
+
+    def orders(self) -> str:
+        """The orders in which dictionaries were entered, as one line of JSON: apart from the structure, which earlier versions
+        read; empty if all are sorted."""
+        found = [
+            [int(tree.ordered), *tree.order] if tree.ordered or tree.order else None
+            for tree in self._dictionaries()
+        ]
+        return json.dumps(found, separators=(",", ":")) if any(found) else ""
+
+    def with_orders(self, text: str) -> "Tree":
+        """The structure with what `orders` wrote.
+
+        Raises:
+            ValueError: it did not write this of such a structure.
+        """
+        try:
+            return self._ordered(iter(json.loads(text)))
+        except (TypeError, AttributeError, StopIteration, RecursionError, RuntimeError) as error:
+            raise ValueError(f"{text[:60]!r} is no order of {self}: {error}") from None
+
+    def _dictionaries(self) -> Iterator["Tree"]:
+        if self.kind == "dict":
+            yield self
+        for child in self.children:
+            yield from child._dictionaries()
+
+    def _ordered(self, orders: Iterator[Any]) -> "Tree":
+        own = next(orders) if self.kind == "dict" else None
+        children = tuple([child._ordered(orders) for child in self.children])
+        if own is None:
+            return replace(self, children=children)
+        ordered, *order = own
+        if ordered not in (0, 1) or (order and sorted(order) != list(range(len(self.keys)))):
+            raise TypeError(f"{own} is no order of {len(self.keys)} keys")
+        return replace(self, children=children, order=tuple(order), ordered=bool(ordered))
 
     @staticmethod
     def from_json(text: str) -> "Tree":
@@ -125,8 +171,11 @@ def _flatten(value: Any, leaves: list[Any], depth: int = 0) -> Tree:
     if value is None:
         return Tree("none")
     if isinstance(value, dict):
-        keys = tuple(sorted(value, key=lambda key: (isinstance(key, str), key)))
-        return Tree("dict", keys, tuple(_flatten(value[key], leaves, depth + 1) for key in keys))
+        entered = tuple(value)
+        keys = tuple(sorted(entered, key=lambda key: (isinstance(key, str), key)))
+        children = tuple(_flatten(value[key], leaves, depth + 1) for key in keys)
+        order = () if keys == entered else tuple(map(keys.index, entered))
+        return Tree("dict", keys, children, order, isinstance(value, OrderedDict))
     if isinstance(value, list):
         return Tree("list", (), tuple(_flatten(item, leaves, depth + 1) for item in value))
     if isinstance(value, tuple):
@@ -144,7 +193,8 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
         return None
     children = [_build(child, leaves) for child in tree.children]
     if tree.kind == "dict":
-        return dict(zip(tree.keys, children, strict=True))
+        pairs = list(zip(tree.keys, children, strict=True))
+        return (OrderedDict if tree.ordered else dict)([pairs[i] for i in tree.order] or pairs)
     if tree.kind == "list":
         return children
     if tree.kind == "tuple":

@@ -4,6 +4,7 @@ A general walk costs about 0.15 us a leaf; a function that consists of the very 
 that. Keys come from programs, so they enter the source only as literals of integers and strings.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,14 +77,19 @@ def _type_test(node: Tree, name: str) -> str:
     if node.kind.startswith("namedtuple:"):
         given = f"(type({name}).__name__, getattr({name}, '_fields', None))"
         return f"{given} != {(node.kind.partition(':')[2], node.keys)!r}"
+    if node.ordered:
+        return f"not isinstance({name}, dict)"
     return f"type({name}) is not {_CONTAINERS[node.kind]}"
 
 
 def _display(node: Tree, children: Sequence[str], classes: dict[str, Any]) -> str:
     if node.kind == "dict":
-        return (
-            "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(node.keys, children, strict=True)) + "}"
-        )
+        entries = [f"{key!r}: {child}" for key, child in zip(node.keys, children, strict=True)]
+        shown = "{" + ", ".join([entries[place] for place in node.order] or entries) + "}"
+        if not node.ordered:
+            return shown
+        classes["OrderedDict"] = OrderedDict
+        return f"OrderedDict({shown})"
     if node.kind == "list":
         return "[" + ", ".join(children) + "]"
     if node.kind == "tuple":

@@ -157,10 +157,11 @@ def load_state(
     Arguments:
         expected: nested arrays of the names, shapes and element types that it must hold; None accepts any.
     """
-    wanted = None
+    wanted = layout = None
     if expected is not None:
         leaves, layout = flatten(expected)
         wanted = dict(zip(layout.names(), leaves, strict=True))
     found = checkpoint.load(folder.checkpoints, step, expected=wanted)
     tree = Tree.from_json(json.dumps(found.manifest.structure))
+    tree = layout if layout == tree else tree  # which has the caller's order of keys, too
     return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
