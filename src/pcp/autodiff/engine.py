@@ -14,7 +14,7 @@ from typing import Any
 
 from pcp.autodiff.coverage import reason_against
 from pcp.autodiff.loops.memory import LoopMemory
-from pcp.ir import Builder, InvalidProgram, TensorSpec
+from pcp.ir import Builder, DType, InvalidProgram, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.dataflow import operations_between
 from pcp.ir.toolkit.regions import values_from_outside
@@ -135,7 +135,14 @@ class Reverse:
                 f"{name} gave a cotangent of {cotangent.spec} for a value of {spec_of(value.type)}; expected the same"
             )
         known = self._cotangents.get(value)
-        self._cotangents[value] = cotangent if known is None else known + cotangent
+        self._cotangents[value] = cotangent if known is None else _sum(known, cotangent)
+
+
+def _sum(x: Tensor, y: Tensor) -> Tensor:
+    """Two cotangents added; those of storage, in which nothing is computed, in f32."""
+    if x.dtype.is_differentiable:
+        return x + y
+    return (x.astype(DType.f32) + y.astype(DType.f32)).astype(x.dtype)
 
 
 def apply_rule(rule: Rule, primal: Primal, cotangents: Sequence[Cotangent]) -> Outgoing | Captured:
@@ -197,12 +204,12 @@ def propagate_activity(
 
 
 def is_differentiable(value: Value) -> bool:
-    """Whether a value is of floating-point or complex numbers."""
+    """Whether a value is of floating-point or complex numbers, those of storage too."""
     try:
         spec: TensorSpec = spec_of(value.type)
     except InvalidProgram:  # a token or a tuple
         return False
-    return spec.dtype.is_differentiable
+    return spec.dtype.is_inexact
 
 
 def operations_of_expansion(

@@ -96,6 +96,11 @@ class DType(enum.StrEnum):
         """Whether a gradient with respect to such values exists: floating-point and complex ones."""
         return self.kind in ("float", "complex")
 
+    @property
+    def is_inexact(self) -> builtins.bool:
+        """Whether values stand for real or complex numbers, those of storage too: what a gradient passes through."""
+        return self.is_differentiable or (self in _STORAGE and self.value.startswith("f"))
+
 
 _KIND = {"bool": "bool", "i": "signed", "u": "unsigned", "f": "float", "bf": "float", "c": "complex"}
 _MLIR = {

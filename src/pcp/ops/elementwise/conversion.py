@@ -31,9 +31,9 @@ Array = np.ndarray[Any, Any]
 
 def _convert(primal: Primal, g: Tensor) -> list[Cotangent]:
     (x,) = primal.inputs
-    if x.dtype.is_float and not g.dtype.is_float:
+    if g.dtype.kind == "complex" and x.dtype.kind != "complex":
         return [convert(real(g), x.dtype)]
-    if not x.dtype.is_float and g.dtype.is_float:
+    if x.dtype.kind == "complex" and g.dtype.kind != "complex":
         return [complex_(convert(g, real_type(x.dtype)), 0)]
     return [convert(g, x.dtype)]
 

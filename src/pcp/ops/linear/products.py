@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pcp.ir import DTypeLike, TensorSpec
+from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -173,7 +173,17 @@ def _side(primal: Primal, g: Tensor, side: int, axes: DotAxes) -> Tensor:
     theirs = tuple(rest[len(free) :] if side == 0 else rest[: len(other_free)])
     # The axes of y that the product keeps come in their order in y; other_contract[k] is paired with contract[k].
     kept = tuple(contract[k] for k in sorted(range(len(contract)), key=other_contract.__getitem__))
-    dtype = promote(g.dtype, y.dtype)
+    # Of storage, in which nothing is computed, the other side decides.
+    stored = [t.dtype.kind == "storage" for t in (g, y)]
+    dtype = (
+        DType.f32
+        if all(stored)
+        else y.dtype
+        if stored[0]
+        else g.dtype
+        if stored[1]
+        else promote(g.dtype, y.dtype)
+    )
     g, y = convert(g, dtype), convert(y, dtype)
     # An algorithm is one for certain element types.
     same = dtype is primal.input(0).dtype is primal.input(1).dtype
