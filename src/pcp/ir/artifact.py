@@ -1,5 +1,6 @@
 """Portable artifacts: programs in VHLO, the form of StableHLO that any newer library reads."""
 
+import bisect
 import re
 from collections.abc import Callable
 
@@ -14,6 +15,10 @@ from pcp.ir.toolkit.walking import named_operations
 ARTIFACT_VERSION = "1.10.0"
 
 
+class InvalidVersion(InvalidProgram):
+    """A version of StableHLO that there is none of, or that the library does not write."""
+
+
 def is_named_site(op: ir.Operation) -> bool:
     """Whether a composite is the name of a site, and all of it is in its function."""
     return string_of(op.attributes["name"]).startswith("pcp.")
@@ -25,19 +30,69 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION, *, named: bool
     Composites are written out, but those that name functions besides their decomposition, and with `named` those of PCP.
 
     Raises:
-        InvalidProgram: an operation has no portable form at that version.
+        InvalidVersion: there is no such version.
+        InvalidProgram: an operation has no portable form at that version; the message names it and the oldest that has one.
     """
+    versions = _versions()
+    asked = _numbers(version)
+    if not asked or not _numbers(versions[0]) <= asked <= _numbers(versions[-1]):
+        raise InvalidVersion(
+            f"the program has no portable form at StableHLO version {version!r}; expected one from {versions[0]} to "
+            f"{versions[-1]}, of the form '1.8.0'"
+        )
     module = parse_module(bytecode)
     flatten(module, keep=lambda op: names_functions(op) or (named and is_named_site(op)))
     _plain(module)
     _as_text(module)
-    try:
-        with context():
-            return bytes(stablehlo.serialize_portable_artifact(module, version, True))
-    except (ir.MLIRError, ValueError) as error:
-        raise InvalidProgram(
-            f"the program has no portable form at StableHLO version {version}: {error}"
-        ) from None
+    artifact, operation = _serialized(module, version)
+    if artifact is not None:
+        return artifact
+    later = [each for each in versions if _numbers(each) > asked]
+    oldest = bisect.bisect_left(later, True, key=lambda each: _serialized(module, each)[0] is not None)
+    remedy = (
+        f"expected version {later[oldest]} or a later one"
+        if oldest < len(later)
+        else f"no version up to {versions[-1]} has it"
+    )
+    raise InvalidProgram(
+        f"the program has no portable form at StableHLO version {version}, which does not have {operation} as it is used; "
+        f"{remedy}"
+    )
+
+
+def _numbers(version: object) -> tuple[int, ...]:
+    """The three numbers of a version; none if it is no version."""
+    is_one = isinstance(version, str) and re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){2}", version)
+    return tuple(map(int, str(version).split("."))) if is_one else ()
+
+
+def _versions() -> list[str]:
+    """The versions that the library writes, from the oldest: all minor ones, and the oldest and the newest."""
+    oldest, newest = map(_numbers, (stablehlo.get_minimum_version(), stablehlo.get_current_version()))
+    minor = [(0, n, 0) for n in range(oldest[1] + 1, 21)] + [(1, n, 0) for n in range(newest[1] + 1)]
+    return [".".join(map(str, each)) for each in sorted({oldest, newest, *minor})]
+
+
+def _serialized(module: ir.Module, version: str) -> tuple[bytes | None, str]:
+    """The artifact, or the operation that the version does not have."""
+    said: list[str] = []
+
+    def hear(diagnostic: ir.Diagnostic) -> bool:
+        said.append(str(diagnostic))
+        return True  # nothing goes to the terminal
+
+    with context() as own:
+        handler = own.attach_diagnostic_handler(hear)
+        try:
+            return bytes(stablehlo.serialize_portable_artifact(module, version, True)), ""
+        except (ir.MLIRError, ValueError) as error:
+            said.append(str(error))
+        finally:
+            handler.detach()
+    found = re.search(r"operation '(?:vhlo\.(\w+?)(?:_v\d+)?|([\w.]+))'", " ".join(said))
+    if found is None:
+        return None, f"something of it ({' '.join(said)[:200]})"
+    return None, f"stablehlo.{found[1]}" if found[1] else str(found[2])
 
 
 def parse_artifact(artifact: bytes) -> ir.Module:

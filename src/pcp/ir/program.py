@@ -154,7 +154,9 @@ class Program:
             MLIR text, or, for a version, a portable artifact.
 
         Raises:
-            InvalidProgram: an operation has no form in StableHLO, or not yet in that version.
+            InvalidVersion: there is no such version.
+            InvalidProgram: an operation has no form in StableHLO, or not yet in that version; the message says which version
+                has one.
         """
         module = plain_module(self.bytecode)
         return str(module) if version is None else artifact_of(bindings.bytecode_of(module), version)
