@@ -3,6 +3,7 @@
 import bisect
 import re
 from collections.abc import Callable
+from typing import Any
 
 from pcp.ir.bindings import InvalidProgram, context, ir, parse_module, run_passes, stablehlo
 from pcp.ir.toolkit.attributes import string_of, symbol_name
@@ -82,7 +83,7 @@ def _serialized(module: ir.Module, version: str) -> tuple[bytes | None, str]:
         return True  # nothing goes to the terminal
 
     with context() as own:
-        handler = own.attach_diagnostic_handler(hear)
+        handler: Any = own.attach_diagnostic_handler(hear)  # jaxlib's stubs call it an object
         try:
             return bytes(stablehlo.serialize_portable_artifact(module, version, True)), ""
         except (ir.MLIRError, ValueError) as error:

@@ -1,6 +1,6 @@
 """Activation functions with a linear half, elementwise: the result has the shape and element type of x."""
 
-from pcp.ops.elementwise import expm1, greater, greater_equal, minimum, where
+from pcp.ops.elementwise import expm1, greater, greater_equal, where
 from pcp.ops.elementwise import softplus as softplus
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
@@ -23,5 +23,6 @@ def elu(x: TensorLike, alpha: float = 1.0) -> Tensor:
     equation 15.
     """
     tensor = as_tensor(x)
-    # The exponential of a large x is infinite, and infinity times a cotangent of 0 is NaN.
-    return where(greater(tensor, 0), tensor, alpha * expm1(minimum(tensor, 0)))
+    above = greater(tensor, 0)
+    # The exponential of a large x is infinite, and infinity times a cotangent of 0 is NaN. A minimum would halve that at 0.
+    return where(above, tensor, alpha * expm1(where(above, 0, tensor)))
