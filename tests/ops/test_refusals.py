@@ -28,7 +28,7 @@ COMPLEX = np.ones((2, 2), np.complex64)
         (lambda x: ops.tile(x, -1), ShapeMismatch, r"tile: counts \(-1,\) were given; expected none below 0"),
         (lambda x: ops.repeat(x, -1), ShapeMismatch, "repeat: a count of -1 was given"),
         (lambda x: ops.repeat(x, x), DTypeMismatch, "repeat: Tensor was given as a count; expected an integer"),
-        (lambda x: ops.diff(x, 3), ShapeMismatch, "diff: axis 3 was given for a tensor of rank 2"),
+        (lambda x: ops.diff(x, axis=3), ShapeMismatch, "diff: axis 3 was given for a tensor of rank 2"),
         (lambda x: ops.median(x[:0], 0), ShapeMismatch, r"quantile: axis 0 of shape \(0, 4\) is empty"),
         (lambda x: ops.quantile(x, 1.5), ShapeMismatch, "quantile: q = 1.5 was given; expected 0 <= q <= 1"),
         (lambda x: ops.sort(COMPLEX), DTypeMismatch, "sort: element type c64 was given; complex numbers have no order"),
