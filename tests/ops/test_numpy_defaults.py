@@ -37,7 +37,7 @@ SHARED: dict[str, list[Arguments]] = {
     "cumsum": [(X,), (X, 1), (INTEGERS,)],
     "diag": [(ROW,), (SQUARE[0],), (ROW, 1)],
     "diagonal": [(SQUARE,), (X,), (SQUARE, 1), (SQUARE, 0, 1, 2)],
-    "diff": [(X,), (X, 2), (X, 0), (X, 1, 0)],
+    "diff": [(X,), (X, 2), (X, 0), (X, 1, 0), (X, 9)],
     "expand_dims": [(X, 1)],
     "eye": [(3,), (3, 4), (3, 4, 1)],
     "flip": [(X,), (X, 1)],

@@ -265,7 +265,8 @@ def _expect_metrics(program: Program, changes_buffers: bool) -> None:
         else f"{beside}, no dictionary of scalars"
     )
     raise NotALoss(
-        f"beside the loss stands {found}; expected metrics, scalars by name that no argument has. If it is state, such as "
+        f"a loss returns a floating-point scalar, or one and a dictionary of metrics; beside the loss stands {found}; "
+        "expected metrics, scalars by name that no argument has. If it is state, such as "
         "running means, let the state be the second argument and its successor the first result: (state, loss) from "
         "(parameters, state, ...), with roles=('weight', 'state', 'input', ...), and the step carries it"
     )

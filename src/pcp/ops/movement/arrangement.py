@@ -143,7 +143,7 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
     place = checked_axis("diff", axis, tensor.ndim)
     if isinstance(n, bool) or n < 0:
         raise ShapeMismatch(f"diff: n = {n} was given; expected how many times, at least 0")
-    for _ in range(n):
+    for _ in range(n if n < 2 else min(n, tensor.shape[place])):  # then nothing is left
         size = tensor.shape[place]
         tensor = narrow(tensor, place, min(1, size), size) - narrow(tensor, place, 0, max(size - 1, 0))
     return tensor
