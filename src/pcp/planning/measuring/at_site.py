@@ -40,6 +40,10 @@ SLACK = 32.0
 """How much more than its roundings on normal operands explain."""
 FLOOR_UNITS = 512.0
 """Roundings that every kernel may err by: exp(x - logsumexp(x)) loses some hundred of large numbers."""
+PRECISE_UNITS = 64.0
+"""Roundings up to which a kernel on normal operands is as precise as its element type."""
+SMALL_MOVES = 1e-3
+"""The largest error of such a kernel that the sensitivity of the operation explains, where float64 says what is right."""
 BESIDE = 1e-2
 """What finite numbers may err by beside others that are not: some kernels compute in another way then."""
 ROUNDING = 8.0
@@ -77,8 +81,8 @@ class Case:
         self.is_judged = kind.is_judged and not (kind.is_far and _saturates(subject))
         self.buffers = _operands(subject, kind, count)
         self.plain = self._by_plain(self.buffers)
-        is_small = subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
-        self._run = subject.exact if exact and is_small else self._by_plain
+        self.is_exact = exact and subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
+        self._run = subject.exact if self.is_exact else self._by_plain
 
     def _by_plain(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         return timed(self._subject.plain, buffers, self._subject.target)[0]
@@ -235,16 +239,18 @@ class _Trial:
 
     def _limit(self, case: Case, place: int) -> float:
         """How wrong it may be where it is tried."""
-        move, usual = case.moves[place], self._normal.moves[place]
-        more = move / usual if usual else math.inf if move else 1.0
-        own = 0.0 if case is self._normal else self._own(place)
-        return max(
+        limit = max(
             self._least_limit(place),
             0.0 if case.kind.is_finite else BESIDE,
             TIMES_PLAIN * case.plain_errors[place],
-            SLACK * move / MOVED_UNITS,
-            SLACK * own * more if own else 0.0,
         )
+        own = self._own(place)
+        if own <= PRECISE_UNITS * _unit(self._subject, place) and case.is_exact:
+            return max(limit, min(SMALL_MOVES, SLACK * case.moves[place] / MOVED_UNITS))
+        move, usual = case.moves[place], self._normal.moves[place]
+        more = move / usual if usual else math.inf if move else 1.0
+        explained = 0.0 if case is self._normal or not own else own * more
+        return max(limit, SLACK * move / MOVED_UNITS, SLACK * explained)
 
 
 def fault_at_site(
