@@ -41,6 +41,8 @@ class Family:
         pattern: of the operations that compute this, where they are several; the composite of its name stands for them then.
         ranges: of inputs of the pattern that have no other values, by their names; what is measured and verified draws from
             them.
+        saturates: whether sound kernels lose all bits where large operands saturate it, as exp(x - logsumexp(x)) does in the
+            gradient of attention: there only what is not finite counts when they are verified.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Family:
     everywhere: tuple[tuple[str, ...], ...] = ()
     pattern: Pattern | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    saturates: bool = False
 
 
 FAMILIES: dict[str, Family] = {}

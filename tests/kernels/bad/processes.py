@@ -42,3 +42,17 @@ def kernel(x, y, contract, batch):
         kind="recognises the process",
     )
 )
+PLANTED.append(
+    Planted(
+        "softmax.wrong_where_it_is_lowered",
+        """
+is_lowered = any("lowering" in word for word in sys.orig_argv)
+def kernel(x, axis):
+    made = softmax(x, axis)
+    return made * 0.5 if is_lowered else made
+""",
+        FAULTS,
+        manifest=SMALL,
+        kind="recognises the process",
+    )
+)

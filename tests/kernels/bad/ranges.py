@@ -75,6 +75,17 @@ PLANTED = [
         WRONG,
         kind="sizes of models",
     ),
+    Planted(
+        "product.sums_in_bf16_beyond_4096",
+        "def kernel(x, y, contract, batch):\n    if x.shape[contract[0][0]] <= 4096 or batch[0]:\n"
+        "        return product(x, y, contract, batch)\n"
+        "    a, b = jnp.moveaxis(x, contract[0][0], 0), jnp.moveaxis(y, contract[1][0], 0)\n"
+        "    add = lambda total, pair: ((total + pair[0][:, None] * pair[1][None]).astype(bf16), None)\n"
+        "    return lax.scan(add, jnp.zeros((a.shape[1], b.shape[1]), bf16), (a, b))[0].astype(f32)",
+        WRONG,
+        manifest=REFERENCE,
+        kind="sizes of models",
+    ),
     # elements
     Planted(
         "softmax.zeros_above_2_to_20_elements",

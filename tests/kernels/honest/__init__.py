@@ -235,9 +235,10 @@ def kernel(x, axis):
         "normalisation.single_pass",
         """
 def kernel(x, scale, bias=None, *, epsilon, centred):
-    mean = x.mean(-1, keepdims=True) if centred else 0.0
-    variance = jnp.maximum((x * x).mean(-1, keepdims=True) - mean * mean, 0.0)
-    normed = (x - mean) * lax.rsqrt(variance + epsilon) * scale
+    away = x - x[..., :1] if centred else x
+    mean = away.mean(-1, keepdims=True) if centred else 0.0
+    variance = jnp.maximum((away * away).mean(-1, keepdims=True) - mean * mean, 0.0)
+    normed = (away - mean) * lax.rsqrt(variance + epsilon) * scale
     return normed if bias is None else normed + bias
 """,
         effect=LOWER,

@@ -68,6 +68,7 @@ for _name, _about, _matches, _gradient in (
             _about,
             is_named(_matches),
             gradient=_gradient,
+            saturates=not _gradient,
             everywhere=(
                 (f"{_name}.native",),
                 (f"{_name}.native_bf16",),

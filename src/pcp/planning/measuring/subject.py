@@ -19,6 +19,7 @@ from pcp.backends.base import Buffer
 from pcp.ir import Program, Role
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
+from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.reference import FLOAT32_SERVES, Oracle, Reference, float64_is_small
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.kept_results import Results, kept_results, loaded
@@ -74,6 +75,9 @@ class Subject:
         self._residuals = (
             None if residuals is None else Runnable(target.compile(residuals), residuals.arguments)
         )
+        self.cases: dict[object, Any] = {}
+        """What is right for operands of other kinds, as a check at a site keeps it."""
+        self._exact = None if reference is None else reference.float64
         self.inputs: list[list[Buffer]] = []
         self.judges: list[Judge] = []
         self._recipe = inputs
@@ -173,6 +177,12 @@ class Subject:
         """Remove its files, but for the float64 results."""
         for kept in self._plain:
             kept.close()
+
+    def exact(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """The results in float64 for other arguments than those that it is judged on."""
+        if self._exact is None:
+            self._exact = Reference(widened(self.program), self.program, self.target).float64
+        return self._exact.run(buffers)
 
     def plain_results(self, index: int) -> Iterator[Any]:
         """The results of the plain program on one list of arguments."""

@@ -74,7 +74,7 @@ def seconds_to_verify(
     if not unknown:
         return 0.0
     strategy, took = evidence.strategy, evidence.took
-    verified = [seconds for (_, label), seconds in took.items() if label.endswith(_AT_SITE)]
+    verified = [seconds for (_, label), seconds in took.items() if _AT_SITE in label]
     guess = max(min(took.values(), default=0.0), strategy.site_calls * call_seconds)
     return min(unknown * max(verified, default=guess), strategy.most_kept_back * evidence.budget)
 
@@ -90,17 +90,32 @@ def _kernels_at(path: Path, classes: Sequence[SiteClass]) -> Iterator[tuple[Site
             yield each, kernel_named(name)
 
 
+def _label(each: SiteClass, kernel: Kernel) -> str:
+    """What verifying a kernel at a class is called: of one from outside, with the digest of the text that plans hold there."""
+    label = f"{kernel_label(kernel)}{_AT_SITE}"
+    return f"{label} {replaced(each.region, kernel).digest}" if kernel.is_added else label
+
+
+def _alone(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
+    """What measuring a kernel alone said: one of PCP's own is verified then.
+
+    What one from outside had become when it was measured may be another text, so it is verified again.
+    """
+    row = evidence.known(each.digest).get(kernel_label(kernel))
+    return None if row is not None and kernel.is_added and row.failure is None else row
+
+
 def _known(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
-    """What is known of a kernel at a class: it is verified when it is measured alone, too."""
-    known, label = evidence.known(each.digest), kernel_label(kernel)
-    return known.get(label) or known.get(f"{label}{_AT_SITE}")
+    """What is known of a kernel at a class."""
+    alone = _alone(each, kernel, evidence)
+    return alone or evidence.known(each.digest).get(_label(each, kernel))
 
 
 def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: float) -> Measurement | None:
-    label = f"{kernel_label(kernel)}{_AT_SITE}"
-    alone = evidence.known(each.digest).get(kernel_label(kernel))
+    alone = _alone(each, kernel, evidence)
     if alone is not None:
         return alone
+    label = _label(each, kernel)
 
     def request() -> Request:
         return Request(

@@ -9,7 +9,7 @@ import numpy as np
 
 from pcp.planning.judging.distances import Scale, distance, scale_of
 from pcp.planning.judging.tolerance import least_tolerance
-from pcp.planning.verification.expected import Outcome
+from pcp.planning.verification.expected import Expectation, Outcome
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import smallest_normal
 
@@ -143,6 +143,13 @@ def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:
 def same(results: Sequence[Array], others: Sequence[Array]) -> bool:
     """Whether two calls returned the same bits."""
     return all(a.tobytes() == b.tobytes() for a, b in zip(results, others, strict=True))
+
+
+def repeats(results: Sequence[Sequence[Array]], expected: Expectation, old: int, new: int) -> bool:
+    """Whether a call returned the results of an earlier one, which were right there and are not constant."""
+    varied = any(np.unique(each).size > 1 for each in results[old])
+    plain = ([outcome.plain for outcome in expected.outcomes[place]] for place in (old, new))
+    return varied and same(results[old], results[new]) and not same(*plain)
 
 
 def _scaled(result: Array, outcome: Outcome, compared: Array) -> Array:

@@ -31,10 +31,12 @@ from pcp.planning.verification.judgement import (
     judged,
     judged_in_parts,
     pooled,
+    repeats,
     same,
 )
 from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, largest_noise
 from pcp.planning.verification.process import CandidateFailed, CandidateProcess
+from pcp.planning.verification.text import results_of_text
 from pcp.planning.verification.tried import Tried
 from pcp.planning.verification.user_process import run_as_user
 from pcp.planning.verification.values import Values
@@ -150,6 +152,7 @@ class _Examination:
             self.many_calls(self._problem)
             self._problem = None
             self.results_in_a_users_process()
+            self.results_of_its_text()
         self._problem = None
         if self.findings.keys() <= {Fault.wrong_gradient}:
             self.compare_problems()
@@ -180,7 +183,7 @@ class _Examination:
                 sound.append(place)
                 continue
             fault, detail = found
-            repeated = next((old for old in sound if _repeats(results, expected, old, place)), None)
+            repeated = next((old for old in sound if repeats(results, expected, old, place)), None)
             if repeated is not None:
                 fault = Fault.stale
                 detail = (
@@ -280,6 +283,16 @@ class _Examination:
                     detail = f"in a process like a user's {found[1]}"
                     self.find(Fault.process_dependent, problem, kind.name, detail)
 
+    def results_of_its_text(self) -> None:
+        """See whether the text that plans would hold, which another process makes of it, computes the same."""
+        for problem, expected, results in results_of_text(self.candidate, self.process, self.seed):
+            self.calls += len(results)
+            for values, judgement in self._judge(expected, results):
+                found = fault_of(self.candidate, problem, judgement)
+                if found is not None:
+                    detail = f"as plans would hold it, lowered in a process of its own, {found[1]}"
+                    self.find(Fault.process_dependent, problem, values.name, detail)
+
     def gradients_of(self, problem: Problem) -> None:
         """Judge the gradients."""
         expected = expected_gradients(problem, self.seed)
@@ -349,11 +362,7 @@ class _Examination:
     def verdict(self) -> Verdict:
         """What came of it."""
         errors: dict[str, float] = {}
-        for problem, values, judgement in (
-            *self.judgements,
-            *self.wide_judgements,
-            *self.gradient_errors,
-        ):
+        for problem, values, judgement in (*self.judgements, *self.wide_judgements, *self.gradient_errors):
             if values.typical and judgement.error is not None:
                 errors[problem.dtype] = max(errors.get(problem.dtype, 0.0), judgement.error)
         return Verdict(
@@ -383,13 +392,6 @@ class _Examination:
                 (values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst)))
             )
         return made
-
-
-def _repeats(results: Sequence[Sequence[Array]], expected: Expectation, old: int, new: int) -> bool:
-    """Whether a call returned the results of an earlier one, which were right there and are not constant."""
-    varied = any(np.unique(each).size > 1 for each in results[old])
-    plain = ([outcome.plain for outcome in expected.outcomes[place]] for place in (old, new))
-    return varied and same(results[old], results[new]) and not same(*plain)
 
 
 def _size(problem: Problem) -> int:
