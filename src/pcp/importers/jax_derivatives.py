@@ -27,7 +27,16 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.movement.shape import STOP_GRADIENT
 
-PUSHED = ("custom_jvp_call",)
+PUSHED = (
+    "custom_jvp_call",
+    "random_gamma",
+    "igamma",
+    "igammac",
+    "igamma_grad_a",
+    "regularized_incomplete_beta",
+    "bessel_i0e",
+)
+"""What JAX differentiates forward by a rule; operations among them are lowered to loops, whose derivative is another."""
 PULLED = ("custom_vjp_call", "custom_linear_solve", "linear_call")
 _KEY = "pcp.derivative"
 """The attribute by which a composite finds its derivative once the module is lowered."""
@@ -143,7 +152,10 @@ class CustomDerivatives:
                 _, tangents = jax.jvp(of_moving, primals, list(values[len(structs) :]))
                 return [tangents[i] for i in returned]
 
-            return {"jvp": self._lower(pushed, [*structs, *(structs[i] for i in moving)], order)}
+            try:
+                return {"jvp": self._lower(pushed, [*structs, *(structs[i] for i in moving)], order)}
+            except NotImplementedError:  # JAX itself has no rule
+                return {}
 
         outputs = [_struct_of(v.aval) for v in alone.jaxpr.outvars]
         pullback: list[Any] = []

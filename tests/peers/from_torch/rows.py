@@ -1,5 +1,6 @@
 """For every row of the table of PyTorch's operations, functions that need it, by families."""
 
+from tests.peers.from_torch import algebra_cases as algebra
 from tests.peers.from_torch import elementwise_cases as elementwise
 from tests.peers.from_torch import network_cases as network
 from tests.peers.from_torch import structure_cases as structure
@@ -17,6 +18,10 @@ FAMILIES = {
     "attention": network.ATTENTION,
     "composed": network.COMPOSED,
     "recurrence": network.RECURRENCE,
+    "complex": algebra.COMPLEX,
+    "linear algebra": algebra.LINEAR_ALGEBRA,
+    "ordering": algebra.ORDERING,
+    "more": algebra.MORE,
 }
 RANDOM = [
     "native_dropout.default",
@@ -33,3 +38,5 @@ RANDOM = [
     "randperm.default",
 ]
 """Rows whose numbers are not PyTorch's: a test of their own looks at them."""
+REFUSED = ["unfold_backward.default"]
+"""Rows that say why there is none."""

@@ -33,8 +33,13 @@ def array_from_torch(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def example_from(value: Any) -> Any:
-    """An argument for `torch.export`: specs and arrays become tensors of their shapes and element types."""
+    """An argument for `torch.export`: specs and arrays become tensors of their shapes and element types.
+
+    A tensor becomes another object: a module may ask whether two arguments are the same, and the program's are not.
+    """
     torch = torch_package()
+    if isinstance(value, torch.Tensor):
+        return value.detach().requires_grad_(value.requires_grad)
     if isinstance(value, ArgumentSpec):
         return torch.zeros(value.spec.shape, dtype=getattr(torch, TORCH_NAMES[value.spec.dtype]))
     if isinstance(value, np.ndarray | np.generic):

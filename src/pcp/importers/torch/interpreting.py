@@ -55,7 +55,8 @@ def _internal_folders() -> tuple[str, str]:
 
 def operation_name(node: Any) -> str:
     """The name of a node's operation as the table has it: `add.Tensor`."""
-    return str(node.target).removeprefix("aten.")
+    target = node.args[1] if str(node.target) == "with_effects" else node.target
+    return str(target).removeprefix("aten.")
 
 
 def check_supported(graph: Any, has_seed: bool) -> None:
@@ -136,6 +137,8 @@ class Interpreter:
         builder = current_builder()
         outer, builder.pinned = builder.pinned, _location(node, name)
         try:
+            if row.is_contiguous:
+                _check_contiguous(node.args[0].meta["val"])
             found = row.function(*self._arguments(node, row), **self._keywords(node, row, wanted))
             return _converted(found, wanted)
         except PCPError as error:
@@ -173,6 +176,15 @@ class Interpreter:
         if hasattr(entry, "op") and hasattr(entry, "graph"):
             return self._values[entry]
         return dtype_from_torch(entry) if type(entry).__name__ == "dtype" else entry
+
+
+def _check_contiguous(x: Any) -> None:
+    lies_alone = x.storage_offset() == 0 and x.untyped_storage().nbytes() == x.numel() * x.element_size()
+    if not (x.is_contiguous() and lies_alone):
+        raise CannotImport(
+            f"the operand has strides {x.stride()} for shape {tuple(x.shape)} at place {x.storage_offset()} of its memory; "
+            "expected a tensor that lies there in one piece, alone: use .clone() or .contiguous() before"
+        )
 
 
 def _wanted(node: Any) -> Any:

@@ -23,12 +23,14 @@ class Row:
         knows_result: whether the function takes `result`, the `TensorSpec` of what PyTorch's returns; if that is several
             tensors, a tuple with None for those that nothing uses.
         is_random: whether the function takes `key`, of which every call gets another one.
+        is_contiguous: whether the first Tensor must lie in memory in one piece, alone, as the operation looks at its strides.
     """
 
     function: Callable[..., Any]
     promotion: Promotion | None = None
     knows_result: bool = False
     is_random: bool = False
+    is_contiguous: bool = False
 
 
 TABLE: dict[str, Row] = {}
@@ -38,13 +40,17 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def row(
-    *names: str, promotion: Promotion | None = None, knows_result: bool = False, is_random: bool = False
+    *names: str,
+    promotion: Promotion | None = None,
+    knows_result: bool = False,
+    is_random: bool = False,
+    is_contiguous: bool = False,
 ) -> Callable[[_F], _F]:
     """Enter a function in the table under the names of the operations that it computes."""
 
     def enter(function: _F) -> _F:
         for name in names:
-            TABLE[name] = Row(function, promotion, knows_result, is_random)
+            TABLE[name] = Row(function, promotion, knows_result, is_random, is_contiguous)
         return function
 
     return enter

@@ -17,7 +17,7 @@ def _fft(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
     lengths, x = primal.integers("fft_length"), primal.input(0)
     if "IRFFT" in kind:
         # All frequencies but the first and, of an even length, the last stand for two.
-        found = conj(_transform(g, "RFFT", lengths, x.spec))
+        found = conj(transform(g, "RFFT", lengths, x.spec))
         place = iota(x.shape, x.ndim - 1)
         single = equal(place, 0) | (equal(place, lengths[-1] // 2) if lengths[-1] % 2 == 0 else False)
         share = where(single, 1.0, 2.0).astype(primal.output().dtype) / math.prod(lengths)
@@ -25,11 +25,12 @@ def _fft(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
     if "RFFT" in kind:
         missing = lengths[-1] - g.shape[-1]
         whole = pad(g, [(0, 0)] * (g.ndim - 1) + [(0, missing)])
-        return [real(_transform(whole, "FFT", lengths, whole.spec))]
-    return [_transform(g, "IFFT" if "IFFT" in kind else "FFT", lengths, g.spec)]
+        return [real(transform(whole, "FFT", lengths, whole.spec))]
+    return [transform(g, "IFFT" if "IFFT" in kind else "FFT", lengths, g.spec)]
 
 
-def _transform(x: Tensor, kind: str, lengths: tuple[int, ...], spec: TensorSpec) -> Tensor:
+def transform(x: Tensor, kind: str, lengths: tuple[int, ...], spec: TensorSpec) -> Tensor:
+    """The `FFT`, `IFFT`, `RFFT` or `IRFFT` of the last axes, of these lengths; an inverse is divided by them."""
     attributes = {"fft_type": f"#stablehlo<fft_type {kind}>", "fft_length": lengths}
     return emit("fft", (x,), (spec,), attributes)
 

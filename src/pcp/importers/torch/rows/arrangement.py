@@ -1,23 +1,29 @@
 """Operations that arrange elements: shapes, orders of axes, joining, cutting, padding. Copies and views are one here."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from pcp import ops
+from pcp.errors import PCPError
 from pcp.importers.torch.table import row, rows
 from pcp.ir import TensorSpec
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, as_tensor
 
 
 def _same(x: Tensor, *_: object, **__: object) -> Tensor:
     return x
 
 
+def _indices(places: Sequence[np.ndarray[Any, Any]]) -> Tensor:
+    return as_tensor(np.stack(places))
+
+
 rows(
     {
         # The conversion to PyTorch's element type happens to every result.
-        "_to_copy.default alias.default clone.default": _same,
+        "_to_copy.default alias.default clone.default prims.copy_strided.default": _same,
         "detach.default": ops.stop_gradient,
         "diagonal.default": lambda x, offset=0, first=0, second=1: ops.diagonal(x, offset, first, second),
         "flip.default": ops.flip,
@@ -29,6 +35,12 @@ rows(
         "transpose.int": ops.swapaxes,
         "tril.default": ops.tril,
         "triu.default": ops.triu,
+        "tril_indices.default": lambda rows, columns, offset=0, **_: _indices(
+            np.tril_indices(rows, offset, columns)
+        ),
+        "triu_indices.default": lambda rows, columns, offset=0, **_: _indices(
+            np.triu_indices(rows, offset, columns)
+        ),
         "unbind.int": lambda x, dim=0: ops.unstack(x, dim),
         "unsqueeze.default": lambda x, dim: ops.expand_dims(x, dim % (x.ndim + 1)),
     }
@@ -121,3 +133,55 @@ def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
 def copy(_: Tensor, source: Tensor, non_blocking: bool = False, *, result: TensorSpec) -> Tensor:  # noqa: ARG001
     """What stands in a tensor after another was copied into it."""
     return ops.broadcast_to(source, result.shape)
+
+
+@row("diagonal_scatter.default")
+def diagonal_update(x: Tensor, source: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
+    """x with a diagonal replaced."""
+    numbers = np.arange(x.size).reshape(x.shape)
+    return _written_at(x, np.diagonal(numbers, offset, first, second), source)
+
+
+@row("as_strided.default", is_contiguous=True)
+def as_strided(x: Tensor, shape: Sequence[int], strides: Sequence[int], start: int | None = None) -> Tensor:
+    """The elements at places that strides give."""
+    return ops.take(ops.reshape(x, (-1,)), _strided(shape, strides, start), 0)
+
+
+@row("as_strided_scatter.default", is_contiguous=True)
+def strided_update(
+    x: Tensor, source: Tensor, shape: Sequence[int], strides: Sequence[int], start: int | None = None
+) -> Tensor:
+    """x with the elements at places that strides give replaced."""
+    return _written_at(x, _strided(shape, strides, start), source)
+
+
+def _strided(shape: Sequence[int], strides: Sequence[int], start: int | None) -> np.ndarray[Any, Any]:
+    places = np.full(tuple(shape), start or 0, np.int32)
+    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        places += (np.arange(size) * stride).reshape(-1, *[1] * (len(shape) - axis - 1)).astype(np.int32)
+    return places
+
+
+def _written_at(x: Tensor, places: np.ndarray[Any, Any], source: Tensor) -> Tensor:
+    """x with the elements at places of its flattened form replaced."""
+    if len(np.unique(places)) < places.size:
+        raise WrittenTwice(
+            f"elements of shape {x.shape} are written through a view that holds some of them twice; expected a view that holds "
+            "each once: work on a clone"
+        )
+    flat, values = ops.reshape(x, (-1,)), ops.reshape(ops.convert(source, x.dtype), (-1,))
+    return ops.reshape(ops.index_update(flat, (places.reshape(-1),), values), x.shape)
+
+
+class WrittenTwice(PCPError):
+    """A write through a view in which some elements stand several times."""
+
+
+@row("unfold_backward.default")
+def written_through_unfold(*_: object) -> Tensor:
+    """What PyTorch makes of a write through `unfold`: elements that no window holds would become 0."""
+    raise WrittenTwice(
+        "a tensor is written through a view made by unfold, which torch.export does not keep; write into the tensor itself, "
+        "by slices"
+    )

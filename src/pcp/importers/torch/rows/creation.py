@@ -1,9 +1,14 @@
 """Tensors from nothing: the shape and element type are those of PyTorch's result."""
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from pcp import ops
 from pcp.importers.torch.table import row
 from pcp.ir import TensorSpec
-from pcp.tensor import Tensor, TensorLike
+from pcp.tensor import Tensor, TensorLike, as_tensor
 
 
 def _filled(value: TensorLike, result: TensorSpec) -> Tensor:
@@ -52,3 +57,11 @@ def arange(*bounds: float, result: TensorSpec, **_: object) -> Tensor:
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) == 3 else 1)
     counted = ops.iota(result.shape, 0, result.dtype)
     return counted * ops.convert(step, result.dtype) + ops.convert(start, result.dtype)
+
+
+def _frequencies(made: Callable[[int, float], np.ndarray[Any, Any]]) -> Callable[..., Tensor]:
+    return lambda count, distance=1.0, **_: as_tensor(made(count, distance))
+
+
+row("fft_fftfreq.default")(_frequencies(np.fft.fftfreq))
+row("fft_rfftfreq.default")(_frequencies(np.fft.rfftfreq))

@@ -1,5 +1,7 @@
 """Elementwise operations. Their Tensors arrive in one element type, numbers as they stand in the graph."""
 
+from collections.abc import Callable
+
 from pcp import nn, ops
 from pcp.importers.torch.table import row, rows
 from pcp.ir import DType, TensorSpec
@@ -16,7 +18,10 @@ rows(
         "atanh.default": ops.arctanh,
         "cos.default": ops.cos,
         "cosh.default": ops.cosh,
-        "digamma.default": ops.digamma,
+        # At 0 it is infinite, of the sign that 1 / -x has.
+        "digamma.default": lambda x: ops.where(
+            ops.equal(x, 0), -1 / x, ops.digamma(ops.where(ops.equal(x, 0), 1, x))
+        ),
         "div.Tensor div.Scalar": ops.divide,
         "erf.default": ops.erf,
         "erfc.default": ops.erfc,
@@ -195,3 +200,31 @@ rows(
     },
     promotion="default",
 )
+
+
+def _is_negative(x: Tensor) -> Tensor:
+    """Whether the sign is minus, that of 0 and of NaN, too."""
+    if not x.dtype.is_float:
+        return ops.less(x, 0) if x.dtype is not DType.bool else ops.zeros(x.shape, DType.bool)
+    return ops.less(ops.bitcast(ops.stop_gradient(x), DType(f"i{8 * x.dtype.itemsize}")), 0)
+
+
+@row("copysign.Tensor", "copysign.Scalar", promotion="int_to_float")
+def copysign(x: Tensor, sign: TensorLike) -> Tensor:
+    """|x| with the sign of another number; at 0 the derivative is 0."""
+    return ops.where(_is_negative(as_tensor(sign, x.dtype)), -magnitude(x), magnitude(x))
+
+
+def _of_numbers(choose: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    def apply(x: Tensor, y: Tensor) -> Tensor:
+        if not x.dtype.is_float:
+            return choose(x, y)
+        return ops.where(ops.is_nan(y), x, ops.where(ops.is_nan(x), y, choose(x, y)))
+
+    return apply
+
+
+rows(
+    {"fmax.default": _of_numbers(ops.maximum), "fmin.default": _of_numbers(ops.minimum)}, promotion="default"
+)
+row("signbit.default")(_is_negative)

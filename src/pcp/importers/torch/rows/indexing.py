@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pcp import ops
 from pcp.errors import PCPError
 from pcp.importers.torch.table import row, rows
-from pcp.ir import DType
+from pcp.ir import DType, TensorSpec
 from pcp.tensor import Tensor, TensorLike
 
 
@@ -37,6 +37,14 @@ def index_put(
         mask = ops.reshape(indices[0], (*indices[0].shape, *[1] * (x.ndim - indices[0].ndim)))
         return ops.where(mask, ops.add(x, values) if accumulate else values, x)
     return ops.index_update(x, _key(x, indices), values, "add" if accumulate else "set")
+
+
+@row("put.default")
+def put(x: Tensor, places: Tensor, values: Tensor, accumulate: bool = False) -> Tensor:
+    """x with elements of its flattened form replaced, or with values added to them."""
+    flat = ops.reshape(x, (-1,))
+    key, listed = (ops.reshape(places, (-1,)),), ops.reshape(values, (-1,))
+    return ops.reshape(ops.index_update(flat, key, listed, "add" if accumulate else "set"), x.shape)
 
 
 @row("embedding.default")
@@ -87,6 +95,9 @@ rows(
         "scatter.src scatter.value": lambda x, axis, places, source: _scattered(
             x, axis, places, source, "set"
         ),
+        "scatter.reduce scatter.value_reduce": lambda x, axis, places, source, *, reduce: _scattered(
+            x, axis, places, source, reduce
+        ),
         "scatter_add.default": lambda x, axis, places, source: _scattered(x, axis, places, source, "add"),
     }
 )
@@ -111,6 +122,16 @@ def scatter_reduce(
     return ops.divide(joined, ops.maximum(count, 1))
 
 
+@row("index_reduce.default")
+def index_reduce(
+    x: Tensor, axis: int, places: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """x with slices of the source joined to those at places along an axis."""
+    shape = [-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]
+    each = ops.broadcast_to(ops.reshape(places, shape), source.shape)
+    return scatter_reduce(x, axis, each, source, reduce, include_self=include_self)
+
+
 @row("masked_scatter.default")
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """x with the elements that a mask names replaced by the first ones of the source, in order."""
@@ -118,3 +139,52 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     place = ops.cumsum(ops.ravel(ops.convert(chosen, DType.i32)), 0) - 1
     taken = ops.take(ops.ravel(source), ops.maximum(place, 0))
     return ops.where(chosen, ops.reshape(taken, wide.shape), wide)
+
+
+@row("_embedding_bag.default", "_embedding_bag_forward_only.default", knows_result=True)
+def embedding_bag(
+    table: Tensor,
+    places: Tensor,
+    offsets: Tensor,
+    scale_by_count: bool = False,
+    mode: int = 0,
+    _sparse: bool = False,
+    weights: Tensor | None = None,
+    last_is_end: bool = False,
+    padding: int = -1,
+    *,
+    result: Sequence[TensorSpec | None],
+) -> tuple[Tensor, None, None, None]:
+    """Sums (mode 0), means (1) or largest elements (2) of rows of a table, for bags of places that begin at offsets."""
+    if any(spec is not None for spec in result[1:]):
+        raise PlacesOfBags(
+            "embedding_bag returns where its elements came from, too; expected the bags alone: use "
+            "torch.nn.functional.embedding_bag"
+        )
+    count = offsets.shape[0] - (1 if last_is_end else 0)
+    begins = ops.expand_dims(offsets[:count], 1)
+    numbers = ops.iota(places.shape, 0, offsets.dtype)
+    bags = ops.sum(ops.convert(ops.less_equal(begins, numbers), DType.i32), 0) - 1
+    found = embedding(table, places, padding, scale_by_count)
+    counts = ops.ones(places.shape, DType.bool) if padding < 0 else ops.not_equal(places, padding)
+    if weights is not None:
+        found = found * ops.expand_dims(weights, 1)
+    if mode == 2:
+        inside = ops.equal(bags, ops.reshape(ops.iota(count, 0, DType.i32), (count, 1))) & counts
+        wide = ops.where(ops.expand_dims(inside, 2), ops.expand_dims(found, 0), float("-inf"))
+        chosen = ops.argmax(ops.stop_gradient(wide), 1)
+        largest = ops.take_along_axis(found, chosen, 0)
+        is_empty = ops.logical_not(ops.any(inside, 1, True))
+        return ops.where(is_empty, 0, largest), None, None, None
+    kept = ops.where(ops.expand_dims(counts, 1), found, 0)
+    summed = ops.index_update(ops.zeros((count, table.shape[1]), table.dtype), (bags,), kept, "add")
+    if mode == 1:
+        sizes = ops.index_update(
+            ops.zeros((count,), table.dtype), (bags,), ops.convert(counts, table.dtype), "add"
+        )
+        summed = summed / ops.expand_dims(ops.maximum(sizes, 1), 1)
+    return summed, None, None, None
+
+
+class PlacesOfBags(PCPError):
+    """Where the elements of bags came from, which has no counterpart."""

@@ -56,15 +56,30 @@ def vector_norm(
     x: Tensor, order: float = 2, axes: int | Sequence[int] | None = None, keepdim: bool = False, **_: object
 ) -> Tensor:
     """The norm along axes; where it is 0, so is its derivative."""
-    along, magnitude = axes_of(x, axes), wide(x) * ops.sign(wide(x))
+    along, magnitude = axes_of(x, axes), _magnitude(wide(x))
     if order == 0:
-        return ops.sum(ops.convert(ops.not_equal(x, 0), x.dtype), along, keepdim)
+        return ops.sum(ops.convert(ops.not_equal(magnitude, 0), magnitude.dtype), along, keepdim)
     if math.isinf(order):
         return (ops.max if order > 0 else ops.min)(magnitude, along, keepdim)
     if order == 1:
         return ops.sum(magnitude, along, keepdim)
-    summed = ops.sum(magnitude * magnitude if order == 2 else ops.power(magnitude, order), along, keepdim)
+    if order < 1:  # a power below 1 has no derivative at 0
+        absent = ops.equal(magnitude, 0)
+        powers = ops.where(
+            absent, 0 if order > 0 else float("inf"), ops.power(ops.where(absent, 1, magnitude), order)
+        )
+    else:
+        powers = magnitude * magnitude if order == 2 else ops.power(magnitude, order)
+    summed = ops.sum(powers, along, keepdim)
     is_zero = ops.equal(summed, 0)
     filled = ops.where(is_zero, 1, summed)  # a root has no derivative at 0
     root = ops.sqrt(filled) if order == 2 else ops.power(filled, 1 / order)
     return ops.where(is_zero, 0, root)
+
+
+def _magnitude(x: Tensor) -> Tensor:
+    """|x|, whose derivative at 0 is 0."""
+    if x.dtype.is_float:
+        return x * ops.sign(x)
+    is_zero = ops.equal(x, ops.zeros((), x.dtype))
+    return ops.where(is_zero, 0, ops.abs(ops.where(is_zero, ops.ones((), x.dtype), x)))

@@ -140,28 +140,3 @@ rows(
 )
 row("cumprod.default", knows_result=True)(_cumulative(ops.cumprod))
 row("cumsum.default", knows_result=True)(_cumulative(ops.cumsum))
-
-
-@row("sort.default")
-def sort(x: Tensor, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """The elements in order along an axis, and their places."""
-    if not x.ndim:
-        return x, ops.zeros((), DType.i64)
-    places = ops.argsort(x, axis, descending)
-    return ops.take_along_axis(x, places, axis), places
-
-
-rows({"sort.stable": lambda x, *, dim=-1, descending=False, **_: sort(x, dim, descending)})
-
-
-@row("topk.default")
-def top_k(
-    x: Tensor, k: int, axis: int = -1, largest: bool = True, in_order: bool = True
-) -> tuple[Tensor, Tensor]:
-    """The k largest or smallest elements along an axis, always in order, and their places."""
-    del in_order
-    if largest:
-        return ops.top_k(x, k, axis)
-    values, places = sort(x, axis)
-    part = (*[slice(None)] * (axis % x.ndim), slice(0, k))
-    return values[part], places[part]

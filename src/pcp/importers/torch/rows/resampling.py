@@ -1,15 +1,22 @@
-"""Changes of spatial resolution, all linear and separable: along every axis a small matrix of constants."""
+"""Changes of spatial resolution, all linear and separable: along every axis a small matrix of constants.
+
+PyTorch's kernels compute the places and weights themselves: how these round is no part of what is documented.
+"""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from pcp import ops
+from pcp.importers.torch.exporting import torch_package
 from pcp.importers.torch.table import row
-from pcp.ir import TensorSpec
+from pcp.ir import DType, TensorSpec
 from pcp.tensor import Tensor
 
-Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Matrix = np.ndarray[Any, Any]
+Factors = Sequence[float] | None
 
 
 def _along(x: Tensor, axis: int, matrix: Matrix) -> Tensor:
@@ -34,46 +41,74 @@ def adaptive_avg_pool(x: Tensor, sizes: Sequence[int]) -> Tensor:
     return x
 
 
-def _step(old: int, new: int, factor: float | None) -> float:
-    return 1 / factor if factor else old / new
-
-
-@row("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec", knows_result=True)
-def upsample_nearest(
-    x: Tensor, _: object, factors: Sequence[float] | None = None, *, result: TensorSpec
+def _upsample_nearest(
+    name: str, x: Tensor, _: object, factors: Factors = None, *, result: TensorSpec
 ) -> Tensor:
-    """Every element repeated."""
+    """The element of the place nearest to each new one."""
     for number, axis in enumerate(range(2, x.ndim)):
         old, new = x.shape[axis], result.shape[axis]
-        step = _step(old, new, factors[number] if factors else None)
-        if new % old == 0 and step == old / new:
-            x = ops.repeat(x, new // old, axis)
-        else:
-            places = np.minimum((np.arange(new) * np.float32(step)).astype(np.int32), old - 1)
-            x = ops.take(x, places, axis)
+        numbers = torch_package().arange(old, dtype=_computed(x)).expand(1, 1, *[2] * (x.ndim - 3), old)
+        taken = _of_last_axis(name, numbers, new, (), factors[number] if factors else None)
+        places = taken.reshape(-1, new)[0].numpy().astype(np.int32)
+        back = _places_of_gradient(name, old, new, factors[number] if factors else None)
+        if (places == back).all():
+            x = _taken(x, places, axis)
+        else:  # the derivative is PyTorch's
+            value, moved = ops.stop_gradient(_taken(x, places, axis)), _taken(x, back, axis)
+            x = value + (moved - ops.stop_gradient(moved))
     return x
 
 
-@row("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", knows_result=True)
-def upsample_linear(
-    x: Tensor,
-    _: object,
-    align_corners: bool,
-    factors: Sequence[float] | None = None,
-    *,
-    result: TensorSpec,
+def _taken(x: Tensor, places: Matrix, axis: int) -> Tensor:
+    times, rest = divmod(len(places), x.shape[axis])
+    if not rest and (places == np.arange(len(places)) // times).all():
+        return ops.repeat(x, times, axis)
+    return ops.take(x, places, axis)
+
+
+def _places_of_gradient(name: str, old: int, new: int, factor: float | None) -> Matrix:
+    """Where PyTorch's backward pass puts the gradients of the elements nearest: it rounds otherwise than the forward pass."""
+    numbers = np.arange(new)
+    if new == old or new == 2 * old:
+        return numbers * old // new
+    scale = np.float32(1 / factor) if factor else np.float32(old) / np.float32(new)
+    found = np.float32(scale) * (numbers + (0.5 if "exact" in name else 0)).astype(np.float32)
+    return np.minimum(found.astype(np.int32), old - 1)
+
+
+def _upsample(
+    name: str, x: Tensor, _: object, align_corners: bool, factors: Factors = None, *, result: TensorSpec
 ) -> Tensor:
-    """Between neighbours on a line, along every spatial axis."""
+    """Weighted sums of neighbours along every spatial axis."""
     for number, axis in enumerate(range(2, x.ndim)):
         old, new = x.shape[axis], result.shape[axis]
-        if align_corners:
-            places = np.arange(new) * ((old - 1) / max(new - 1, 1))
-        else:
-            places = (np.arange(new) + 0.5) * _step(old, new, factors[number] if factors else None) - 0.5
-        places = np.clip(places, 0, old - 1)
-        low = np.minimum(places.astype(int), old - 1)
-        matrix = np.zeros((new, old))
-        np.add.at(matrix, (np.arange(new), low), 1 - (places - low))
-        np.add.at(matrix, (np.arange(new), np.minimum(low + 1, old - 1)), places - low)
-        x = _along(x, axis, matrix)
+        each = torch_package().eye(old, dtype=_computed(x)).reshape(1, old, *[1] * (x.ndim - 3), old)
+        found = _of_last_axis(name, each, new, (align_corners,), factors[number] if factors else None)
+        x = _along(x, axis, found.reshape(old, new).numpy().T)
     return x
+
+
+def _of_last_axis(name: str, x: Any, new: int, options: tuple[Any, ...], factor: float | None) -> Any:
+    """What PyTorch's operation makes of the last axis of its own tensor; the axes before it keep their sizes."""
+    kept = list(x.shape[2:-1])
+    factors = [None] * len(kept) + [factor]
+    return getattr(torch_package().ops.aten, name)(x.contiguous(), [*kept, new], *options, *factors)
+
+
+def _computed(x: Tensor) -> Any:
+    """The element type in which PyTorch computes places and weights."""
+    return torch_package().float64 if x.dtype is DType.f64 else torch_package().float32
+
+
+for _name in ("upsample_nearest", "_upsample_nearest_exact"):
+    for _count in (1, 2, 3):
+        row(f"{_name}{_count}d.vec", knows_result=True)(partial(_upsample_nearest, f"{_name}{_count}d"))
+for _name in (
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+):
+    row(f"{_name}.vec", knows_result=True)(partial(_upsample, _name))

@@ -1,14 +1,13 @@
 """Convolution and pooling; the axes are batch, channels, spatial."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from pcp import ops
-from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import TensorSpec
-from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import neutral
 from pcp.tensor import Tensor
 
@@ -46,8 +45,8 @@ def convolution(
     return made if bias is None else made + ops.reshape(bias, (-1, *[1] * count))
 
 
-@row("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", knows_result=True)
-def max_pool(
+def _max_pool(
+    count: int,
     x: Tensor,
     window: Sizes,
     stride: Sizes = (),
@@ -59,7 +58,6 @@ def max_pool(
 ) -> tuple[Tensor, Tensor | None]:
     """The largest element of every window, and its place in the flattened spatial axes."""
     del ceil_mode  # it shows in the shape of the result
-    count = len(window) if len(window) > 1 else x.ndim - 2
     window, padding, dilation = (_each(sizes, count) for sizes in (window, padding, dilation))
     stride = _each(stride, count) or window
     spatial = next(spec for spec in result if spec is not None).shape[-count:]
@@ -95,8 +93,8 @@ def max_pool(
     return pooled, found
 
 
-@row("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", knows_result=True)
-def avg_pool(
+def _avg_pool(
+    count: int,
     x: Tensor,
     window: Sizes,
     stride: Sizes = (),
@@ -109,7 +107,6 @@ def avg_pool(
 ) -> Tensor:
     """The mean of every window; padding counts as zeros, or not at all; what `ceil_mode` adds at the end never counts."""
     del ceil_mode  # it shows in the shape of the result
-    count = len(window) if len(window) > 1 else x.ndim - 2
     window, padding = _each(window, count), _each(padding, count)
     stride = _each(stride, count) or window
     spatial, sizes = result.shape[-count:], x.shape[-count:]
@@ -134,22 +131,31 @@ def avg_pool(
     return summed / counts.astype(summed.dtype.numpy)
 
 
-@row("adaptive_max_pool2d.default", "adaptive_max_pool3d.default", knows_result=True)
-def adaptive_max_pool(
-    x: Tensor, sizes: Sizes, *, result: tuple[TensorSpec | None, TensorSpec | None]
-) -> tuple[Tensor, None]:
-    """The largest elements of as many parts of every spatial axis as are asked for; parts may overlap."""
-    if result[1] is not None:
-        raise PlacesOfAdaptivePool(
-            "adaptive_max_pool returns places, too; expected values alone: set return_indices=False"
-        )
-    for axis, new in enumerate(sizes, x.ndim - len(sizes)):
-        old = x.shape[axis]
-        bounds = [(place * old // new, -(-(place + 1) * old // new)) for place in range(new)]
-        parts = [ops.max(narrow(x, axis, low, high), axis, keepdims=True) for low, high in bounds]
-        x = ops.concatenate(parts, axis)
-    return x, None
+@row("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+def adaptive_max_pool(x: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
+    """The largest elements of as many parts of every spatial axis as are asked for, and their places; parts may overlap."""
+    count = len(sizes)
+    spatial = x.shape[-count:]
+    numbers = np.arange(int(np.prod(spatial)), dtype=np.int32).reshape(spatial)
+    parts = []
+    for place in np.ndindex(*sizes):
+        bounds = [
+            slice(p * old // n, -(-(p + 1) * old // n))
+            for p, old, n in zip(place, spatial, sizes, strict=True)
+        ]
+        parts.append(numbers[tuple(bounds)].reshape(-1))
+    longest = max(map(len, parts))
+    # A part that is shorter repeats its first place, which is not taken again: of equal elements the first is.
+    listed = np.stack([np.concatenate([part, np.full(longest - len(part), part[0])]) for part in parts])
+    flat = ops.reshape(x, (*x.shape[:-count], -1))
+    seen = ops.take(flat, listed, flat.ndim - 1)
+    best = ops.expand_dims(ops.argmax(seen, seen.ndim - 1), seen.ndim - 1)
+    places = ops.take_along_axis(ops.broadcast_to(listed, seen.shape), best, -1)
+    shape = (*x.shape[:-count], *sizes)
+    return ops.reshape(ops.take_along_axis(seen, best, -1), shape), ops.reshape(places, shape)
 
 
-class PlacesOfAdaptivePool(PCPError):
-    """The places that an adaptive pool took its elements from, which have no counterpart."""
+for _count in (1, 2, 3):
+    row(f"avg_pool{_count}d.default", knows_result=True)(partial(_avg_pool, _count))
+for _count in (2, 3):
+    row(f"max_pool{_count}d_with_indices.default", knows_result=True)(partial(_max_pool, _count))
