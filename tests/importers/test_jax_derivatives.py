@@ -290,3 +290,29 @@ def test_elsewhere_a_derivative_of_its_own_is_kept() -> None:
     module = pcp.from_jax(both, pcp.spec(5, "f32"), pcp.spec((), "f32")).module()
     assert len(composites_of(module)) >= 3
     assert all(keeps_its_derivative(op) for op in composites_of(module))
+
+
+def test_operations_that_jax_lowers_to_loops_keep_its_rules() -> None:
+    key, a = jax.random.key(0), np.array([0.5, 1.5, 3.0], np.float32)
+    functions = [
+        lambda a: jax.random.gamma(key, a),
+        lambda a: jax.random.dirichlet(key, a) * jnp.arange(3.0),
+        lambda a: jax.scipy.special.gammainc(a, 2 * a),
+        lambda a: jax.scipy.special.betainc(2.0, 3.0, a / 4),
+        lambda a: jax.scipy.special.i0e(a),
+    ]
+
+    def function(a: Array) -> Array:
+        return jnp.stack([(f(a) ** 2).sum() for f in functions]) @ jnp.arange(1.0, 6)
+
+    found = run(pcp.grad(pcp.from_jax(function, pcp.spec((3,), "f32"))), a)
+    assert np.allclose(found, run_in_jax(jax.grad(function), a), 1e-4)
+
+
+def test_what_jax_itself_cannot_differentiate_is_refused_by_name() -> None:
+    def function(a: Array) -> Array:
+        return lax.igamma_grad_a(a, a + 1).sum()
+
+    program = pcp.from_jax(function, pcp.spec((3,), "f32"))
+    with pytest.raises(NoDerivative, match=r"jax\.igamma_grad_a"):
+        pcp.grad(program)
