@@ -4,23 +4,18 @@ Systems, inverses and determinants are computed by elimination, in StableHLO, so
 singular values are LAPACK's, as JAX calls it: they run on a CPU alone.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from pcp import ops
 from pcp.errors import PCPError
-from pcp.importers.imported_module import clean
+from pcp.importers import jax_lapack
 from pcp.importers.torch.rows.normalization import vector_norm
 from pcp.importers.torch.table import row
-from pcp.ir.bindings import bytecode_of, parse_module
-from pcp.ir.toolkit.functions import main_of
-from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ops.linear.decompositions import hermitian, identity
 from pcp.ops.linear.factorization import adjoint, flipped
-from pcp.tensor import Tensor, TensorLike, current_builder
+from pcp.tensor import Tensor, TensorLike
 
 
 class Failures(PCPError):
@@ -208,25 +203,10 @@ def distances_within(x: Tensor, order: float = 2.0) -> Tensor:
     return vector_norm(first - second, order, -1)
 
 
-def _by_lapack(function: Callable[..., Any], *tensors: Tensor) -> list[Tensor]:
-    """What a function of JAX computes, with its calls of LAPACK."""
-    with jax.enable_x64(True):
-        make_struct: Callable[..., Any] = jax.ShapeDtypeStruct  # jax does not annotate this constructor
-        structs = [make_struct(t.shape, t.dtype.numpy) for t in tensors]
-        lowered = jax.jit(function).trace(*structs).lower(lowering_platforms=("cpu",))
-        module = parse_module(bytecode_of(lowered.compiler_ir("stablehlo")))
-    clean(module)
-    inline_calls(module)
-    builder = current_builder()
-    return [Tensor(value, builder) for value in builder.inline(main_of(module), [t.value for t in tensors])]
-
-
 @row("linalg_qr.default")
 def qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """An orthogonal (unitary) matrix and an upper triangular one, whose product is a."""
-    q, r = _by_lapack(
-        lambda x: tuple(jax.numpy.linalg.qr(x, "complete" if mode == "complete" else "reduced")), a
-    )
+    q, r = jax_lapack.qr(a, "complete" if mode == "complete" else "reduced")
     return (ops.zeros((0,), a.dtype), r) if mode == "r" else (q, r)
 
 
@@ -235,10 +215,8 @@ def eigh(a: Tensor, triangle: str = "L", compute_v: bool = True) -> tuple[Tensor
     """The eigenvalues of a symmetric (Hermitian) matrix, ascending, and its eigenvectors."""
     del compute_v
 
-    def found(x: Any) -> Any:
-        return tuple(jax.numpy.linalg.eigh(x, triangle.upper(), symmetrize_input=False))
-
-    values, vectors = _by_lapack(found, hermitian(a, triangle.upper() == "L"))
+    letter = triangle.upper()
+    values, vectors = jax_lapack.eigh(hermitian(a, letter == "L"), letter)
     return values, vectors
 
 
@@ -249,9 +227,8 @@ def svd(
     """The singular values, descending, and the matrices on their left and right."""
     del driver
     if not compute_uv or (result[0] is None and result[2] is None):
-        (values,) = _by_lapack(lambda x: (jax.numpy.linalg.svd(x, compute_uv=False),), a)
-        return None, values, None
-    u, values, vh = _by_lapack(lambda x: tuple(jax.numpy.linalg.svd(x, full_matrices)), a)
+        return None, jax_lapack.singular_values(a), None
+    u, values, vh = jax_lapack.svd(a, full_matrices)
     return u, values, vh
 
 
@@ -261,7 +238,7 @@ def pseudo_inverse(
 ) -> Tensor:
     """The pseudo-inverse: singular values below `atol` or `rtol` times the largest count as 0."""
     del hermitian
-    u, values, vh = _by_lapack(lambda x: tuple(jax.numpy.linalg.svd(x, full_matrices=False)), a)
+    u, values, vh = jax_lapack.svd(a, False)
     share = (
         max(a.shape[-2:]) * float(np.finfo(values.dtype.numpy).eps) if rtol is None and atol is None else rtol
     )
