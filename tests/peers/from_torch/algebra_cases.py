@@ -16,7 +16,7 @@ def parts(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 COMPLEX = [
     Case(
-        "complex.default view_as_real.default _conj.default resolve_conj.default conj_physical.default resolve_neg.default",
+        "complex.default view_as_real.default _conj.default",
         lambda x, y: (
             *parts(torch.complex(x, y) * torch.complex(y, x).conj().resolve_conj()),
             *parts(torch.conj_physical(torch.complex(x, y)).resolve_neg()),

@@ -15,19 +15,14 @@ def _is_complex(x: Tensor) -> bool:
     return x.dtype.kind == "complex"
 
 
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
 def _conj(x: Tensor) -> Tensor:
     return ops.conj(x) if _is_complex(x) else x
 
 
 rows(
     {
-        "_conj.default conj_physical.default _conj_physical.default": _conj,
+        "_conj.default _conj_physical.default": _conj,
         "complex.default": ops.complex,
-        "resolve_conj.default resolve_neg.default": _same,
         "_neg_view.default": ops.negate,
         "polar.default": lambda size, angle: ops.complex(size * ops.cos(angle), size * ops.sin(angle)),
         "view_as_complex.default": lambda x: ops.complex(x[..., 0], x[..., 1]),
