@@ -109,7 +109,7 @@ def see(uses: Sequence[Use]) -> int:
 
 
 def test_a_few_of_each_family_are_those_of_jax() -> None:
-    assert see([drawn(name, seed) for name in FAMILIES for seed in range(4)]) > 2 * len(FAMILIES)
+    assert see([drawn(name, seed) for name in FAMILIES for seed in range(2)]) > len(FAMILIES)
 
 
 @pytest.mark.long
