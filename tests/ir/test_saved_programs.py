@@ -9,6 +9,7 @@ from tests.execution import run
 
 import pcp
 from pcp.ir import Program
+from pcp.ir.tree import flatten
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -58,4 +59,4 @@ def test_a_file_of_format_1_computes_the_same(name: str) -> None:
     leaves = [np.asarray(random.normal(size=e.spec.shape), e.spec.dtype.numpy) for e in saved.arguments]
     arguments = saved.argument_tree.unflatten(leaves)
     found, expected = run(saved, *arguments), run(made, *arguments)
-    assert repr(found) == repr(expected)
+    assert repr(flatten(found)[0]) == repr(flatten(expected)[0])  # the file knows no order of keys
