@@ -6,6 +6,7 @@ JOBS        ?= 2
 DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --plan-seconds 30
 TEST_FLAGS  ?=
 SCHEDULES   ?= 10000
+FUZZ_SECONDS ?= 600
 BENCH_FLAGS ?=
 
 BIN       := .venv/bin
@@ -29,7 +30,7 @@ GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-runs simulated-share test-schedules test-peers test-gpu test-long check format bench docs lock clean
+.PHONY: help install demo test test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -51,6 +52,9 @@ simulated-share: install ## Tell which part of the code that runs in production 
 
 test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
+
+fuzz: install ## Fuzz the state machines of distributed runs for FUZZ_SECONDS=600 with any messages in any order
+	$(BIN)/python -m pcp.distributed.simulator.fuzz --seconds $(FUZZ_SECONDS)
 
 test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
 	$(PYTEST) -n $(JOBS) -m "not long" --only-optional $(PEER_TESTS) $(TEST_FLAGS)

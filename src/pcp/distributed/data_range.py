@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
+from pcp.distributed.bounds import Batches
+
 
 @dataclass(frozen=True, slots=True)
 class DataRange:
     """Batches `start <= index < start + count` of the run's one deterministic sequence of batches."""
 
-    start: int
-    count: int
+    start: Batches
+    count: Batches
 
 
 def split(ranges: tuple[DataRange, ...], batches: int) -> tuple[tuple[DataRange, ...], tuple[DataRange, ...]]:

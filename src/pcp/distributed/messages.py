@@ -5,103 +5,39 @@ parameters, pseudo-gradients, data) never travel inside a message: a message nam
 move on bulk connections.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from pcp.distributed.bounds import (
+    DIGESTS,
+    FRAGMENTS,
+    LOSSES,
+    PEERS,
+    ROWS,
+    Address,
+    Answer,
+    Count,
+    Digest,
+    Loss,
+    Many,
+    Name,
+    Number,
+    Octets,
+    Ratio,
+    Reason,
+    Seconds,
+    Small,
+    Text,
+    Words,
+)
 from pcp.distributed.data_range import DataRange as DataRange
-from pcp.distributed.data_range import split
+from pcp.distributed.lease import Adoption as Adoption
+from pcp.distributed.lease import Blob as Blob
+from pcp.distributed.lease import Lease as Lease
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Raised when the meaning of messages changes in a way that an older peer must not meet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """A content-addressed sequence of bytes: its SHA-256 digest (32 bytes) and its size in bytes."""
-
-    digest: bytes
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Adoption:
-    """Before a step of its lease a worker adopts what was merged of a fragment.
-
-    Arguments:
-        fragment: of the parameters.
-        version: outer steps of this fragment behind what is adopted.
-        step: the lease's inner steps that come before it.
-        parameters: the whole fragment, flat; None where it is not merged yet. A `Merged` then follows, and
-            the worker waits for it at `step`.
-        change: what a worker that holds version - 1 adds to it instead, smaller; None where there is none.
-    """
-
-    fragment: int
-    version: int
-    step: int
-    parameters: Blob | None
-    change: Blob | None
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right, and the duty, to train on a range of the data and then to push one fragment.
-
-    Arguments:
-        lease_id: unique in the run; never reused, so that an update of an expired lease is recognised.
-        generation: fencing number of the worker's membership; an update of an older generation is refused.
-        round: outer round that the update belongs to.
-        data: batches to consume, one inner step each; none where only the push is wanted.
-        first_step: inner step number at the first batch, for schedules of the learning rate.
-        fragment: what is pushed at the end.
-        fragments: what the data may move; the others return to where they were before its steps. Empty
-            means all.
-        fresh: begin from the adopted fragments, all of which are then in `adopt` at step 0, with residuals
-            of zero; the inner optimizer's moments stay where there are any.
-        adopt: in the order of their steps. A fresh lease may adopt a fragment at step 0 and its next version
-            later.
-        deadline_seconds: time after which the lease may be given to another worker.
-        further: batches to consume after those of `data`.
-        last_step: inner step number after the last batch, for the same schedules: where it is not `first_step` plus the number
-            of batches, the numbers of the steps between lie as far apart. 0 for no such.
-        after: where it is granted ahead, the lease that its worker trains now: it begins when that one is trained. 0: at once.
-    """
-
-    lease_id: int
-    generation: int
-    round: int
-    data: DataRange
-    first_step: int
-    fragment: int
-    fragments: tuple[int, ...]
-    fresh: bool
-    adopt: tuple[Adoption, ...]
-    deadline_seconds: float
-    further: tuple[DataRange, ...] = ()
-    last_step: int = 0
-    after: int = 0
-
-    @property
-    def ranges(self) -> tuple[DataRange, ...]:
-        """All that is to be consumed, in this order."""
-        return (self.data, *self.further)
-
-    @property
-    def batches(self) -> int:
-        """How many that are."""
-        return self.data.count + sum(each.count for each in self.further)
-
-    @property
-    def named(self) -> str:
-        """Its batches, from the first to the last of each range, in a few letters."""
-        if not self.batches:
-            return "push"
-        return ", ".join(f"{each.start}-{each.start + each.count - 1}" for each in self.ranges if each.count)
-
-    def cut(self, batches: int) -> "Lease":
-        """The same for the first of these batches only, one at least."""
-        (data, *further), _ = split(self.ranges, batches)
-        return replace(self, data=data, further=tuple(further))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +50,17 @@ class SiteMeasurement:
         ratio: its time relative to the operation's; infinite where it failed.
     """
 
-    subject: str
-    kernel: str
-    ratio: float
+    subject: Name
+    kernel: Name
+    ratio: Ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Worker to Shepherd, after each Ready: what its planner chose for the training step, in a line, and what it measured."""
 
-    chosen: str
-    rows: tuple[SiteMeasurement, ...]
+    chosen: Reason
+    rows: Annotated[tuple[SiteMeasurement, ...], Many(ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +68,13 @@ class Hello:
     """Worker to Shepherd, first message of a control connection; `hardware` is the digest of what it computes on, and
     `listens` where other workers reach it, `HOST:PORT`, or empty."""
 
-    protocol_version: int
-    worker: str
-    incarnation: bytes
-    devices: tuple[str, ...]
-    memory_bytes: int
-    hardware: str = ""
-    listens: str = ""
+    protocol_version: Small
+    worker: Name
+    incarnation: Annotated[bytes, Octets("an incarnation", 0, 64)]
+    devices: Annotated[tuple[Annotated[str, Words(100)], ...], Many(16, cut=True)]
+    memory_bytes: Number
+    hardware: Name = ""
+    listens: Address = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +82,13 @@ class Welcome:
     """Shepherd to Worker: the worker is a member; `run` is a JSON description naming the blobs it needs, and `profile` what
     others of like hardware measured."""
 
-    worker_id: int
-    generation: int
-    run_id: str
-    heartbeat_seconds: float
-    run: str
-    blobs: tuple[Blob, ...] = field(default=())
-    profile: tuple[SiteMeasurement, ...] = field(default=())
+    worker_id: Number
+    generation: Number
+    run_id: Name
+    heartbeat_seconds: Seconds
+    run: Annotated[str, Text(1 << 24)]
+    blobs: Annotated[tuple[Blob, ...], Many(4096)] = field(default=())
+    profile: Annotated[tuple[SiteMeasurement, ...], Many(ROWS)] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +99,12 @@ class Heartbeat:
     0 says nothing of that.
     """
 
-    sequence: int
-    generation: int
-    lease_id: int
-    steps_done: int
-    seconds_per_step: float
-    batches: int = 0
+    sequence: Number
+    generation: Number
+    lease_id: Number
+    steps_done: Count
+    seconds_per_step: Seconds
+    batches: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +118,17 @@ class HeartbeatReply:
         last_step: as the lease's.
     """
 
-    sequence: int
-    lease_id: int = 0
-    batches: int = 0
-    last_step: int = 0
+    sequence: Number
+    lease_id: Number = 0
+    batches: Count = 0
+    last_step: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Worker to Shepherd: programs are verified and compiled; leases may be given."""
 
-    generation: int
+    generation: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +151,16 @@ class Assign:
 class Revoke:
     """Shepherd to Worker: the lease no longer holds; its update would be refused."""
 
-    lease_id: int
-    reason: str
+    lease_id: Number
+    reason: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """Shepherd to Worker: what a lease's adoption waits for is merged; see `Adoption`."""
 
-    fragment: int
-    version: int
+    fragment: Small
+    version: Number
     parameters: Blob
     change: Blob | None
 
@@ -233,15 +169,23 @@ class Merged:
 class PeerAddress:
     """A member of the run, and where it listens: `HOST:PORT`, or empty where it does not."""
 
-    worker: str
-    address: str
+    worker: Name
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Shepherd to Worker: all members of the run, whenever they change; never said while none of them listens."""
+    """Shepherd to Worker: the members of the run, whenever they change; never said while none of them listens.
 
-    members: tuple[PeerAddress, ...]
+    Arguments:
+        members: all of them; or where `changes`, those that came or listen elsewhere since the last message.
+        left: those that are members no more.
+        changes: whether what was said before still holds besides.
+    """
+
+    members: Annotated[tuple[PeerAddress, ...], Many(PEERS)]
+    left: Annotated[tuple[Name, ...], Many(PEERS)] = ()
+    changes: bool = False
 
 
 class Outcome(StrEnum):
@@ -256,7 +200,7 @@ class Outcome(StrEnum):
 class Settlement:
     """What a worker was told of its last push of a fragment."""
 
-    fragment: int
+    fragment: Small
     outcome: Outcome
 
 
@@ -268,7 +212,7 @@ class Update:
         lease_id, generation, round: the lease's.
         payload: the push, encoded: what the worker's fragment moved by since its last push, and its residual.
         steps, tokens: of the lease's data.
-        losses: of the steps.
+        losses: of the steps, or means of equal pieces of them; see `losses.py`.
         seconds: that they took.
         commitments: digests of the worker's inner state at the borders of the lease's pieces, for audits: the
             first after it adopted what it had to and before its first step, the last after its push.
@@ -276,41 +220,41 @@ class Update:
             the last step and the push.
     """
 
-    lease_id: int
-    generation: int
-    round: int
+    lease_id: Number
+    generation: Number
+    round: Number
     payload: Blob
-    steps: int
-    tokens: int
-    losses: tuple[float, ...]
-    seconds: float
-    commitments: tuple[bytes, ...] = ()
-    settled: tuple[Settlement, ...] = ()
+    steps: Count
+    tokens: Count
+    losses: Annotated[tuple[Loss, ...], Many(LOSSES)]
+    seconds: Seconds
+    commitments: Annotated[tuple[Digest, ...], Many(DIGESTS)] = ()
+    settled: Annotated[tuple[Settlement, ...], Many(FRAGMENTS)] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateReply:
     """Shepherd to Worker: what became of an update, and why."""
 
-    lease_id: int
+    lease_id: Number
     outcome: Outcome
-    reason: str
+    reason: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class AskStates:
     """Shepherd to Worker: upload the inner states (or the payload) with these digests, for an audit."""
 
-    audit: int
-    digests: tuple[bytes, ...]
+    audit: Number
+    digests: Annotated[tuple[Digest, ...], Many(DIGESTS)]
 
 
 @dataclass(frozen=True, slots=True)
 class States:
     """Worker to Shepherd: what was asked for is uploaded or about to be."""
 
-    audit: int
-    blobs: tuple[Blob, ...]
+    audit: Number
+    blobs: Annotated[tuple[Blob, ...], Many(DIGESTS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +271,12 @@ class Repeat:
         push: whether what is pushed after the last step is wanted, too.
     """
 
-    audit: int
+    audit: Number
     lease: Lease
     before: Blob | None
-    settled: tuple[Settlement, ...]
-    first: int
-    steps: int
+    settled: Annotated[tuple[Settlement, ...], Many(FRAGMENTS)]
+    first: Count
+    steps: Count
     opening: bool
     push: bool
 
@@ -341,7 +285,7 @@ class Repeat:
 class Repeated:
     """Worker to Shepherd: the state after the piece, and the push if it was wanted; neither is uploaded yet."""
 
-    audit: int
+    audit: Number
     after: Blob
     payload: Blob | None
 
@@ -356,15 +300,16 @@ class FailureKind(StrEnum):
     CRASH = "crash"  # the process that runs programs died
     REFUSED = "refused"  # a program does what no worker allows
     UNSIGNED = "unsigned"  # the owner of the run did not sign the programs
+    DIVERGED = "diverged"  # a loss is not finite
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Worker to Shepherd: the lease (0: the worker itself) cannot be fulfilled."""
 
-    generation: int
-    lease_id: int
-    reason: str
+    generation: Number
+    lease_id: Number
+    reason: Reason
     kind: FailureKind = FailureKind.OTHER
 
 
@@ -373,7 +318,7 @@ class Goodbye:
     """Either side: the connection ends on purpose (`finished`: the run is complete)."""
 
     finished: bool
-    reason: str
+    reason: Reason
 
 
 Message = (

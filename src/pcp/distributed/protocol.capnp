@@ -3,7 +3,7 @@
 # with the same field names in camelCase; wire/codec.py holds the table that joins them.
 #
 # Evolution: append fields and union members, never renumber, never change a type. A peer that meets a union member it
-# does not know reports that the other side is newer. Change PROTOCOL_VERSION (wire/codec.py) when the meaning changes.
+# does not know reports that the other side is newer. Change PROTOCOL_VERSION (messages.py) when the meaning changes.
 
 struct ControlMessage {
   union {
@@ -120,6 +120,8 @@ struct Resume {
 
 struct Peers {
   members @0 :List(PeerAddress);
+  left @1 :List(Text);
+  changes @2 :Bool;  # else these are all members
 }
 
 struct Heartbeat {
@@ -158,7 +160,7 @@ struct Update {
   payload @3 :Blob;
   steps @4 :UInt64;
   tokens @5 :UInt64;
-  losses @6 :List(Float64);
+  losses @6 :List(Float64);  # of the steps, or means of equal pieces of them
   seconds @7 :Float64;
   commitments @8 :List(Data);
   settled @9 :List(Settlement);

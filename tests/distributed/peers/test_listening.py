@@ -6,6 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from pcp.distributed.bounds import PEERS
 from pcp.distributed.messages import Peers
 from pcp.distributed.peers.book import PeerBook
 from pcp.distributed.peers.holdings import Holdings
@@ -72,6 +73,8 @@ class Told:
 
     def __init__(self) -> None:
         self._said: list[tuple[int, Peers]] = []
+        self._known: dict[int, dict[str, str]] = {}
+        self.entries = 0
         self.neighbours = Neighbours(lambda connection, peers: self._said.append((connection, peers)))
 
     def join(self, connection: int, worker: str, listens: str, now: float) -> None:
@@ -79,9 +82,14 @@ class Told:
         self.neighbours.welcomed(connection, now)
 
     def new(self) -> dict[int, dict[str, str]]:
-        """By connection: addresses by name, since the last call."""
+        """By connection: addresses by name as they stand now, of those that were told something since the last call."""
         said, self._said = self._said, []
-        return {number: {each.worker: each.address for each in peers.members} for number, peers in said}
+        for number, peers in said:
+            known = self._known.get(number, {}) if peers.changes else {}
+            known |= {each.worker: each.address for each in peers.members}
+            self._known[number] = {name: known[name] for name in known if name not in peers.left}
+        self.entries += sum(len(peers.members) + len(peers.left) for _, peers in said)
+        return {number: self._known[number] for number, _ in said}
 
 
 def test_all_are_told_of_all_once_somebody_listens() -> None:
@@ -108,6 +116,24 @@ def test_all_are_told_of_all_once_somebody_listens() -> None:
     told.neighbours.left(3)
     told.neighbours.tell(now + 6)
     assert told.new() == {1: {"ada": ""}}
+
+
+def test_who_was_told_hears_only_of_changes() -> None:
+    told, count = Told(), 2 * PEERS
+    for number in range(1, count + 1):
+        told.join(number, f"w{number}", f"192.0.2.9:{number}", 0.0)
+    told.neighbours.tell(10.0)
+    known = told.new()
+    assert all(len(each) == count for each in known.values()), "in more messages than one"
+    told.entries = 0
+    told.neighbours.left(7)
+    told.join(count + 1, "new", "192.0.2.9:1", 20.0)
+    now = told.new()
+    assert len(now) == count
+    assert {len(each) for each in now.values()} == {count}
+    assert "w7" not in now[1]
+    assert now[1]["new"] == now[count + 1]["new"] == "192.0.2.9:1"
+    assert told.entries == 2 * (count - 1) + count, "two lines for each; all only for who came"
 
 
 def test_a_worker_that_came_back_is_one_member() -> None:

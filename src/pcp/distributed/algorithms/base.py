@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
+from pcp.distributed.bounds import LOSS
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 from pcp.optimizers import AdamW, Optimizer, nesterov
@@ -38,6 +39,10 @@ class Contribution:
     steps: int
     tokens: int
     loss: float
+
+    def __post_init__(self) -> None:
+        # An event log of an earlier version may hold what no message may say any more.
+        object.__setattr__(self, "loss", LOSS.clamped(self.loss))
 
 
 class Topology(StrEnum):

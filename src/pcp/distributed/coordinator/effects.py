@@ -146,7 +146,7 @@ class LeaseProgressed:
 
 @dataclass(frozen=True, slots=True)
 class UpdateAccepted:
-    """An update was admitted; the losses are those of its steps, the first of which was inner step `first_step`."""
+    """An update was admitted; the losses are those of its steps, as it tells them, from inner step `first_step` on."""
 
     round: int
     worker_id: int
@@ -154,6 +154,7 @@ class UpdateAccepted:
     losses: tuple[float, ...]
     tokens: int
     seconds: float
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

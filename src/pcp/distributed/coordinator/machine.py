@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pcp.distributed.coordinator import membership
+from pcp.distributed.coordinator import ending, membership
 from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send, Trouble
@@ -30,6 +30,7 @@ from pcp.distributed.coordinator.state import Member, Turn, state_of
 from pcp.distributed.messages import (
     Blob,
     Failure,
+    FailureKind,
     Goodbye,
     Heartbeat,
     Message,
@@ -209,7 +210,8 @@ class Coordinator:
     def _failure(self, turn: Turn, member: Member, message: Failure) -> None:
         if not membership.current(turn, member, message.generation):
             return
-        turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds)
+        late = leases.overdue(turn, member)
+        turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds, late)
         if message.kind:
             self.state.failures[message.kind.name] += 1
             turn.report(Trouble(f"{member.worker} cannot go on ({message.kind}): {message.reason}"))
@@ -220,3 +222,6 @@ class Coordinator:
         elif message.lease_id in member.leases:
             reason = f"the worker failed: {message.reason}"
             leases.withdraw(turn, member, reason, told=frozenset({message.lease_id}))
+            if message.kind is FailureKind.DIVERGED:
+                turn.pace(member.worker_id).unusable += 1
+                ending.fail_if_diverged(turn)

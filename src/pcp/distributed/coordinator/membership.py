@@ -57,7 +57,9 @@ def join(turn: Turn, event: MemberJoined) -> None:
             blobs=config.blobs,
         ),
     )
-    turn.report(WorkerChanged(worker_id, hello.worker, change, ", ".join(hello.devices), len(state.members)))
+    turn.report(
+        WorkerChanged(worker_id, hello.worker, change, ", ".join(hello.devices)[:400], len(state.members))
+    )
 
 
 def _unacceptable(turn: Turn, event: MemberJoined) -> str:
@@ -145,6 +147,8 @@ def dismiss(turn: Turn, member: Member, reason: str) -> None:
     """End a membership: its generation is fenced, and what it holds and carries goes to others."""
     state = turn.state
     member.ready = False
+    if late := leases.overdue(turn, member):  # whoever comes back under its name rests
+        turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds, late)
     leases.withdraw(turn, member, reason, told=frozenset(member.leases))
     if member.connection:
         turn.send(member, Goodbye(False, reason))

@@ -220,14 +220,18 @@ class Run:
 
     def _close(self, record: RoundClosed) -> None:
         head = self._in_flight(record, closed=False)
-        by_lease = {each.lease_id: each for each in head.admitted}
         self._require(
             head is self.in_flight[0]
-            and sorted(record.order) == sorted(by_lease)
+            and sorted(record.order) == sorted(each.lease_id for each in head.admitted)
             and len(record.weights) == len(record.order) > 0,
             record,
         )
-        head.admitted = [by_lease[lease_id] for lease_id in record.order]
+        # An event log of an earlier version may hold a lease number twice, of two workers; they are reduced by worker.
+        left = sorted(head.admitted, key=lambda each: each.worker_id, reverse=True)
+        by_lease: dict[int, list[Contribution]] = {}
+        for each in left:
+            by_lease.setdefault(each.lease_id, []).append(each)
+        head.admitted = [by_lease[lease_id].pop() for lease_id in record.order]
         head.weights = record.weights
 
     def _merge(self, record: OuterStepTaken) -> None:

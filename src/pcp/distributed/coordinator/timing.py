@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median, median_low
 
+from pcp.distributed.bounds import SECONDS
 from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.log.records import MeasuredPace
 
@@ -95,9 +96,9 @@ class Pace:
         """
         if not steps:
             return
-        elapsed = max(elapsed, SHORTEST)
+        elapsed = min(max(elapsed, SHORTEST), SECONDS.most)
         worked = worked if 0 < worked < elapsed else elapsed
-        self.work_seconds = _remembered(self.work_seconds, worked / steps)
+        self.work_seconds = _remembered(self.work_seconds, SECONDS.clamped(worked / steps))
         if whole:
             self.fetching_overhead_seconds = _remembered(self.fetching_overhead_seconds, elapsed - worked)
         else:
@@ -114,27 +115,28 @@ class Pace:
         self.expired = self.failed = self.fenced = self.unusable = 0
         self.delivers = True
 
-    def rest(self, now: float, unit_seconds: float) -> None:
-        """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time, up to sixteen units."""
-        self.failed += 1
-        self.delivers = False
-        self.rest_until = now + unit_seconds * min(2 ** min(self.failed - 1, 20), SHORT_REST)
+    def rest(self, now: float, unit_seconds: float, waited_seconds: float = 0.0) -> None:
+        """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time.
 
-    def let_expire(self, now: float, unit_seconds: float, waited_seconds: float) -> None:
-        """Take note that a lease expired: it pauses, and longer where others waited for it.
-
-        The pause is up to sixteen times as long as they waited, so a worker that never delivers takes a seventeenth of
-        the run's time at most.
+        The pause is up to sixteen units, and up to sixteen times as long as others waited for it, so a worker that never
+        delivers takes a seventeenth of the run's time at most, however its leases end.
 
         Arguments:
             now: the time.
-            unit_seconds: of the pause of any worker that fails.
-            waited_seconds: how long the lease was out beside others that deliver; 0 where nobody does.
+            unit_seconds: of the pause.
+            waited_seconds: how long others that deliver waited for it; 0 where nobody did.
         """
+        self.failed += 1
+        self.delivers = False
+        pause = unit_seconds * min(2 ** min(self.failed - 1, 20), SHORT_REST)
+        times = min(2 ** min(max(self.failed, self.expired), 20), SHORT_REST)
+        waited = min(LONGEST_REST_SECONDS, waited_seconds * times)
+        self.rest_until = max(self.rest_until, now + pause, now + waited)
+
+    def let_expire(self, now: float, unit_seconds: float, waited_seconds: float) -> None:
+        """Take note that a lease expired, after which it pauses; see `rest`."""
         self.expired += 1
-        self.rest(now, unit_seconds)
-        pause = min(LONGEST_REST_SECONDS, waited_seconds * min(2 ** min(self.expired, 20), SHORT_REST))
-        self.rest_until = max(self.rest_until, now + pause)
+        self.rest(now, unit_seconds, waited_seconds)
 
     def seconds(self, steps: int, whole: bool, of: Callable[[Sequence[float]], float]) -> float:
         """Return how long a lease takes, each part of its past summed up by a function; needs a past."""
@@ -150,7 +152,7 @@ class Pace:
     def told(self, seconds: float) -> None:
         """Take note of what a worker says that a step of its lease takes; 0 while it has done none."""
         if 0 < seconds < math.inf:
-            self.told_seconds = seconds
+            self.told_seconds = SECONDS.clamped(seconds)
 
     @property
     def known(self) -> bool:
@@ -214,8 +216,11 @@ class PeersPace:
 
     def limit(self, steps: int, policy: TimeoutPolicy) -> float:
         """Return how long a lease of so many steps may take beside them, whatever its worker's past says."""
-        usual = self.overhead_seconds + steps * self.step_seconds
-        return max(policy.floor_seconds, policy.peers * usual)
+        return max(policy.floor_seconds, policy.peers * self.usual(steps))
+
+    def usual(self, steps: int) -> float:
+        """Return how long they take for a lease of so many steps."""
+        return self.overhead_seconds + steps * self.step_seconds
 
 
 def peers_pace(everybody: Iterable[Pace]) -> PeersPace:

@@ -22,6 +22,12 @@ PASSED_OVER_SECONDS = 60.0
 """How long a partner is not waited for that let this worker wait in vain, unless it is heard of before."""
 
 LARGEST_NUMBER = 1 << 62
+"""Of an exchange, and one more. Who is hostile may bring everybody there at once."""
+
+
+def number_after(number: int) -> int:
+    """The number of the exchange after another; they begin anew after the largest."""
+    return number + 1 if number + 1 < LARGEST_NUMBER else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.distributed.gossip.exchanger import Exchanged
+from pcp.distributed.gossip.exchanger import Exchanged, number_after
 from pcp.distributed.gossip.offers import load_offer, store_offer
 from pcp.distributed.messages import Blob
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
@@ -53,7 +53,7 @@ class SlowWeights:
             swap: from a number to the one that the exchange has, and from that and the offer to what came of it.
         """
         theta = self._replica.weights(0)
-        wanted = self._number + 1
+        wanted = number_after(self._number)
         number = swap(wanted, None).number
         exchanged = swap(number, store_offer(self._store, number, np.asarray(theta), np.asarray(self._slow)))
         self._number = exchanged.number

@@ -28,13 +28,19 @@ class PeerBook:
         self._members: dict[str, tuple[str, float]] = {}  # address, and until when it holds
 
     def replace(self, members: Iterable[PeerAddress]) -> None:
-        """Take what the Shepherd says now."""
+        """Take what the Shepherd says now of all members."""
+        with self._lock:
+            left = list(self._members)
+        self.change(members, left)
+
+    def change(self, members: Iterable[PeerAddress], left: Iterable[str]) -> None:
+        """Take what has changed: members that came or listen elsewhere, and those that left, unless they are among them."""
         missed = self._now() + MISSED_SECONDS
         with self._lock:
-            kept = {
-                worker: (address, min(until, missed)) for worker, (address, until) in self._members.items()
-            }
-            self._members = kept | {each.worker: (each.address, math.inf) for each in members}
+            for worker in left:
+                if (known := self._members.get(worker)) is not None:
+                    self._members[worker] = known[0], min(known[1], missed)
+            self._members |= {each.worker: (each.address, math.inf) for each in members}
 
     def is_member(self, worker: str) -> bool:
         """Whether a worker belongs to the run."""

@@ -17,6 +17,7 @@ from pcp.distributed.coordinator.effects import (
     WorkerChanged,
 )
 from pcp.distributed.coordinator.rounds.admission import Refusal
+from pcp.distributed.losses import mean
 from pcp.distributed.wire import Refused, Statistics
 
 Record = dict[str, Any]
@@ -104,7 +105,8 @@ def records_of(metrics: Metrics, state: State, names: Mapping[int, str]) -> list
 
 def _accepted(metrics: UpdateAccepted) -> Record:
     facts = {"updates": 1, "tokens": metrics.tokens, "trained_seconds": round(metrics.seconds, 3)}
-    return facts | ({"loss": sum(metrics.losses) / len(metrics.losses)} if metrics.losses else {})
+    steps = metrics.steps or len(metrics.losses)
+    return facts | ({"loss": mean(metrics.losses, steps)} if metrics.losses else {})
 
 
 def _round(metrics: RoundMerged, state: State) -> Record:

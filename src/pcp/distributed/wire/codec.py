@@ -13,11 +13,12 @@ from collections.abc import Callable
 from enum import StrEnum
 from importlib import resources
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import capnp
 
 from pcp.distributed import messages
+from pcp.distributed.bounds import Bound, OutOfBounds, bound_of
 from pcp.distributed.messages import (
     PROTOCOL_VERSION,
     Adoption,
@@ -35,7 +36,6 @@ from pcp.distributed.wire.frames import Frame, FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal
 from pcp.errors import PCPError
 
-_DIGEST_BYTES = 32
 _TRANSFERS_KEPT = 512
 """Encoded and decoded messages of transfers that are remembered: of small blobs they are the same few."""
 _NESTING_LIMIT = 8
@@ -117,43 +117,55 @@ class _Field:
 
 
 def _converters(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """How values of a type annotation go into Cap'n Proto and come back."""
+    """How values of a type annotation go into Cap'n Proto and come back, both within their bounds."""
+    bound = bound_of(hint)
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
     if hint in _PARTS:
         return _to_dict, lambda reader: _from_reader(hint, reader)
-    if get_origin(hint) is tuple:
-        encode, decode = _converters(get_args(hint)[0])
-        return (
-            lambda values: [encode(value) for value in values],
-            lambda reader: tuple(decode(value) for value in reader),
-        )
+    if hint is bool:
+        return bool, bool
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return str, lambda text: hint(str(text))
-    if hint in (int, float, bool, str, bytes):
-        return lambda value: value, hint
+    if bound is None:
+        raise TypeError(f"no bound for fields of type {hint}")
+    if get_origin(hint) is tuple:
+        return _many(bound, *_converters(get_args(hint)[0]))
+    if hint in (int, float, str, bytes):
+        return bound.admitted, lambda value: bound.admitted(hint(value))
     raise TypeError(f"no conversion for fields of type {hint}")
 
 
-def _digest_checked(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def checked(value: Any) -> bytes:
-        digest: bytes = decode(value)
-        if len(digest) != _DIGEST_BYTES:
-            raise MessageError(f"a digest has {_DIGEST_BYTES} bytes; received {len(digest)}")
-        return digest
+def _many(
+    bound: Bound, encode: Callable[[Any], Any], decode: Callable[[Any], Any]
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    return (
+        lambda values: [encode(value) for value in bound.admitted(values)],
+        lambda reader: bound.admitted(tuple(decode(value) for value in reader)),
+    )
 
-    return checked
+
+def _named(struct: type, name: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same conversion, with an error that says which field it was."""
+
+    def named(value: Any) -> Any:
+        try:
+            return convert(value)
+        except OutOfBounds as error:
+            raise OutOfBounds(f"{struct.__name__}.{name} {error}") from None
+
+    return named
 
 
 def _fields_of(struct: type) -> tuple[_Field, ...]:
-    hints = get_type_hints(struct)
+    hints = get_type_hints(struct, include_extras=True)
     fields = []
     for field in dataclasses.fields(struct):
         hint = hints[field.name]
         optional = NoneType in get_args(hint)
         if optional:
             (hint,) = set(get_args(hint)) - {NoneType}
-        encode, decode = _converters(hint)
-        if field.name == "digest":
-            encode, decode = _digest_checked(encode), _digest_checked(decode)
+        encode, decode = (_named(struct, field.name, each) for each in _converters(hint))
         fields.append(_Field(field.name, _camel_case(field.name), encode, decode, optional))
     return tuple(fields)
 
@@ -181,13 +193,14 @@ _FIELDS: dict[type, tuple[_Field, ...]] = {
 }
 
 
-def _encode(schema: Any, content: dict[str, Any], what: str, member: str = "") -> bytes:
+def _encode(schema: Any, value: Any, what: str, member: str = "") -> bytes:
     try:
+        content = _to_dict(value)
         message = schema.new_message()
         # A member of a union that is set before it is begun costs an exception inside of pycapnp, some 0.2 ms.
         (message.init(member) if member else message).from_dict(content)
         payload: bytes = message.to_bytes()
-    except (capnp.KjException, TypeError, ValueError, OverflowError) as error:
+    except (OutOfBounds, capnp.KjException, TypeError, ValueError, OverflowError) as error:
         raise MessageError(f"{what} has a value that the protocol cannot carry: {_summary(error)}") from error
     return payload
 
@@ -197,7 +210,7 @@ def _encode_member(schema: Any, rows: dict[type, str], message: Any) -> bytes:
     if type(message) not in rows:
         known = ", ".join(struct.__name__ for struct in rows)
         raise MessageError(f"a {name} is not a message of this connection; it carries {known}")
-    return _encode(schema, _to_dict(message), name, rows[type(message)])
+    return _encode(schema, message, name, rows[type(message)])
 
 
 def _decode(schema: Any, payload: bytes | bytearray, read: Callable[[Any], _T]) -> _T:
@@ -208,7 +221,7 @@ def _decode(schema: Any, payload: bytes | bytearray, read: Callable[[Any], _T]) 
             nesting_limit=_NESTING_LIMIT,
         ) as reader:
             return read(reader)
-    except (capnp.KjException, ValueError, MemoryError) as error:
+    except (OutOfBounds, capnp.KjException, ValueError, MemoryError) as error:
         raise MessageError(
             f"{len(payload)} bytes from the peer are not a message of this protocol: {_summary(error)}"
         ) from error
@@ -249,7 +262,7 @@ def encode_control(message: Message) -> bytes:
         The bytes to put on a control connection.
 
     Raises:
-        MessageError: a value does not fit its field (a negative count, text that is not text).
+        MessageError: a value is outside the bounds of its field, or text is not text.
         FrameError: the message is larger than a control frame may be.
     """
     return encode_frame(FrameKind.CONTROL, _encode_member(SCHEMA.ControlMessage, CONTROL_ROWS, message))
@@ -294,8 +307,8 @@ def _transfer(payload: bytes) -> TransferMessage:
 
 def encode_refusal(refusal: Refusal) -> bytes:
     """The frame of a refusal; a long reason is cut to what the frame may hold."""
-    short = Refusal(int(refusal.code), refusal.reason[:800])
-    return encode_frame(FrameKind.REFUSAL, _encode(SCHEMA.Refusal, _to_dict(short), "Refusal"))
+    plain = Refusal(int(refusal.code), refusal.reason)
+    return encode_frame(FrameKind.REFUSAL, _encode(SCHEMA.Refusal, plain, "Refusal"))
 
 
 def decode_refusal(frame: Frame) -> Refusal:

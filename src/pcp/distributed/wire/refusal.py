@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated
+
+from pcp.distributed.bounds import Whole, Words
 
 
 class RefusalCode(IntEnum):
@@ -35,8 +38,8 @@ class Refusal:
         reason: a sentence for a person.
     """
 
-    code: int
-    reason: str
+    code: Annotated[int, Whole(2**16 - 1)]
+    reason: Annotated[str, Words(800)]
 
     @property
     def kind(self) -> RefusalCode:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from pcp.distributed.bounds import SECONDS
 from pcp.distributed.messages import Goodbye, Heartbeat, HeartbeatReply, Message, Ready, Resume, Welcome
 from pcp.distributed.near_end import is_near_end
 from pcp.distributed.worker.effects import (
@@ -212,10 +213,12 @@ def _beat(turn: Turn) -> None:
 def _heartbeat(state: WorkerState) -> Heartbeat:
     """A heartbeat with the progress of the lease that is worked on, or else of the oldest that waits for its answer."""
     if (task := state.task or next(iter(state.encoding.values()), None)) is not None:
-        progress = (task.lease.lease_id, task.steps_done, task.seconds_per_step, task.lease.batches)
+        seconds = SECONDS.clamped(task.seconds_per_step)
+        progress = (task.lease.lease_id, task.steps_done, seconds, task.lease.batches)
     elif (push := next(iter(state.pushes.values()), None)) is not None:
         steps = push.update.steps
-        progress = (push.lease.lease_id, steps, push.update.seconds / max(1, steps), push.lease.batches)
+        seconds = SECONDS.clamped(push.update.seconds / max(1, steps))
+        progress = (push.lease.lease_id, steps, seconds, push.lease.batches)
     else:
         progress = (0, 0, 0.0, 0)
     return Heartbeat(state.beats, state.generation, *progress)

@@ -21,6 +21,15 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
+class NotSaid:
+    """A message could not be said, as a value is outside the bounds of the protocol, or the message too large."""
+
+    now: float
+    message: Message
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
     """A connection ended, or (connection 0) could not be made."""
 
@@ -123,7 +132,8 @@ class LeaseTrained:
     Arguments:
         lease_id: which.
         payload: the encoded push.
-        tokens, losses, seconds: of the steps; none of them where the lease held no batches.
+        tokens, losses, seconds: of the steps; none of them where the lease held no batches. Of many steps the losses are
+            means of equal pieces, see `losses.py`.
         states: the inner states at the borders of the lease's pieces, for audits.
         settled: what was told of earlier pushes, applied before this one.
         batches: after which it ended; 0: all.
@@ -215,6 +225,7 @@ Event = (
     | Connected
     | Disconnected
     | MessageReceived
+    | NotSaid
     | Prepared
     | WorkersMet
     | PreparationFailed

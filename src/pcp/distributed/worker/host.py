@@ -11,13 +11,14 @@ from typing import Protocol
 
 from pcp.distributed.messages import Hello, Message, Ready, Welcome
 from pcp.distributed.runtime import Runtime
-from pcp.distributed.wire import Traffic
+from pcp.distributed.wire import FrameError, MessageError, Traffic
 from pcp.distributed.worker.effects import Connect, Disconnect, Effect, Notice, SendMessage, Stop
 from pcp.distributed.worker.events import (
     Connected,
     Disconnected,
     Event,
     MessageReceived,
+    NotSaid,
     PreparationFailed,
     Started,
     Stopping,
@@ -167,5 +168,8 @@ class Host:
             link.post(message)
             if isinstance(message, Ready) and self._workshop.profile is not None:
                 link.post(self._workshop.profile)
+        except (MessageError, FrameError) as error:
+            log.error("%s cannot be told to the Shepherd: %s", type(message).__name__, error)
+            self.post(NotSaid(self._runtime.now(), message, str(error)))
         except PCPError as error:
             log.info("the Shepherd does not get %s: %s", type(message).__name__, error)

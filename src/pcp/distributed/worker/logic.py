@@ -28,6 +28,7 @@ from pcp.distributed.worker.events import (
     LeaseStepped,
     LeaseTrained,
     MessageReceived,
+    NotSaid,
     PieceFailed,
     PieceRepeated,
     PreparationFailed,
@@ -82,6 +83,8 @@ class WorkerLogic:
                 pushes.upload_ended(turn, event)
             case PieceRepeated() | PieceFailed() | StateUploadFailed():
                 audits.worked(turn, event)
+            case NotSaid():
+                pushes.not_said(turn, event)
             case Tick():
                 connection.tick(turn)
                 pushes.upload_again(turn)

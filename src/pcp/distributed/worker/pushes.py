@@ -1,10 +1,12 @@
 """From the last step of a lease to the Shepherd's answer: its update is told, its payload uploaded."""
 
-from pcp.distributed.messages import Failure, Lease, Outcome, Update, UpdateReply
+from pcp.distributed.bounds import SECONDS
+from pcp.distributed.losses import told, usable
+from pcp.distributed.messages import Failure, FailureKind, Lease, Outcome, Update, UpdateReply
 from pcp.distributed.worker import adoptions, audits
 from pcp.distributed.worker.connection import Turn
 from pcp.distributed.worker.effects import CancelUpload, Notice, SettlePush, UploadUpdate
-from pcp.distributed.worker.events import LeaseTrained, UpdateUploaded, UploadFailed
+from pcp.distributed.worker.events import LeaseTrained, NotSaid, UpdateUploaded, UploadFailed
 from pcp.distributed.worker.state import Push, Task
 
 PUSH_UPLOADS = 14
@@ -20,14 +22,26 @@ def stepped(turn: Turn, task: Task) -> None:
 
 def encoded(turn: Turn, event: LeaseTrained) -> None:
     """Upload a push that was made while the next lease was trained."""
-    _push(turn, turn.state.encoding.pop(event.lease_id), event)
+    task = turn.state.encoding[event.lease_id]
+    if _is_usable(turn, task, event):
+        del turn.state.encoding[event.lease_id]
+        _push(turn, task, event)
 
 
 def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
     """Upload what was trained, and go on with the next lease, if there is one."""
-    _end(turn, task)
-    _push(turn, task, event)
-    adoptions.begin_following(turn)
+    if _is_usable(turn, task, event):
+        _end(turn, task)
+        _push(turn, task, event)
+        adoptions.begin_following(turn)
+
+
+def _is_usable(turn: Turn, task: Task, event: LeaseTrained) -> bool:
+    """Whether a lease came to numbers; else it is given up."""
+    is_usable = usable(event.losses)
+    if not is_usable:
+        adoptions.fail(turn, task, "a loss is not finite", FailureKind.DIVERGED)
+    return is_usable
 
 
 def _end(turn: Turn, task: Task) -> None:
@@ -52,6 +66,14 @@ def _push(turn: Turn, task: Task, event: LeaseTrained) -> None:
 def _tell(turn: Turn, push: Push) -> None:
     push.told = True
     turn.tell(push.update)
+
+
+def not_said(turn: Turn, event: NotSaid) -> None:
+    """Give a lease back whose update cannot be told."""
+    if isinstance(event.message, Update) and event.message.lease_id in turn.state.pushes:
+        reason = f"its update cannot be told: {event.reason}"
+        turn.drop(event.message.lease_id, reason)
+        turn.tell(Failure(turn.state.generation, event.message.lease_id, reason))
 
 
 def upload_ended(turn: Turn, event: UpdateUploaded | UploadFailed) -> None:
@@ -108,8 +130,8 @@ def _update(lease: Lease, event: LeaseTrained) -> Update:
         payload=event.payload,
         steps=lease.batches,
         tokens=event.tokens,
-        losses=event.losses,
-        seconds=event.seconds,
+        losses=told(event.losses),
+        seconds=SECONDS.clamped(event.seconds),
         commitments=tuple(blob.digest for blob in event.states),
         settled=event.settled,
     )

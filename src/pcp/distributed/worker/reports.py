@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from pcp.distributed.losses import mean, usable
 from pcp.distributed.messages import Assign, Outcome, Profile, Revoke, UpdateReply
 from pcp.distributed.wire import Traffic
 from pcp.distributed.worker.events import (
@@ -14,6 +15,7 @@ from pcp.distributed.worker.events import (
     LeaseProgress,
     LeaseTrained,
     MessageReceived,
+    NotSaid,
     PreparationFailed,
     Prepared,
     Tick,
@@ -66,6 +68,8 @@ class Reporter:
                 self._take_trained(event)
             case WorkersMet(_, number, partner, loss):
                 self._say(exchange=number, partner=partner, loss=loss)
+            case NotSaid(_, message, reason):
+                self._say(unsaid=1, reason=f"{type(message).__name__} cannot be told: {reason}")
             case Tick(now) if self._is_due(event, now, TOTALS_SECONDS):
                 self._sink(self._totals(traffic))
 
@@ -85,9 +89,10 @@ class Reporter:
 
     def _take_trained(self, event: LeaseTrained) -> None:
         self._say(state="waiting", lease="", tokens=event.tokens, trained_seconds=event.seconds)
-        self._steps, self._tokens = self._steps + len(event.losses), self._tokens + event.tokens
-        if event.losses:
-            loss, speed = sum(event.losses) / len(event.losses), event.tokens / max(event.seconds, 1e-9)
+        steps = event.batches or len(event.losses)
+        self._steps, self._tokens = self._steps + steps, self._tokens + event.tokens
+        if event.losses and usable(event.losses):
+            loss, speed = mean(event.losses, steps), event.tokens / max(event.seconds, 1e-9)
             self._sink(
                 {"step": self._steps, "loss": loss, "tokens": self._tokens, "tokens_per_second": speed}
             )

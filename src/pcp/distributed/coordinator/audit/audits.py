@@ -145,7 +145,7 @@ def assign(turn: Turn) -> None:
             _unproven(turn, audit, "it went away before it showed its states")
     state.audits.lost.clear()
     for number, audit in sorted(state.audits.audits.items()):
-        unfit = {audit.worker_id, *audit.contradicted}
+        unfit = {audit.worker_id, *audit.contradicted, *audit.passed_over}
         able = [each for each in state.roster.idle if each not in unfit]
         if audit.stage is not Stage.AUDITOR or not able:
             continue
@@ -245,7 +245,10 @@ def expire(turn: Turn) -> None:
                 )
             _end(turn, audit, audit.worker_id, "undecided", f"nobody was idle to repeat {audit.name}")
         else:
+            audit.passed_over.add(audit.auditor)
             if member := turn.state.members.get(audit.auditor):
+                heartbeat = turn.state.run.config.heartbeat_seconds
+                turn.pace(audit.auditor).rest(turn.now, heartbeat, turn.now - audit.since)
                 _free(turn, member)
             _again(turn, audit)
 
@@ -254,7 +257,8 @@ def failed(turn: Turn, member: Member, number: int) -> None:
     """A worker cannot repeat what it was asked to; somebody else may."""
     _free(turn, member)
     audit = turn.state.audits.audits.get(number)
-    if audit and audit.auditor == member.worker_id:
+    if audit and audit.auditor == member.worker_id and audit.stage is not Stage.COMPARISON:
+        audit.passed_over.add(member.worker_id)
         _again(turn, audit)
 
 

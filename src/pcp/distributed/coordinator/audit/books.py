@@ -53,6 +53,7 @@ class Audit:
         payload: what the worker pushed, where the piece includes the push.
         settled: what the worker applied, before the push, of what it was told of earlier ones.
         stage: see `Stage`.
+        since: when it began.
         moving: what the stage has to transfer, once that is known.
         expires: when the stage has lasted too long; see `wait_for`.
         missing: blobs on their way.
@@ -60,6 +61,7 @@ class Audit:
         auditor: who repeats it; 0 for nobody.
         repeated: what that came to.
         contradicted: who came to something else than the worker says.
+        passed_over: who was asked to repeat it and did not; it is not asked again.
         held: blobs that may not be deleted meanwhile.
     """
 
@@ -73,12 +75,14 @@ class Audit:
     settled: tuple[Settlement, ...]
     stage: Stage = Stage.STATES
     moving: tuple[Blob, ...] = ()
+    since: float = 0.0
     expires: float = 0.0
     missing: set[Blob] = field(default_factory=set)
     shown: dict[bytes, Blob] = field(default_factory=dict)
     auditor: int = 0
     repeated: Repeated | None = None
     contradicted: list[int] = field(default_factory=list)
+    passed_over: set[int] = field(default_factory=set)
     held: list[Blob] = field(default_factory=list)
 
     @property
@@ -100,7 +104,7 @@ class Audit:
         """
         transfer = sum(blob.size for blob in moving) / SLOWEST_BYTES_PER_SECOND
         seconds = PATIENCE * self.lease.deadline_seconds + min(transfer, LONGEST_TRANSFER_SECONDS)
-        self.stage, self.moving, self.expires = stage, moving, now + seconds
+        self.stage, self.moving, self.since, self.expires = stage, moving, now, now + seconds
 
 
 @dataclass(slots=True)
@@ -179,6 +183,7 @@ class AuditBooks:
         """Note that a worker is gone: what it repeats goes to another, what it has not shown stays unproven."""
         for number, audit in self.audits.items():
             if audit.auditor == worker_id and audit.stage is not Stage.COMPARISON:
+                audit.passed_over.add(worker_id)
                 audit.auditor, audit.repeated = 0, None
                 audit.missing.clear()
                 audit.wait_for(Stage.AUDITOR, now)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pcp.distributed.algorithms import Contribution
+from pcp.distributed.bounds import SECONDS
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.log.serialisation import register, storable
 from pcp.distributed.messages import Blob
@@ -95,6 +96,11 @@ class MeasuredPace:
     overhead_seconds: float
     fetching_overhead_seconds: float
     expired: int
+
+    def __post_init__(self) -> None:
+        # An event log of an earlier version may hold what no message may say any more.
+        for name in ("step_seconds", "overhead_seconds", "fetching_overhead_seconds"):
+            object.__setattr__(self, name, SECONDS.clamped(getattr(self, name)))
 
 
 @storable

@@ -13,6 +13,7 @@ from pcp.distributed.coordinator.rounds import adoptions, ahead, leases, sharing
 from pcp.distributed.coordinator.rounds.cells import Trained
 from pcp.distributed.coordinator.state import HeldLease, Member, State, Turn
 from pcp.distributed.coordinator.timing import smoothed
+from pcp.distributed.losses import mean, usable
 from pcp.distributed.messages import Lease, Outcome, Update, UpdateReply
 
 
@@ -103,7 +104,7 @@ def _judge_content(state: State, lease: Lease, update: Update) -> Refusal | None
         return Refusal.WRONG_SIZE
     if config.audits.rate and not _commits(config.audits.borders(steps), update):
         return Refusal.WRONG_COMMITMENTS
-    if not all(math.isfinite(loss) for loss in update.losses):
+    if not usable(update.losses):
         return Refusal.NOT_FINITE
     return Refusal.UNUSABLE if update.payload in state.refused_blobs else None
 
@@ -122,7 +123,8 @@ def _refuse(turn: Turn, member: Member, update: Update, refusal: Refusal) -> Non
         outcome, reason = member.outcomes[update.lease_id]
     turn.report(UpdateRefused(member.worker_id, update.lease_id, reason or refusal.value))
     if refusal not in _ELSEWHERE:
-        turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds)
+        late = leases.overdue(turn, member)
+        turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds, late)
         leases.withdraw(turn, member, reason, told=frozenset({update.lease_id}))
     turn.send(member, UpdateReply(update.lease_id, outcome, reason))
     if refusal in (Refusal.UNUSABLE, Refusal.NOT_FINITE):
@@ -137,7 +139,7 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     lease = held.lease
     before = 0
     for data in lease.ranges if lease.batches else ():
-        loss = math.fsum(update.losses) / len(update.losses)
+        loss = mean(update.losses, lease.batches)
         until = before + data.count
         tokens = update.tokens * until // lease.batches - update.tokens * before // lease.batches
         member.carried.append(Trained(data, tokens, loss, set(held.fragments)))
@@ -204,7 +206,13 @@ def _settle(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
     if update.losses:
         turn.report(
             UpdateAccepted(
-                lease.round, held.worker_id, lease.first_step, update.losses, update.tokens, update.seconds
+                lease.round,
+                held.worker_id,
+                lease.first_step,
+                update.losses,
+                update.tokens,
+                update.seconds,
+                update.steps,
             )
         )
 

@@ -80,8 +80,10 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     if turn.now >= clock.end or clock.planned_for < state.pending.returned:
         plan_end(turn, round)
     step_seconds = _step_seconds(turn, member)
+    if clock.end == math.inf:  # when that was worked out, nobody could train
+        plan_end(turn, round)
     seconds = clock.end - _free(turn, member, round)
-    own = max(0.0, seconds / step_seconds)
+    own = min(max(0.0, seconds / step_seconds), float(data.count))
     steps = own + clock.owed
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
     latest = math.floor(own + state.typical / step_seconds + _ROUNDING)
@@ -187,6 +189,8 @@ def _free(turn: Turn, member: Member, round: Round) -> float:
     """When a worker can begin to train its next lease of a round."""
     state = turn.state
     overhead = _overhead(turn, member, _will_fetch(turn, member, round.fragment))
+    if member.auditing:
+        return math.inf  # nobody knows when it comes back
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
     last = member.following or member.training

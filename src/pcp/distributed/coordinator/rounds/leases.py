@@ -8,7 +8,7 @@ from pcp.distributed.coordinator.rounds import adoptions, budgets, data_ranges
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, State, Turn
-from pcp.distributed.coordinator.timing import SHORT_REST, PeersPace, lease_seconds
+from pcp.distributed.coordinator.timing import SHORT_REST, PeersPace, lease_seconds, peers_pace
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
 NOTHING = Cells(DataRange(0, 0), frozenset())
@@ -178,6 +178,20 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
     member.pushed.clear()
     member.fresh = True
     turn.reconsider(member)
+
+
+def overdue(turn: Turn, member: Member) -> float:
+    """Return how much longer a member holds a lease than others that deliver would; 0 where nobody does.
+
+    However such a lease ends, they waited for it.
+    """
+    ageing = member.leases.intersection(_ageing(turn.state))
+    peers = peers_pace(turn.pace(each) for each in turn.state.roster.ready if each != member.worker_id)
+    late = [0.0]
+    for held in (turn.state.leases[each] for each in ageing):
+        lasted = turn.now - held.expires + held.lease.deadline_seconds
+        late.append(lasted - peers.usual(_comparable_steps(turn, held.lease.batches)))
+    return max(late)
 
 
 def expire(turn: Turn) -> None:

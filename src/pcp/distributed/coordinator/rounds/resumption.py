@@ -50,6 +50,8 @@ def _unacceptable(state: State, member: Member, lease: Lease, cells: list[Cells]
     round = run.round(lease.round)
     if run.config.algorithm.topology is not Topology.PAIRS:
         return "leases of this run end with the membership"
+    if lease.after:
+        return "it would follow another lease"
     if member.leases or lease.lease_id in state.leases:
         return "a worker holds one lease at a time"
     if not 0 < epoch <= run.epoch or (epoch == run.epoch and number > state.lease_numbers):
@@ -58,6 +60,10 @@ def _unacceptable(state: State, member: Member, lease: Lease, cells: list[Cells]
         return "its round is over"
     if not all(each.data.count and state.pending.has(each) for each in cells) or _overlap(lease):
         return "its data is merged, or another worker has it"
+    if any(each.lease_id == lease.lease_id for each in round.admitted):
+        return "its update is admitted already"
+    if lease.fragments or max(lease.first_step, lease.last_step) > run.config.batches:
+        return "it is no lease of this run"
     return ""
 
 

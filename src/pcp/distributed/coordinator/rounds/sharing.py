@@ -9,6 +9,7 @@ which of these messages are lost, and no batch is trained for two leases.
 import math
 
 from pcp.distributed.algorithms import Contribution, Topology
+from pcp.distributed.bounds import RANGES
 from pcp.distributed.coordinator.effects import LeaseChanged
 from pcp.distributed.coordinator.log.records import RoundShared
 from pcp.distributed.coordinator.rounds import data_ranges, leases
@@ -46,7 +47,8 @@ def grant_all(turn: Turn) -> None:
     if not _asked_lately(turn) and _lacking(state, fair) >= LEAST_EXCHANGES and any(_donors(state)):
         return  # with the next tick others are asked for more
     idle, first_step = list(state.roster.idle), _steps_done(turn)
-    counts = _rounded({each: fair[each] for each in idle}, pending.counts[0] // every)
+    exchanges = -(-pending.counts[0] // every)  # the last of them may be short
+    counts = _rounded({each: fair[each] for each in idle}, exchanges)
     shares = [(each, _take(state, round, counts[each] * every)) for each in idle if counts[each]]
     workers = len({held.worker_id for held in state.leases.values()} | {each for each, _ in shares})
     if workers > state.run.workers:
@@ -207,9 +209,9 @@ def _rounded(shares: dict[int, float], total: int) -> dict[int, int]:
 
 
 def _take(state: State, round: Round, batches: int) -> Ranges:
-    """Take the first batches that nobody holds."""
+    """Take the first batches that nobody holds, as many as one lease can name."""
     taken: list[DataRange] = []
-    while batches and (cells := state.pending.first(0, round.limit)) is not None:
+    while batches and len(taken) < RANGES and (cells := state.pending.first(0, round.limit)) is not None:
         data = DataRange(cells.data.start, min(batches, cells.data.count))
         state.pending.take(Cells(data, cells.fragments))
         taken.append(data)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pcp.distributed.bounds import Digest, Number
 from pcp.distributed.messages import Blob
 
 
@@ -18,10 +19,10 @@ class Fetch:
     """
 
     blob: Blob
-    offset: int
-    stop: int
-    window_bytes: int
-    chunk_bytes: int
+    offset: Number
+    stop: Number
+    window_bytes: Number
+    chunk_bytes: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +38,34 @@ class Push:
     """
 
     blob: Blob
-    offset: int
-    stop: int
-    window_bytes: int
-    chunk_bytes: int
+    offset: Number
+    stop: Number
+    window_bytes: Number
+    chunk_bytes: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Answers `Fetch` and `Push`: the bytes `offset <= i < stop` travel now, in chunks, within the window."""
 
-    offset: int
-    stop: int
-    window_bytes: int
-    chunk_bytes: int
+    offset: Number
+    stop: Number
+    window_bytes: Number
+    chunk_bytes: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
     """Receiver to sender: every byte before `offset` has been taken."""
 
-    offset: int
+    offset: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Receiver of a push: what was offered is here; a whole blob has the right digest, and is in the store."""
 
-    digest: bytes
+    digest: Digest
 
 
 TransferMessage = Fetch | Push | Begin | Credit | Stored

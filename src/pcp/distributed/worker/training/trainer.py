@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
+from pcp.distributed.losses import told
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.round_arithmetic.replica import Encoded, Encoding, Replica, Runs
@@ -49,7 +50,7 @@ class Trained:
     Arguments:
         payload: the encoded push of the lease's fragment; in the store.
         tokens: tokens trained on.
-        losses: of every step.
+        losses: of every step, or of many steps the means of equal pieces; NaN where they are not finite.
         seconds: that it took, less those of waiting.
         overhead_seconds: what of these was spent before the first and after the last step.
         waited_seconds: for fragments that were not merged, or not here, at the step where they are adopted.
@@ -196,7 +197,7 @@ class InnerTrainer:
                 progress(done, work.seconds / (done + 1), course.batches)
         for loss in losses[-1:]:
             await self._ready(loss)
-        values = tuple(float(loss) for loss in losses)
+        values = told([float(loss) for loss in losses])
         stepped = work.seconds
         await self._adopt(work, LAST_STEP)
         self._replica.finish()

@@ -87,7 +87,10 @@ class WireWay:
     def takes(self, message: Message) -> bool:
         """See `Way`."""
         if isinstance(message, Peers):
-            self._book.replace(message.members)
+            if message.changes:
+                self._book.change(message.members, message.left)
+            else:
+                self._book.replace(message.members)
             return True
         return False
 

@@ -1,0 +1,148 @@
+"""What one member that never delivers leaves of the speed that the others have without it, in virtual time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.coordinator.events import BlobStored, MemberJoined, MessageReceived
+from pcp.distributed.coordinator.rounds import data_ranges
+from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
+    Failure,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Message,
+    Ready,
+    Repeat,
+    States,
+)
+from pcp.distributed.simulator.fuzz.honest import update_of
+from pcp.distributed.simulator.fuzz.shepherd import ShepherdLife
+
+SECONDS = 400
+CONFIG = RunConfig(
+    run_id="shared",
+    batches=10**6,
+    algorithm=DiLoCo(inner_steps=4),
+    workers=2,
+    tokens_per_batch=10,
+    patience_seconds=5.0,
+    lease=TimeoutPolicy(initial_seconds=600.0, floor_seconds=30.0),
+    checkpoint_every=10**6,
+)
+
+
+class Guest:
+    """A member that heartbeats, holds what it is given, and leaves in its own way just before that expires."""
+
+    def __init__(self, life: ShepherdLife, leave: Callable[["Guest"], None] | None) -> None:
+        self.life, self.leave, self.connection, self.joined = life, leave, 0, 0
+
+    def say(self, message: Message) -> None:
+        self.life.do(MessageReceived(self.life.now, self.connection, message))
+
+    def second(self) -> None:
+        life = self.life
+        state = life.coordinator.state
+        member = state.members.get(state.connections.get(self.connection, -1))
+        if member is None:
+            self.joined += 1
+            self.connection = 10**6 + self.joined
+            hello = Hello(PROTOCOL_VERSION, "guest", f"{self.joined}".encode(), ("cpu:0",), 1)
+            life.do(MemberJoined(life.now, self.connection, hello))
+            if self.connection in life.generations:
+                self.say(Ready(life.generations[self.connection]))
+            return
+        held = state.leases.get(member.training)
+        steps = 1 if held else 0
+        self.say(Heartbeat(1, member.generation, member.training, steps, 0.1 * steps))
+        if self.leave and held and life.now - held.granted > CONFIG.lease.floor_seconds - 2:
+            self.leave(self)
+
+
+def by_goodbye(guest: Guest) -> None:
+    guest.say(Goodbye(False, "later"))
+
+
+def by_failure(guest: Guest) -> None:
+    member = guest.life.coordinator.state.members[guest.life.coordinator.state.connections[guest.connection]]
+    guest.say(Failure(member.generation, member.training, "no"))
+
+
+def by_an_unusable_update(guest: Guest) -> None:
+    state = guest.life.coordinator.state
+    member = state.members[state.connections[guest.connection]]
+    guest.say(replace(update_of(CONFIG, state.leases[member.training].lease), tokens=1))
+
+
+def trained(guest: Callable[[ShepherdLife], Guest] | None, config: RunConfig = CONFIG) -> int:
+    """Return how many batches two workers that behave train, beside a guest or alone."""
+    life = ShepherdLife(1, config=config)
+    life.is_wild = life.is_checked = False
+    life.honest = life.behaving("quiet", 2)
+    other = guest(life) if guest else None
+    for _ in range(SECONDS):
+        life.second()
+        if other is not None:
+            other.second()
+    return data_ranges.total(life.coordinator.state.run.fragments[0].merged)
+
+
+@pytest.fixture(scope="module")
+def alone() -> int:
+    return trained(None)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [by_goodbye, by_failure, by_an_unusable_update],
+    ids=lambda each: each.__name__,
+)
+def test_who_never_delivers_takes_little_of_the_time(leave: Callable[[Guest], None], alone: int) -> None:
+    # Rests double until they are sixteen times what was waited, so the first ones weigh most.
+    beside = trained(lambda life: Guest(life, leave))
+    assert beside > 0.5 * alone, f"{beside} batches beside it, {alone} without"
+
+
+class SilentAuditor(Guest):
+    """A member that trains nothing and repeats nothing, but stays."""
+
+    def second(self) -> None:
+        super().second()
+        life = self.life
+        state = life.coordinator.state
+        member = state.members.get(state.connections.get(self.connection, -1))
+        if member is not None and member.training:
+            lease = state.leases[member.training].lease
+            update = update_of(life.config, lease)
+            life.do(BlobStored(life.now, update.payload))
+            self.say(update)
+
+    def say(self, message: Message) -> None:
+        if not isinstance(message, States):
+            super().say(message)
+
+
+def test_a_silent_auditor_is_asked_once_and_takes_little_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    send = ShepherdLife._send
+
+    def noted(life: ShepherdLife, connection: int, message: Message) -> None:
+        if isinstance(message, Repeat) and connection > 10**6:
+            asked.append(message.audit)
+        send(life, connection, message)
+
+    monkeypatch.setattr(ShepherdLife, "_send", noted)
+    audited = replace(CONFIG, audits=AuditPolicy(rate=0.3, pieces=2, seed=1))
+    alone = trained(None, audited)
+    beside = trained(lambda life: SilentAuditor(life, None), audited)
+    assert len(asked) == len(set(asked)) >= 1, "what it did not repeat goes to another"
+    assert len(asked) < 5, "it rests, longer each time"
+    assert beside > 0.8 * alone, f"{beside} batches beside it, {alone} without"
