@@ -254,12 +254,12 @@ def test_after_every_hostile_saying_the_next_lease_is_trained(process: TrainingP
         Child.says = staticmethod(lambda say, line=line: say(line))
         began = time.monotonic()
         with pytest.raises(PCPError, match="the process that runs programs") as failed:
-            trained(process, lease)
+            trained(process, lease, [])
         assert not isinstance(failed.value, ProgramStopped) or failed.value.why is FailureKind.CRASH
         assert time.monotonic() - began < 20
         Child.says = staticmethod(lambda say: say(honest))
         process.end(FailureKind.OTHER, "begin anew")
-        assert trained(process, lease).tokens == 4
+        assert trained(process, lease, []).tokens == 4
 
 
 def test_what_is_said_aside_of_no_lease_is_not_heard_and_a_flood_of_it_is_harmless(

@@ -198,18 +198,25 @@ class TrainingProcess:
 
         if later is not None:
             self._later[lease.lease_id] = later
-        said = process.ask(
-            "train",
-            lease,
-            aborted=aborted,
-            meanwhile=meanwhile,
-            raises=LeaseAborted,
-            answers=(Postponed, Done),
-        )
+        try:
+            said = process.ask(
+                "train",
+                lease,
+                aborted=aborted,
+                meanwhile=meanwhile,
+                raises=LeaseAborted,
+                answers=(Postponed, Done),
+            )
+        except BaseException:
+            self._later.pop(
+                lease.lease_id, None
+            )  # what is raised here tells all, and the next lease is none of it
+            raise
         is_followed = lease.lease_id in self._followed
         self._followed.discard(lease.lease_id)
         if isinstance(said, Postponed):
             if later is None or not is_followed:
+                self._later.pop(lease.lease_id, None)
                 words = "the process that runs programs postpones a push that no lease follows"
                 process.end(ProgramStopped(FailureKind.CRASH, words))
                 raise process.died()
