@@ -105,7 +105,6 @@ class TrainingProcess:
         self._later: dict[
             int, Later
         ] = {}  # told of pushes that are made while the next lease is trained, by lease
-        self._followed: set[int] = set()  # leases of which the process was told that another follows
         self._began = False  # whether this process has trained a lease
         self._guard = threading.Lock()
         self.inbox = self
@@ -149,7 +148,6 @@ class TrainingProcess:
     def follow(self, lease_id: int) -> None:
         """Hand on that another lease follows this one."""
         if self._process is not None:
-            self._followed.add(lease_id)
             self._process.send("follow", lease_id)
 
     def wake(self) -> None:
@@ -212,12 +210,9 @@ class TrainingProcess:
                 lease.lease_id, None
             )  # what is raised here tells all, and the next lease is none of it
             raise
-        is_followed = lease.lease_id in self._followed
-        self._followed.discard(lease.lease_id)
         if isinstance(said, Postponed):
-            if later is None or not is_followed:
-                self._later.pop(lease.lease_id, None)
-                words = "the process that runs programs postpones a push that no lease follows"
+            if later is None:
+                words = "the process that runs programs postpones a push, which nobody asked for"
                 process.end(ProgramStopped(FailureKind.CRASH, words))
                 raise process.died()
             return None
@@ -317,7 +312,6 @@ class TrainingProcess:
         with self._guard:
             self._process, self._began = ConfinedProcess(_CHILD, policy, limits, self._pushed), False
             self._later.clear()
-            self._followed.clear()
         builder = LibraryBuilder(self._process, cancelled, is_allowed=is_planned)
         arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
         said = self._process.ask(
