@@ -284,8 +284,8 @@ class ConfinedProcess:
         if said.lease is None:
             self._said.put(said)
             return
-        answer = look_at(said, (Trouble, Bug, Done))
-        self._aside(said.lease, lambda: self._checked(answer, ComputationFailed))
+        # What is said of a lease that nobody waits for is not looked at.
+        self._aside(said.lease, lambda: self._checked(look_at(said, (Trouble, Bug, Done)), ComputationFailed))
 
     def _log(self) -> None:
         assert self._child.stderr is not None

@@ -221,13 +221,16 @@ class TrainingProcess:
 
     def _pushed(self, lease_id: int, answer: Callable[[], Done]) -> None:
         """The process says what a lease came to whose push it made while the next is trained."""
-        later = self._later.pop(lease_id, None)
+        later = self._later.get(lease_id)
         if later is None:
             return
         try:
             made: Trained | Exception = self._trained(answer())
+        except SaidWrong:
+            raise  # which ends the process, and `train` says so
         except PCPError as error:
             made = error
+        self._later.pop(lease_id, None)
         later(made)
 
     def _trained(self, said: Done, batches: int | None = None) -> Trained:
