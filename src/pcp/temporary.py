@@ -25,9 +25,10 @@ VERIFYING = "pcp-verify-"
 LOWERING = "pcp-lower-"
 WORKING = "pcp-worker-"
 CONFINED = "pcp-confined-"
+HOLDING_KEYS = "pcp-keys-"
 LIKE_A_USERS = "run-"
 """Of the process that runs a kernel as a user would: nothing in it says whose it is."""
-PREFIXES = (MEASURING, VERIFYING, LOWERING, WORKING, CONFINED, LIKE_A_USERS)
+PREFIXES = (MEASURING, VERIFYING, LOWERING, WORKING, CONFINED, HOLDING_KEYS, LIKE_A_USERS)
 OWNER = "owner"
 _LEAST_BYTES = 1 << 20
 """Where less is free, a process that ended is taken to have found no room: memory in files ends it by a signal."""

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.job import InvalidJob, Job, JobUnsigned, check_signature, signed
+from pcp.distributed.job import (
+    InvalidJob,
+    Job,
+    JobExpired,
+    JobForeign,
+    JobUnsigned,
+    Term,
+    check_signature,
+    renewed,
+    signed,
+)
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire import Authority
 from pcp.training.data.run_data import DataKind
@@ -21,6 +31,9 @@ JOB = Job(
     1337,
     65,
 )
+
+TERM = Term.of("mine", 1_000_000_000.0)
+YEAR = 365 * 86400
 
 
 def changed(**entries: Any) -> str:
@@ -96,8 +109,8 @@ def test_sizes_of_symbolic_programs_come_back_and_are_not_there_without_any() ->
 def test_a_signature_is_that_of_every_setting_by_one_authority(tmp_path: Path) -> None:
     authority, other = (Authority.create(tmp_path / name, name=name) for name in ("mine", "other"))
     worker = authority.issue("a")
-    description = signed(JOB.to_json(), authority.sign)
-    check_signature(description, worker.is_signed)
+    description = signed(JOB.to_json(), authority.sign, TERM)
+    check_signature(description, worker.is_signed, "mine", 1e9)
     assert Job.from_json(description) == JOB
     for name in json.loads(description):
         for change in (7, None):
@@ -107,9 +120,74 @@ def test_a_signature_is_that_of_every_setting_by_one_authority(tmp_path: Path) -
             with pytest.raises((JobUnsigned, InvalidJob)):
                 check_signature(json.dumps(changed), worker.is_signed)
     with pytest.raises(JobUnsigned, match="is not that of the authority in this worker's key file"):
-        check_signature(signed(JOB.to_json(), other.sign), worker.is_signed)
+        check_signature(signed(JOB.to_json(), other.sign, TERM), worker.is_signed)
     with pytest.raises(JobUnsigned, match="bears no signature"):
         check_signature(JOB.to_json(), worker.is_signed)
+
+
+def test_a_signature_holds_for_one_run_and_a_year(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path)
+    is_signed = authority.issue("a").is_signed
+    description = signed(JOB.to_json(), authority.sign, TERM)
+    for now in (0.0, 1e9, 1e9 + YEAR - 1):
+        check_signature(description, is_signed, "mine", now)
+    with pytest.raises(
+        JobForeign, match="signed this description for the run 'mine', and the Shepherd offers it for 'other'"
+    ):
+        check_signature(description, is_signed, "other", 1e9)
+    for now in (1e9 + YEAR, 1e300):
+        with pytest.raises(
+            JobExpired, match=r"expired on 2002-09-09; ask the run's owner to start the Shepherd once"
+        ):
+            check_signature(description, is_signed, "mine", now)
+    with pytest.raises(JobExpired):  # by the clock of this machine
+        check_signature(description, is_signed)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        *(None, 7, "x", [], {}, {"run": "mine"}),
+        *({"run": "mine", "issued": 1, "expires": each} for each in (-2, 1e300, "2", None, True)),
+        {"run": 7, "issued": 1, "expires": 2},
+    ],
+)
+def test_a_signature_that_names_no_run_is_refused_as_that_of_an_earlier_version(
+    tmp_path: Path, term: Any
+) -> None:
+    authority = Authority.create(tmp_path)
+    content = json.loads(JOB.to_json()) | ({} if term is None else {"signed_for": term})
+    signature = authority.sign(b"pcp job\n" + json.dumps(content, sort_keys=True).encode()).hex()
+    with pytest.raises(
+        JobForeign, match="names no run and no time that it holds for, as those of earlier versions"
+    ):
+        check_signature(
+            json.dumps(content | {"signature": signature}), authority.issue("a").is_signed, "mine", 1e9
+        )
+
+
+def test_a_signature_for_ever_is_as_good_as_one_for_long(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path)
+    description = signed(JOB.to_json(), authority.sign, Term("mine", 0, 1 << 62))
+    check_signature(description, authority.issue("a").is_signed, "mine", 1e9)
+    with pytest.raises(JobExpired):
+        check_signature(description, authority.issue("a").is_signed, "mine", 1e300)
+
+
+def test_a_shepherd_signs_again_after_half_of_the_time_where_it_can(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path)
+    is_signed = authority.issue("a").is_signed
+    description = signed(JOB.to_json(), authority.sign, TERM)
+    assert renewed(description, authority.sign, 1e9 + 0.49 * YEAR) == description
+    assert renewed(description, None, 1e9 + 0.9 * YEAR) == description
+    for now in (1e9 + 0.51 * YEAR, 1e9 + 3 * YEAR):
+        again = renewed(description, authority.sign, now)
+        check_signature(again, is_signed, "mine", now + YEAR - 2)
+        assert Job.from_json(again) == JOB
+    with pytest.raises(
+        JobExpired, match=r"start the Shepherd once where keys/authority\.key is, which signs it again"
+    ):
+        renewed(description, None, 1e9 + YEAR)
 
 
 def test_everything_to_fetch_is_named_once_programs_first() -> None:

@@ -15,6 +15,7 @@ from typing import IO
 
 from pcp.errors import PCPError
 from pcp.interruption import leave, unraisable
+from pcp.training.display.log_bounds import LogBounds
 
 _TERMINATED = 128 + signal.SIGTERM
 _UNREAD = 141
@@ -154,7 +155,14 @@ class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaults
 
 def _start_log(level: str | None) -> None:
     """Send what PCP logs from a level on to standard error; of other libraries only what is a warning."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    handler = logging.StreamHandler()
+    handler.addFilter(LogBounds())
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(asctime)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[handler],
+    )
     if level is None:
         return
     if level not in logging.getLevelNamesMapping():

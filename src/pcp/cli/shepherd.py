@@ -20,6 +20,7 @@ from pcp.distributed.shepherd.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import CannotListen, PortInUse
 from pcp.errors import PCPError
+from pcp.training.display.bounded import Bounded
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, Stamped
@@ -114,7 +115,7 @@ def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe
     patience = PATIENCE_SECONDS if arguments.supervised else 0.0
     with (
         page_beside(folder, arguments),
-        Stamped(FanOut([JSONLinesFile(folder.metrics_file), shown])) as sink,
+        Bounded(Stamped(FanOut([JSONLinesFile(folder.metrics_file), shown]))) as sink,
     ):
         shepherd = Shepherd(folder, recipe, credentials, revocations, sink.write, patience, sign)
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import random
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,14 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pcp.distributed.wire.fairness import Crowd, network_of
 from pcp.distributed.wire.sockets import format_address, listen
 from pcp.errors import PCPError
 
 CONNECTIONS = 64
-"""At a time; one more is closed at once."""
+"""At a time; one more takes the place of one of the address that has the most."""
+REQUEST_SECONDS = 5.0
+"""How long a connection may take to send its first request."""
 CONNECTION_SECONDS, LEAVE_SECONDS = 30.0, 5.0
 """How long a connection lasts, whatever it does, and how long it may then take to end. A browser makes another."""
 SHORTEST_TOKEN = 16
@@ -29,32 +33,40 @@ class TokenUnusable(PCPError):
 
 
 class _Bounded(H11Protocol):
-    """A connection that lasts so long and no longer: one that sends nothing, or reads nothing, holds no place."""
+    """A connection that lasts so long and no longer: one that sends nothing, or reads nothing, holds no place.
+
+    Nor do many hold all places: a newcomer always gets one, from the address that has the most. Which one of those leaves is
+    drawn by lot, so that a viewer beside a flood from his own address gets his answer as a rule.
+    """
 
     open_now = 0
+    crowd: Crowd["_Bounded"]
 
     def connection_made(self, transport: Any) -> None:
-        self._counted = _Bounded.open_now < CONNECTIONS
-        if not self._counted:
-            transport.abort()
-            return
+        if not _Bounded.open_now:
+            _Bounded.crowd = Crowd(CONNECTIONS, random.Random())
+        self._network = network_of(str((transport.get_extra_info("peername") or ("127.0.0.1",))[0]))
+        crowded_out = _Bounded.crowd.enter(self._network, self, self.loop.time())
+        if crowded_out is not None:
+            crowded_out.transport.abort()
         _Bounded.open_now += 1
         self._ends = [
+            self.loop.call_later(REQUEST_SECONDS, self._end_silent, transport),
             self.loop.call_later(CONNECTION_SECONDS, transport.close),
             self.loop.call_later(CONNECTION_SECONDS + LEAVE_SECONDS, transport.abort),
         ]
         super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._counted:
-            _Bounded.open_now -= 1
-            for end in self._ends:
-                end.cancel()
-            super().connection_lost(error)
+        _Bounded.open_now -= 1
+        _Bounded.crowd.leave(self._network, self)
+        for end in self._ends:
+            end.cancel()
+        super().connection_lost(error)
 
-    def data_received(self, data: bytes) -> None:
-        if self._counted:
-            super().data_received(data)
+    def _end_silent(self, transport: Any) -> None:
+        if self.cycle is None:  # it has asked for nothing yet
+            transport.abort()
 
 
 def read_token(file: Path, host: str) -> str:

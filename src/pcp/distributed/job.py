@@ -3,8 +3,10 @@
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from pcp.distributed.messages import Blob
@@ -16,7 +18,12 @@ VERSIONS = {DataKind.tokens: 6, DataKind.samples: 7, DataKind.shards: 8}
 """The version of a description by what the run trains on; 1 and 2 were those of runs without fragments, and up to 5 a push took
 the whole state."""
 
-_SIGNATURE = "signature"
+VALID_SECONDS = 365 * 86400
+"""How long a signature holds. A Shepherd that has the authority's key and starts after half of it signs anew."""
+
+_SIGNATURE, _TERM = "signature", "signed_for"
+_LATEST = 1 << 37
+"""Seconds; a date can be made of it."""
 _PROGRAM = re.compile(
     r"start|restart|step|clear|(flat|put|mix|gradient|push|receive|gossip)\.(0|[1-9][0-9]{0,3})"
 )
@@ -161,27 +168,90 @@ class JobUnsigned(PCPError):
     """A description that the run's authority did not sign: who sent it must not decide what is run here."""
 
 
-def signed(description: str, sign: Callable[[bytes], bytes]) -> str:
-    """A description with the signature of the run's authority.
+class JobForeign(JobUnsigned):
+    """A description that the authority signed for another run."""
+
+
+class JobExpired(JobUnsigned):
+    """A description whose time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What a signature holds for.
+
+    Arguments:
+        run: name of the run; no two have the same.
+        issued, expires: from when and until when, in seconds since 1970.
+    """
+
+    run: str
+    issued: int
+    expires: int
+
+    @staticmethod
+    def of(run: str, now: float) -> "Term":
+        """A year from now on."""
+        return Term(run, int(now), int(now) + VALID_SECONDS)
+
+
+def signed(description: str, sign: Callable[[bytes], bytes], term: Term) -> str:
+    """A description with the signature of the run's authority, for one run and some time.
 
     Arguments:
         description: as `Job.to_json` wrote it.
         sign: from bytes to their signature.
+        term: what it holds for.
     """
-    content = json.loads(description)
+    content = json.loads(description) | {_TERM: asdict(term)}
+    content.pop(_SIGNATURE, None)
     return json.dumps(content | {_SIGNATURE: sign(_to_sign(content)).hex()}, sort_keys=True)
 
 
-def check_signature(description: str, is_signed: Callable[[bytes, bytes], bool]) -> None:
-    """Make sure that the run's authority signed a description: its programs, its data, every setting.
+def renewed(description: str, sign: Callable[[bytes], bytes] | None, now: float) -> str:
+    """A signed description, signed again where half of its time is over.
+
+    Arguments:
+        description: of a run that this side began.
+        sign: by the run's authority; None where its key is elsewhere.
+        now: the time, in seconds since 1970.
+
+    Raises:
+        JobExpired: its time is over, and nobody signs.
+        InvalidJob: it is none that was signed for a run.
+    """
+    term = _term(json.loads(description))
+    if now < term.issued + (term.expires - term.issued) / 2:
+        return description
+    if sign is not None:
+        return signed(description, sign, Term.of(term.run, now))
+    if now >= term.expires:
+        raise JobExpired(
+            f"the signature of the run's description expired on {_day(term.expires)}, and Workers refuse it; start the "
+            "Shepherd once where keys/authority.key is, which signs it again, unless the clock of this machine is wrong"
+        )
+    return description
+
+
+def check_signature(
+    description: str,
+    is_signed: Callable[[bytes, bytes], bool],
+    run: str | None = None,
+    now: float | None = None,
+) -> None:
+    """Make sure that the run's authority signed a description: programs, data, every setting; and for this run and time.
 
     Arguments:
         description: from a peer that is not trusted.
         is_signed: whether the second is the authority's signature of the first.
+        run: the run that it must be for; None where that is not known.
+        now: the time, in seconds since 1970; None: what this machine's clock says.
 
     Raises:
         InvalidJob: it cannot be read.
         JobUnsigned: the signature is missing, or is not that of this description by this authority.
+        JobForeign: it is for another run.
+        JobExpired: its time is over.
     """
     try:
         content = json.loads(description)
@@ -198,6 +268,50 @@ def check_signature(description: str, is_signed: Callable[[bytes, bytes], bool])
             "the signature of the run's description is not that of the authority in this worker's key file: the Shepherd "
             "offers other programs or settings than the run's owner signed"
         )
+    term = _term(content)
+    if run is not None and term.run != run:
+        raise JobForeign(
+            f"the authority signed this description for the run {term.run[:100]!r}, and the Shepherd offers it for "
+            f"{run[:100]!r}: connect to the Shepherd of that run, or begin the run anew"
+        )
+    if (time.time() if now is None else now) >= term.expires:
+        raise JobExpired(
+            f"the signature of the run's description expired on {_day(term.expires)}; ask the run's owner to start the "
+            "Shepherd once where keys/authority.key is, which signs it again, unless the clock of this machine is wrong"
+        )
+
+
+def check_same_run(before: str | None, run: str | None) -> None:
+    """Make sure that a worker's process stays with one run: nobody may turn it to another of the same authority.
+
+    Arguments:
+        before: the run that it was prepared for; None where it was not yet.
+        run: that it is offered.
+
+    Raises:
+        JobForeign: it is another.
+    """
+    if before is not None and before != run:
+        raise JobForeign(
+            f"this worker was prepared for the run {before!r}, and the Shepherd now offers {run!r}; start the worker again if "
+            "it shall train that one"
+        )
+
+
+def _term(content: dict[str, Any]) -> Term:
+    term: Any = content.get(_TERM)
+    try:
+        run, issued, expires = _text(term["run"]), _count(term["issued"]), _count(term["expires"])
+    except (TypeError, KeyError, ValueError):
+        raise JobForeign(
+            "the signature of the run's description names no run and no time that it holds for, as those of earlier versions "
+            "of PCP; begin the run anew with this version"
+        ) from None
+    return Term(run, issued, min(expires, _LATEST))
+
+
+def _day(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
 
 
 def _to_sign(content: dict[str, Any]) -> bytes:

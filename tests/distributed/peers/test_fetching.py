@@ -3,14 +3,16 @@
 import asyncio
 import random
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pcp.distributed.messages import Blob, PeerAddress
-from pcp.distributed.peers import clients
+from pcp.distributed.peers import clients, fetching
 from pcp.distributed.peers.book import PeerBook
 from pcp.distributed.peers.clients import PeerClients
 from pcp.distributed.peers.fetching import HolderFetcher
@@ -213,6 +215,80 @@ def test_a_holder_that_is_slow_is_given_up_and_what_it_brought_is_kept(
                 ended.set()
 
     play(story())
+
+
+class Trickling(Lying):
+    """A store that gives what a slow holder may, and no less: above the least rate, and far below what is usual."""
+
+    def __init__(self, store: BlobStore, ended: threading.Event) -> None:
+        super().__init__(store)
+        self._ended = ended
+
+    def read_into(self, offset: int, space: memoryview) -> None:
+        self._ended.wait(len(space) / 300_000)
+        self._reader.read_into(offset, space)
+
+
+def test_holders_just_above_the_least_rate_cost_seconds_and_not_a_lease(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of them could take 17 s. What they brought is kept, the Shepherd gives the rest, and nobody asks them again."""
+    monkeypatch.setattr(fetching, "PATIENCE_SECONDS", 0.4)
+    ended = threading.Event()
+
+    async def story() -> None:
+        async with served(fleet) as (shepherd, fetcher):
+            holders = [
+                (await fleet.holder(name, lambda store: Trickling(store, ended)))[0]
+                for name in ("bob", "carol", "dora", "eve")
+            ]
+            try:
+                began = time.monotonic()
+                await fetch(fleet, fetcher)
+                assert time.monotonic() - began < 10
+                assert sent(shepherd) > 0
+                given = [sent(holder) for holder in holders]
+                other = BlobStore(fleet.folder / "bob").put(CONTENT[:1000])
+                fleet.run.permissions.announce([fleet.run.store.put(CONTENT[:1000])])
+                await asyncio.to_thread(fetcher.fetch, other, fleet.store)
+                asked = [each for each, holder in zip(given, holders, strict=True) if sent(holder) != each]
+                assert asked == [], "a minute has not passed, and the fourth does not hold it"
+            finally:
+                ended.set()
+
+    caplog.set_level("WARNING", "pcp.distributed.peers")
+    play(story())
+    assert "negative" not in caplog.text
+    assert sum("it was given up after" in line for line in caplog.messages) == 3
+
+
+def test_a_holder_that_is_always_just_fast_enough_does_not_become_what_is_usual(fleet: Fleet) -> None:
+    """In virtual time: every blob takes it as long as it may. Honest fetches between keep what is usual."""
+    clock, asked = [0.0], list[float]()
+    blob = Blob(bytes(32), 32 << 20)
+
+    class Clients(PeerClients):
+        def __init__(self) -> None:
+            pass
+
+        def use(self, *arguments: Any) -> None:
+            asked.append(arguments[-1])
+            clock[0] += asked[-1] * 0.9
+
+    class Shepherd(StripedFetcher):
+        def __init__(self) -> None:
+            pass
+
+        def fetch(self, *_: object) -> None:
+            clock[0] += blob.size / (32 << 20)
+
+    fleet.book.replace([PeerAddress("bob", "127.0.0.1:1")])
+    fetcher = HolderFetcher(Shepherd(), fleet.book, fleet.holdings, Clients(), lambda: clock[0])
+    for _ in range(200):
+        fetcher.fetch(blob, fleet.store)
+        clock[0] += 10.0
+    assert max(asked) <= 3.0
+    assert len(asked) < 60, "after each it is passed over for a minute"
 
 
 def test_a_holder_that_is_gone_costs_nothing_but_the_attempt(fleet: Fleet) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pcp.distributed.job import InvalidJob, Job, JobUnsigned, signed
+from pcp.distributed.job import InvalidJob, Job, JobUnsigned, Term, signed
 from pcp.distributed.messages import (
     Assign,
     Blob,
@@ -128,7 +129,7 @@ class Shepherd:
     def signed(self, run: str | None = None) -> str:
         """A description, by default that of the job, signed if it is one."""
         run = self.job.to_json() if run is None else run
-        return signed(run, self.wire.authority.sign)
+        return signed(run, self.wire.authority.sign, Term.of("run", time.time()))
 
     async def begin(self, connection: ControlConnection) -> None:
         """Welcome a worker, and wait until it is ready."""

@@ -1,5 +1,6 @@
 """Connections to other workers, each for as long as it is good, and none for longer than was allowed."""
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -24,19 +25,26 @@ class PeerClients:
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str], BulkClient] = {}
 
-    def use(self, peer: tuple[str, str], size: int, move: Callable[[BulkClient], None]) -> None:
+    def use(
+        self,
+        peer: tuple[str, str],
+        size: int,
+        move: Callable[[BulkClient], None],
+        within: float = math.inf,
+    ) -> None:
         """Move a blob, in one attempt.
 
         Arguments:
             peer: name and address.
             size: of the blob, in bytes.
             move: is handed the client.
+            within: seconds that it may take, where that is less than another worker may take anyway.
 
         Raises:
             PCPError, OSError: what `move` raised, or it took too long; the connection is then closed.
         """
         client = self._client(peer)
-        late = threading.Timer(SLOW_SECONDS + size / SLOWEST_BYTES_PER_SECOND, client.close)
+        late = threading.Timer(min(within, SLOW_SECONDS + size / SLOWEST_BYTES_PER_SECOND), client.close)
         late.daemon = True
         late.start()
         try:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 
 from pcp.distributed.messages import Blob
@@ -24,6 +25,16 @@ HOLDERS_ASKED = 3
 
 UNTRUSTED_SECONDS = 60.0
 """How long a holder is passed over that was gone, slow or wrong."""
+
+PATIENCE_SECONDS, TIMES_USUAL = 2.0, 2.0
+"""What all holders of a blob together may take: so long, and so many times as long as the fastest of late would take. The first
+may take half of it, the next half of the rest. So a holder that is slow on purpose costs little beside what a lease has."""
+
+FIRST_BYTES_PER_SECOND = 16 << 20
+"""What is expected of holders before anything was fetched."""
+
+FETCHES_REMEMBERED, LEAST_BYTES = 16, 1 << 16
+"""For how fast they are, and of what size at least."""
 
 _WITHOUT_FAULT = (RefusalCode.NOT_ANNOUNCED, RefusalCode.MISSING, RefusalCode.CAPACITY)
 
@@ -56,6 +67,7 @@ class HolderFetcher:
         self._now = now
         self._closed = False
         self._passed_over: dict[str, float] = {}  # until when, by name
+        self._rates: deque[float] = deque(maxlen=FETCHES_REMEMBERED)  # bytes a second of the last fetches
 
     def fetch(self, blob: Blob, store: BlobStore, owner: str = "fetch") -> None:
         """Bring a blob into a store; what is there already is not asked for again.
@@ -63,17 +75,31 @@ class HolderFetcher:
         Raises:
             PCPError: as `StripedFetcher.fetch`; no holder had it, and the Shepherd does not give it.
         """
-        asked = 0
+        asked, left = 0, self._patience(blob.size)
         for holder in self._book.to_ask(blob) if not store.has(blob) else ():
             if asked == HOLDERS_ASKED or self._closed:
                 break
             if self._passed_over.get(holder[0], 0.0) > self._now():
                 continue
             asked += 1
-            if self._fetched_from(holder, blob, store, owner):
+            began = self._now()
+            if self._fetched_from(holder, blob, store, owner, left / 2):
                 break
-        self._shepherd.fetch(blob, store, owner)
+            left -= min(left / 2, self._now() - began)
+        if not store.has(blob):
+            began = self._now()
+            self._shepherd.fetch(blob, store, owner)
+            self._remember(blob.size, self._now() - began)
         self._holdings.hold_out(blob)
+
+    def _patience(self, size: int) -> float:
+        """Seconds that all holders together may take for a blob."""
+        fastest = max(self._rates, default=FIRST_BYTES_PER_SECOND)
+        return PATIENCE_SECONDS + TIMES_USUAL * size / fastest
+
+    def _remember(self, size: int, seconds: float) -> None:
+        if size >= LEAST_BYTES and seconds > 0:
+            self._rates.append(size / seconds)
 
     def close(self) -> None:
         """Close all connections; a fetch in another thread ends with an error."""
@@ -81,10 +107,12 @@ class HolderFetcher:
         self._shepherd.close()
         self._clients.close()
 
-    def _fetched_from(self, holder: tuple[str, str], blob: Blob, store: BlobStore, owner: str) -> bool:
-        worker = holder[0]
+    def _fetched_from(
+        self, holder: tuple[str, str], blob: Blob, store: BlobStore, owner: str, within: float
+    ) -> bool:
+        worker, began = holder[0], self._now()
         try:
-            self._clients.use(holder, blob.size, lambda client: client.fetch(blob, store, owner))
+            self._clients.use(holder, blob.size, lambda client: client.fetch(blob, store, owner), within)
         except StoreFull:
             raise
         except (PCPError, OSError) as error:
@@ -93,7 +121,15 @@ class HolderFetcher:
                 return False
             self._passed_over[worker] = self._now() + UNTRUSTED_SECONDS
             self._clients.drop(holder)
-            log.warning("%s is no help with blob %s: %s", worker, blob.digest.hex()[:16], error)
+            seconds = self._now() - began
+            why = f"it was given up after {seconds:.1f} s" if seconds >= within else str(error)
+            log.warning("%s is no help with blob %s: %s", worker, blob.digest.hex()[:16], why)
             return False
+        seconds = self._now() - began
+        if seconds > within / 2 and seconds > PATIENCE_SECONDS / 2:
+            # Else one that is always just fast enough would let the others forget what is usual.
+            self._passed_over[worker] = self._now() + UNTRUSTED_SECONDS
+            log.info("%s was slow with blob %s: %.1f s", worker, blob.digest.hex()[:16], seconds)
+        self._remember(blob.size, seconds)
         log.info("fetched blob %s from %s", blob.digest.hex()[:16], worker)
         return True

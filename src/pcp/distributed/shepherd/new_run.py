@@ -1,6 +1,7 @@
 """A run that begins: its programs, data and first parameters are stored, and its plan is made."""
 
 import secrets
+import time
 from collections.abc import Callable
 
 from pcp.distributed.algorithm_choice import algorithm_of, quorum_of
@@ -8,7 +9,7 @@ from pcp.distributed.algorithms import Algorithm, Topology, overlaps
 from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.gossip.offers import offer_bytes
-from pcp.distributed.job import Job, signed
+from pcp.distributed.job import Job, Term, signed
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
 from pcp.distributed.shepherd.merger import Merger
@@ -110,13 +111,14 @@ def new_run(
             for chip in chips_of(config.artifacts)
         },
     )
+    run_id = f"{folder.path.name}-{step.digest[:12]}-{secrets.token_hex(6)}"
     every = (config.checkpoint_every or config.steps) // algorithm.inner_steps
     plan = RunConfig(
-        run_id=f"{folder.path.name}-{step.digest[:12]}",
+        run_id=run_id,
         batches=config.steps * config.workers,
         workers=config.workers,
         algorithm=algorithm,
-        description=signed(job.to_json(), sign),
+        description=signed(job.to_json(), sign, Term.of(run_id, time.time())),
         blobs=job.offered,
         update_bytes=merger.payload_bytes(),
         tokens_per_batch=recipe.tokens_per_step,

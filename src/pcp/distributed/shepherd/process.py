@@ -6,12 +6,12 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import Coordinator, EventLog
-from pcp.distributed.job import Job
+from pcp.distributed.job import Job, renewed
 from pcp.distributed.messages import Blob, Goodbye, Hello, Message
 from pcp.distributed.runtime import LoopRuntime
 from pcp.distributed.shepherd.arrivals import ArrivalStore
@@ -95,7 +95,8 @@ class Shepherd:
         NothingToSignWith: the run is new, and nobody signs it.
         RunLocked: another Shepherd holds the folder.
         CorruptEventLog: what an earlier Shepherd wrote cannot be read.
-        InvalidJob: another version of PCP began the run.
+        InvalidJob, JobForeign: another version of PCP began the run.
+        JobExpired: what was signed when the run began holds no more, and nobody signs it again.
         BadWireLimits: the settings name limits that do not exist.
     """
 
@@ -122,7 +123,11 @@ class Shepherd:
         records = list(self._log.records())
         restored = Coordinator.restore(records) if records else None
         if restored is not None:
-            Job.from_json(restored.state.run.config.description)
+            config = restored.state.run.config
+            Job.from_json(config.description)
+            restored.state.run.config = replace(
+                config, description=renewed(config.description, sign, time.time())
+            )
         algorithm = restored.state.run.config.algorithm if restored else algorithm_of(recipe.config)
         merger = Merger(recipe, algorithm, self._store)
         self._disk = Disk(folder.path, self._trouble, time.monotonic)

@@ -15,7 +15,7 @@ from pcp.distributed.algorithms import (
 )
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
-from pcp.distributed.job import Job, signed
+from pcp.distributed.job import Job, Term, signed
 from pcp.distributed.simulator.arrays.course import ArrayCourse
 from pcp.distributed.simulator.training import DATA, PAYLOAD_BYTES, PROGRAM, TOKENS_PER_BATCH
 from pcp.distributed.wire.blob_files import blob_of
@@ -140,7 +140,7 @@ def scenario_of(seed: int) -> Scenario:
         workers=(expected := max(1, workers - random.randint(0, 1))),
         batches=expected * algorithm.inner_steps * max(1, random.randint(2, 4) // algorithm.fragments),
         algorithm=algorithm,
-        description=signed(job.to_json(), _signature),
+        description=signed(job.to_json(), _signature, Term(f"simulated-{seed}", 0, 1 << 36)),
         blobs=job.blobs,
         update_bytes=update_bytes * (1 if arrays else algorithm.fragments),
         tokens_per_batch=1 if arrays else TOKENS_PER_BATCH,

@@ -109,7 +109,7 @@ class Host:
     def received(self, number: int, message: Message) -> None:
         """The Shepherd said something."""
         if isinstance(message, Welcome):
-            self._workshop.received = message.profile
+            self._workshop.received, self._workshop.run_id = message.profile, message.run_id
         self.post(MessageReceived(self._runtime.now(), number, message))
 
     def disconnected(self, number: int, reason: str) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pcp.distributed.job import Job, check_signature
+from pcp.distributed.job import Job, check_same_run, check_signature
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.runtime import Runtime
 from pcp.distributed.worker.effects import (
@@ -127,6 +127,9 @@ class Workshop:
         self._store, self._make_trainer, self._is_signed = store, make_trainer, is_signed
         self._now, self._soon, self._post = runtime.now, runtime.soon, post
         self._down, self._up, self._aside = down, up, aside
+        self.run_id: str | None = None
+        """The run that the Shepherd says it is of."""
+        self._prepared_for: str | None = None
         self.received: tuple[SiteMeasurement, ...] = ()
         """What the Shepherd says that others measured."""
         self.profile: Profile | None = None
@@ -235,7 +238,8 @@ class Workshop:
 
     async def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
-            check_signature(run, self._is_signed)
+            check_signature(run, self._is_signed, self.run_id)
+            check_same_run(self._prepared_for, self.run_id)
             job = self._narrowed(Job.from_json(run))
             for blob in job.blobs:
                 if blob not in blobs:
@@ -252,7 +256,7 @@ class Workshop:
             if self._trainer is not None:
                 self._trainer.close()
             self._trainer = await self._make_trainer(job)
-            self.profile = self._trainer.profile
+            self.profile, self._prepared_for = self._trainer.profile, self.run_id
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
                 self.unusable = error

@@ -193,7 +193,7 @@ class Fleet:
         if state == AWAY:
             self._leave(worker, now)
         elif (
-            worker.state not in (AWAY, DONE) or state == "joining"
+            worker.state not in (AWAY, DONE) or state == "joining" or record.get("joins", False)
         ):  # what ends with a worker does not bring it back
             worker.heard_at = now
             if worker.since is None:

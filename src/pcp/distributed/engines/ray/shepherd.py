@@ -20,6 +20,7 @@ from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.shepherd.serving import PATIENCE_SECONDS
 from pcp.distributed.wire import Authority, Statistics
 from pcp.distributed.wire.frames import FrameKind
+from pcp.training.display.bounded import Bounded
 from pcp.training.display.metrics import JSONLinesFile, Stamped
 from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder
@@ -55,7 +56,7 @@ class ShepherdActor(Switchboard):
         recipe = prepare(self._folder)
         recipe = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, device="cpu:0"))
         authority = Authority.load(self._folder.path / "keys")
-        with Stamped(JSONLinesFile(self._folder.metrics_file)) as sink:
+        with Bounded(Stamped(JSONLinesFile(self._folder.metrics_file))) as sink:
             self._shepherd = _Hosted(
                 self._folder,
                 recipe,

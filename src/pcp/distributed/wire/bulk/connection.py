@@ -116,6 +116,8 @@ class BulkConnection:
 
     def wait(self, pause: Pause, seconds: float) -> bool:
         """Waits a moment for the worker; returns whether there is something to do."""
+        if self.interrupted:
+            return True  # for its end
         poll = select.poll()
         poll.register(self.socket, select.POLLOUT if pause is Pause.WRITE else select.POLLIN)
         return bool(poll.poll(seconds * 1e3))

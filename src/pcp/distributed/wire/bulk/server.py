@@ -51,6 +51,8 @@ class BulkServer:
         self._lock = threading.Lock()
         self._connections: set[BulkConnection] = set()
         self._active: set[BulkConnection] = set()
+        self._served: set[BulkConnection] = set()  # by a thread, which ends them if they end
+        self._closed = False
         self._turns: Turns[BulkConnection] = Turns(limits.transfer_threads)
         self._watch: Watch | None = None
         self._threads: list[threading.Thread] = []
@@ -88,8 +90,12 @@ class BulkServer:
         return bool(idle)
 
     def close(self) -> None:
-        """Breaks all connections and waits for the threads; partial blobs stay for a resume."""
+        """Breaks all connections and waits for the threads; partial blobs stay for a resume.
+
+        A thread that still works on a connection, such as a digest of much, closes that when it is done.
+        """
         with self._lock:
+            self._closed = True
             connections = list(self._connections)
         for connection in connections:
             connection.interrupt()
@@ -99,7 +105,9 @@ class BulkServer:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
-        for connection in connections:
+        with self._lock:
+            left = [each for each in connections if each not in self._served]
+        for connection in left:
             self._end(connection)
 
     def _start(self) -> None:
@@ -115,12 +123,16 @@ class BulkServer:
     def _run(self) -> None:
         while (connection := self._turns.take()) is not None:
             pause = Pause.END
+            with self._lock:
+                self._served.add(connection)
             try:
                 pause = self._serve(connection)
             except Exception:
                 _log.exception("the bulk connection of %s failed", connection.worker)
+            with self._lock:
+                self._served.discard(connection)
             self._turns.done(connection.worker)
-            if pause is Pause.END:
+            if pause is Pause.END or self._closed:
                 self._end(connection)
             elif pause is Pause.AGAIN:
                 self._turns.put(connection.worker, connection)

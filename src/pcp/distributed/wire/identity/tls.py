@@ -6,15 +6,17 @@ that they receive and one for every 16 KiB that they send; a machine takes and g
 """
 
 import contextlib
+import os
 import ssl
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME
-from pcp.distributed.wire.identity.credentials import Credentials
+from pcp.distributed.wire.identity.credentials import Credentials, write_private
 from pcp.distributed.wire.identity.revocations import Revocations
 from pcp.errors import PCPError
+from pcp.temporary import HOLDING_KEYS, TemporaryFolder
 
 CONTROL_PROTOCOL = "pcp-control/1"
 BULK_PROTOCOL = "pcp-bulk/1"
@@ -66,10 +68,28 @@ def _configure(context: ssl.SSLContext, credentials: Credentials) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=credentials.authority.decode())
-    with tempfile.NamedTemporaryFile(prefix="pcp-") as file:  # mode 0600; OpenSSL only reads keys from files
-        file.write(credentials.certificate + credentials.key)
-        file.flush()
-        context.load_cert_chain(file.name)
+    with _as_file(credentials.certificate + credentials.key) as path:
+        context.load_cert_chain(path)
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path of some bytes, as OpenSSL reads keys from files only. They are on no disk, and end with this process.
+
+
+    Where the system has no files in memory, they are in a folder of this user's that the next process removes if this one is
+    killed.
+    """
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError), open(os.memfd_create("key", os.MFD_CLOEXEC), "wb") as file:
+            file.write(content)
+            file.flush()
+            if os.path.exists(path := f"/proc/self/fd/{file.fileno()}"):
+                yield path
+                return
+    with TemporaryFolder(HOLDING_KEYS) as folder:
+        write_private(place := folder.path / "key.pem", content)
+        yield str(place)
 
 
 def peer_of(certificate: dict[str, Any] | None) -> Peer:

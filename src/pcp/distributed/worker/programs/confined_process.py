@@ -1,9 +1,8 @@
 """A confined process that is asked to do things, and what it says. It may have been taken over: nothing that it says is
-trusted further than its form.
+trusted further than its form (`sayings`), and whatever has another ends the process, never the Worker.
 """
 
 import contextlib
-import json
 import logging
 import pickle
 import queue
@@ -11,19 +10,35 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from pcp.backends.cache import DEFAULT_LIMIT
-from pcp.distributed.messages import (
-    FailureKind,
-)
+from pcp.distributed.messages import FailureKind
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
 from pcp.distributed.sandbox import Policy, taken
 from pcp.distributed.supervisor import describe
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.worker.artifacts import ArtifactForeign
 from pcp.distributed.worker.offer import Offer, ProgramStopped
+from pcp.distributed.worker.programs.sayings import (
+    ENDS,
+    LONGEST_LINE,
+    REMARKS,
+    Aborted,
+    Answer,
+    Bug,
+    Done,
+    Remark,
+    Said,
+    SaidWrong,
+    Trouble,
+    look_at,
+    printable,
+    read,
+    wrong,
+)
 from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
@@ -35,8 +50,8 @@ log = logging.getLogger("pcp.distributed.worker.programs")
 _POLL_SECONDS = 0.1
 _DISK_SECONDS = 0.5
 _LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
-LONGEST_LINE = 400
-_OF_A_LEASE = b'{"lease"'
+LINES_A_SECOND = 100
+"""Of what it writes beside its answers, for the log; those beyond are counted."""
 _ERRORS: dict[str, type[PCPError]] = {
     each.__name__: each
     for each in (
@@ -56,8 +71,20 @@ class ComputationFailed(PCPError):
     """What was asked of the process that runs programs could not be done."""
 
 
-class ProcessBug(RuntimeError):
-    """The process that runs programs raised what nobody foresaw; the message has its traceback."""
+class ProcessBug(ProgramStopped):
+    """The process that runs programs raised what nobody foresaw; the log has its traceback, and the message its end."""
+
+    def __init__(self, traceback: str) -> None:
+        log.error("the process that runs programs failed:\n%s", traceback)
+        last = traceback.strip().rpartition("\n")[2]
+        super().__init__(FailureKind.CRASH, f"the process that runs programs failed: {last}")
+
+
+class _Sign(Enum):
+    """What stands for something else than words of the process."""
+
+    AWAKE = "look up"
+    AT_END = "it says nothing more"
 
 
 class ConfinedProcess:
@@ -76,7 +103,7 @@ class ConfinedProcess:
         module: str,
         policy: Policy,
         offer: Offer,
-        aside: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda _lease, _answer: None,
+        aside: Callable[[int, Callable[[], Done]], None] = lambda _lease, _answer: None,
     ) -> None:
         self._aside = aside
         self._policy, self._offer = policy, offer
@@ -92,7 +119,7 @@ class ConfinedProcess:
             env=environment,
             start_new_session=True,
         )
-        self._said: queue.Queue[bytes | None] = queue.Queue(_MOST_ANSWERS)
+        self._said: queue.Queue[Said | _Sign] = queue.Queue(_MOST_ANSWERS)
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._number = 0
         self._why: ProgramStopped | None = None
@@ -118,7 +145,7 @@ class ConfinedProcess:
 
     def wake(self) -> None:
         with contextlib.suppress(queue.Full):  # who waits is awake then
-            self._said.put_nowait(b"")
+            self._said.put_nowait(_Sign.AWAKE)
 
     def send(self, *words: Any) -> None:
         """Send a request, without waiting until it is read. A process that has died is noticed when it is asked."""
@@ -130,9 +157,23 @@ class ConfinedProcess:
         *arguments: Any,
         aborted: Callable[[], bool],
         raises: type[Exception],
-        meanwhile: Callable[[dict[str, Any]], None] | None = None,
-    ) -> dict[str, Any]:
-        """Have it do something, and wait for that; what it says before it is done goes to `meanwhile`."""
+        answers: Sequence[type],
+        meanwhile: Callable[[Remark], None] | None = None,
+    ) -> Any:
+        """Have it do something, and wait for that; what it says before it is done goes to `meanwhile`.
+
+        Arguments:
+            aborted: asked again and again whether to give up.
+            raises: what is raised then.
+            answers: the forms of what it may say when it is done.
+
+        Returns:
+            One of these.
+
+        Raises:
+            ProgramStopped: it died, was ended, or said what it must not.
+            PCPError: what it says that it raised.
+        """
         self._number += 1
         told = False
         self.send(kind, self._number, *arguments)
@@ -141,42 +182,50 @@ class ConfinedProcess:
                 told = True
                 self.send("abort", self._number)
             self._look_at_disk()
-            try:
-                line = self._said.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if line == b"":
-                if self._why is not None:
-                    raise self._why
-                continue
-            if line is None:
-                raise self.died()
-            try:
-                said = json.loads(line)
-                if meanwhile is not None and "number" not in said:
-                    meanwhile(said)
+            said = self._next()
+            if isinstance(said, Said):
+                try:
+                    if meanwhile is not None and said.number is None:
+                        meanwhile(look_at(said, REMARKS))
+                        continue
+                    if said.number != self._number:
+                        raise wrong(said.line, f"expected an answer to request {self._number}")
+                    answer = look_at(said, (*ENDS, *answers))
+                    if isinstance(answer, Aborted) and not told:
+                        raise wrong(said.line, "nobody asked it to give up")
+                except SaidWrong as error:
+                    self.end(ProgramStopped(FailureKind.CRASH, str(error)))
                     continue
-                if said.pop("number") != self._number:
-                    raise ValueError
-                return self._checked(said, raises)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                self.end(
-                    ProgramStopped(FailureKind.CRASH, f"the process that runs programs said {line[:80]!r}")
-                )
+                return self._checked(answer, raises)
 
-    def _checked(self, said: dict[str, Any], raises: type[Exception]) -> dict[str, Any]:
-        if "aborted" in said:
-            raise raises("the work was given up")
-        if "bug" in said:
-            raise ProcessBug(printable(str(said["bug"]), 10_000))
-        if "error" in said:
-            name, reason = str(said["error"]), printable(str(said["reason"]), 2_000)
-            if name in _OUT_OF_MEMORY:
-                raise ProgramStopped(FailureKind.MEMORY, reason)
-            if name == "StoreFull":
-                raise ProgramStopped(FailureKind.DISK, reason)
-            raise _ERRORS.get(name, ComputationFailed)(reason)
-        return said
+    def _next(self) -> "Said | None":
+        """What it said next; None where that is nothing yet. Raises ProgramStopped once it has ended."""
+        try:
+            said = self._said.get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            said = _Sign.AWAKE
+        if said is _Sign.AT_END:
+            raise self.died()
+        if isinstance(said, Said):
+            return said
+        if self._why is not None:
+            raise self._why
+        return None
+
+    def _checked(self, answer: Answer, raises: type[Exception]) -> Any:
+        match answer:
+            case Aborted():
+                raise raises("the work was given up")
+            case Bug(traceback):
+                self.end(ProcessBug(traceback))
+                raise self.died()
+            case Trouble(name, reason):
+                if name in _OUT_OF_MEMORY:
+                    raise ProgramStopped(FailureKind.MEMORY, reason)
+                if name == "StoreFull":
+                    raise ProgramStopped(FailureKind.DISK, reason)
+                raise _ERRORS.get(name, ComputationFailed)(reason)
+        return answer
 
     def _look_at_disk(self) -> None:
         now = time.monotonic()
@@ -214,34 +263,42 @@ class ConfinedProcess:
                 file.flush()
 
     def _hear(self) -> None:
+        """Take in what it says, until it ends. Whatever that is, this thread hears on: it ends the process at worst."""
         assert self._child.stdout is not None
         with self._child.stdout as file:
             while line := file.readline(_LONGEST_ANSWER):
                 if self._why is not None:
                     continue
-                if line.startswith(_OF_A_LEASE):
-                    self._hear_aside(line)
-                else:
-                    self._said.put(line)
+                try:
+                    self._take(read(line))
+                except SaidWrong as error:
+                    self.end(ProgramStopped(FailureKind.CRASH, str(error)))
+                except Exception as error:
+                    log.exception("what the process that runs programs said could not be taken in")
+                    words = f"what the process that runs programs said could not be taken in: {error!r}"
+                    self.end(ProgramStopped(FailureKind.CRASH, printable(words, LONGEST_LINE)))
         if self._why is None:
-            self._said.put(None)
+            self._said.put(_Sign.AT_END)
 
-    def _hear_aside(self, line: bytes) -> None:
-        try:
-            said = json.loads(line)
-            self._aside(int(said.pop("lease")), lambda: self._checked(said, ComputationFailed))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self.end(ProgramStopped(FailureKind.CRASH, f"the process that runs programs said {line[:80]!r}"))
+    def _take(self, said: Said) -> None:
+        if said.lease is None:
+            self._said.put(said)
+            return
+        # What is said of a lease that nobody waits for is not looked at.
+        self._aside(said.lease, lambda: self._checked(look_at(said, (Trouble, Bug, Done)), ComputationFailed))
 
     def _log(self) -> None:
         assert self._child.stderr is not None
+        second, lines = 0, 0
         with self._child.stderr as file:
             while line := file.readline(LONGEST_LINE):
-                if words := printable(line.decode(errors="replace"), LONGEST_LINE).strip():
-                    self._words = words
+                if not (words := printable(line.decode(errors="replace"), LONGEST_LINE).strip()):
+                    continue
+                self._words = words
+                if (now := int(time.monotonic())) != second:
+                    if lines > LINES_A_SECOND:
+                        log.info("%d lines more of the process that runs programs", lines - LINES_A_SECOND)
+                    second, lines = now, 0
+                lines += 1
+                if lines <= LINES_A_SECOND:
                     log.info("%s", words)
-
-
-def printable(text: str, longest: int) -> str:
-    """What a process said that may have been taken over: shortened, and without what steers a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])

@@ -14,7 +14,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +25,8 @@ from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox.limits import limit_data
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.programs.sayings import finite_or_named
+from pcp.distributed.worker.programs.sayings import seconds as as_seconds
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, Trained, make_trainer
 from pcp.errors import PCPError
@@ -34,6 +35,7 @@ from pcp.training.data.shards.lent import LentShards
 from pcp.training.data.shards.place import PlaceUnreachable
 
 _POLL_SECONDS = 0.1
+LONGEST_WORDS = 10_000
 
 
 class Child:
@@ -90,7 +92,10 @@ class Child:
             lambda names: self._build(names, aborted),
         )
         profile = self._trainer.profile
-        return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
+        if profile is None:
+            return {"profile": None}
+        rows = [[row.subject, row.kernel, *finite_or_named([row.ratio])] for row in profile.rows]
+        return {"profile": [profile.chosen, rows]}
 
     def _train(self, aborted: Callable[[], bool], lease: Lease) -> dict[str, Any]:
         assert self._trainer is not None
@@ -98,11 +103,15 @@ class Child:
             self._trainer.train(
                 lease,
                 lambda steps, seconds, batches=0: self._say(
-                    {"steps": steps, "seconds": seconds, "batches": batches}
+                    {"steps": steps, "seconds": as_seconds(seconds), "batches": batches}
                 ),
                 aborted,
                 lambda number, offer, loss: self._say(
-                    {"exchange": number, "offer": offer and _named(offer), "loss": loss}
+                    {
+                        "exchange": number,
+                        "offer": offer and _named(offer),
+                        "loss": finite_or_named([loss])[0],
+                    }
                 ),
                 lambda made: self._say(
                     {"lease": lease.lease_id} | (_done(made) if isinstance(made, Trained) else _trouble(made))
@@ -163,7 +172,7 @@ class Child:
 
     def _say(self, words: dict[str, Any]) -> None:
         with self._speaking:
-            self._answers.write(json.dumps(words).encode() + b"\n")
+            self._answers.write(json.dumps(words, allow_nan=False).encode() + b"\n")
             self._answers.flush()
 
 
@@ -171,10 +180,10 @@ def _done(done: Trained) -> dict[str, Any]:
     return {
         "payload": _named(done.payload),
         "tokens": done.tokens,
-        "losses": done.losses,
-        "seconds": done.seconds,
-        "overhead": done.overhead_seconds,
-        "waited": done.waited_seconds,
+        "losses": finite_or_named(done.losses),
+        "seconds": as_seconds(done.seconds),
+        "overhead": as_seconds(done.overhead_seconds),
+        "waited": as_seconds(done.waited_seconds),
         "states": [_named(blob) for blob in done.states],
         "batches": done.batches,
         "settled": [[each.fragment, str(each.outcome)] for each in done.settled],
@@ -183,8 +192,8 @@ def _done(done: Trained) -> dict[str, Any]:
 
 def _trouble(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PCPError | OSError | MemoryError):
-        return {"error": type(error).__name__, "reason": str(error)}
-    return {"bug": "".join(traceback.format_exception(error))}
+        return {"error": type(error).__name__, "reason": str(error)[:LONGEST_WORDS]}
+    return {"bug": "".join(traceback.format_exception(error))[-LONGEST_WORDS:]}
 
 
 def _named(blob: Blob) -> list[Any]:

@@ -6,18 +6,15 @@ its process can. A new one is started when the next lease begins, which must be 
 """
 
 import contextlib
-import functools
 import logging
 import os
-import random
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pcp.backends.processors import core_count
 from pcp.distributed.gossip.exchanger import Meet
 from pcp.distributed.job import Job
 from pcp.distributed.messages import (
@@ -36,25 +33,37 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt, Shorten
 from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
 from pcp.distributed.worker.programs.confined_process import (
-    LONGEST_LINE,
     ComputationFailed,
     ConfinedProcess,
-    ProcessBug,
-    printable,
+)
+from pcp.distributed.worker.programs.library_builder import LibraryBuilder
+from pcp.distributed.worker.programs.sayings import (
+    Done,
+    ExpectsShards,
+    Made,
+    Meets,
+    NeedsShard,
+    Planned,
+    Postponed,
+    Prepared,
+    Redone,
+    Remark,
+    SaidWrong,
+    Stepped,
 )
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.shards import ShardLender, ShardRefused
 from pcp.distributed.worker.training.trainer import Later, LeaseAborted, LeaseRefused, Progress, Trained
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
-from pcp.interruption import all_of
-from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
 _CHILD = "pcp.distributed.worker.programs.training_child"
 _LEAST_FILE_BYTES = 1 << 30
+PROGRESS_SECONDS = 0.02
+"""Between two reports of progress that are handed on, at least, however often the process tells."""
 LOST = "training that this lease goes on from is lost here, with the process that programs ran in; a fresh lease is needed"
 
 
@@ -164,44 +173,81 @@ class TrainingProcess:
         with self._guard:
             self._adoptions = {lease.lease_id: self._adoptions.get(lease.lease_id, [])}
 
-        def meanwhile(said: dict[str, Any]) -> None:
-            if "exchange" in said and self._meet is not None:
-                offer, loss = said["offer"] and self._made(said["offer"]), float(said["loss"])
-                process.send("partner", self._meet(int(said["exchange"]), offer, loss, aborted))
-            elif not self._lent(process, said, aborted):
-                progress(int(said["steps"]), float(said["seconds"]), int(said["batches"]))
+        handed_on = 0.0
+
+        def meanwhile(said: Remark) -> None:
+            nonlocal handed_on
+            match said:
+                case Meets() if self._meet is not None:
+                    offer = None if said.offer is None else self._made(said.offer)
+                    process.send("partner", self._meet(said.exchange, offer, said.loss, aborted))
+                case Stepped():
+                    if max(said.steps, said.batches) > lease.batches:
+                        raise SaidWrong(
+                            f"the process that runs programs tells of {max(said.steps, said.batches)} steps of a lease of "
+                            f"{lease.batches}"
+                        )
+                    now = time.monotonic()
+                    if said.batches or now - handed_on >= PROGRESS_SECONDS:
+                        handed_on = now
+                        progress(said.steps, said.seconds, said.batches)
+                case _:
+                    self._lend(process, said, aborted)
 
         if later is not None:
             self._later[lease.lease_id] = later
-        said = process.ask("train", lease, aborted=aborted, meanwhile=meanwhile, raises=LeaseAborted)
-        if said.get("later"):
+        try:
+            said = process.ask(
+                "train",
+                lease,
+                aborted=aborted,
+                meanwhile=meanwhile,
+                raises=LeaseAborted,
+                answers=(Postponed, Done),
+            )
+        except BaseException:
+            self._later.pop(
+                lease.lease_id, None
+            )  # what is raised here tells all, and the next lease is none of it
+            raise
+        if isinstance(said, Postponed):
+            if later is None:
+                words = "the process that runs programs postpones a push, which nobody asked for"
+                process.end(ProgramStopped(FailureKind.CRASH, words))
+                raise process.died()
             return None
         self._later.pop(lease.lease_id, None)
-        return self._trained(said)
+        return self._trained(said, lease.batches)
 
-    def _pushed(self, lease_id: int, answer: Callable[[], dict[str, Any]]) -> None:
+    def _pushed(self, lease_id: int, answer: Callable[[], Done]) -> None:
         """The process says what a lease came to whose push it made while the next is trained."""
         later = self._later.get(lease_id)
         if later is None:
             return
         try:
             made: Trained | Exception = self._trained(answer())
-        except (PCPError, ProcessBug) as error:
+        except SaidWrong:
+            raise  # which ends the process, and `train` says so
+        except PCPError as error:
             made = error
-        del self._later[lease_id]  # what makes no sense ends the process, and `train` says so
+        self._later.pop(lease_id, None)
         later(made)
 
-    def _trained(self, said: dict[str, Any]) -> Trained:
+    def _trained(self, said: Done, batches: int | None = None) -> Trained:
+        if batches is not None and max(len(said.losses), said.batches) > batches:
+            raise ComputationFailed(
+                f"the process that runs programs tells of {max(len(said.losses), said.batches)} steps of a lease of {batches}"
+            )
         return Trained(
-            self._made(said["payload"]),
-            int(said["tokens"]),
-            tuple(float(loss) for loss in said["losses"]),
-            float(said["seconds"]),
-            float(said["overhead"]),
-            float(said["waited"]),
-            tuple(self._made(each) for each in said["states"]),
-            tuple(Settlement(int(fragment), Outcome(outcome)) for fragment, outcome in said["settled"]),
-            int(said["batches"]),
+            self._made(said.payload),
+            said.tokens,
+            said.losses,
+            said.seconds,
+            said.overhead,
+            said.waited,
+            tuple(map(self._made, said.states)),
+            tuple(Settlement(each.fragment, each.outcome) for each in said.settled),
+            said.batches,
         )
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
@@ -212,25 +258,37 @@ class TrainingProcess:
         """
         process = self._alive(aborted)
 
-        def meanwhile(said: dict[str, Any]) -> None:
-            self._lent(process, said, aborted)
+        def meanwhile(said: Remark) -> None:
+            self._lend(process, said, aborted)
 
-        said = process.ask("repeat", wanted, aborted=aborted, raises=RepetitionAborted, meanwhile=meanwhile)
-        payload = said["payload"]
-        return self._made(said["after"]), None if payload is None else self._made(payload)
+        said = process.ask(
+            "repeat",
+            wanted,
+            aborted=aborted,
+            raises=RepetitionAborted,
+            meanwhile=meanwhile,
+            answers=(Redone,),
+        )
+        return self._made(said.after), None if said.payload is None else self._made(said.payload)
 
-    def _lent(self, process: ConfinedProcess, said: dict[str, Any], aborted: Callable[[], bool]) -> bool:
-        """Whether the process spoke of shards; it has been answered then."""
-        if self._shards is None or not said.keys() & {"shard", "shards"}:
-            return False
+    def _lend(self, process: ConfinedProcess, said: Remark, aborted: Callable[[], bool]) -> None:
+        """Answer a process that speaks of shards, which is all that it may speak of.
+
+        Raises:
+            SaidWrong: it does not.
+        """
         try:
-            if "shard" in said:
-                process.send("shard", self._shards.bring(str(said["shard"]), aborted))
-            else:
-                self._shards.expect(str(each) for each in said["shards"])
+            match said:
+                case NeedsShard(digest) if self._shards is not None:
+                    process.send("shard", self._shards.bring(digest, aborted))
+                case ExpectsShards(digests) if self._shards is not None and digests:
+                    self._shards.expect(digests)
+                case _:
+                    raise SaidWrong(
+                        f"the process that runs programs says {type(said).__name__}, which it must not here"
+                    )
         except ShardRefused as error:
-            process.end(ProgramStopped(FailureKind.CRASH, f"the process that runs programs lies: {error}"))
-        return True
+            raise SaidWrong(f"the process that runs programs lies: {error}") from None
 
     def _alive(self, cancelled: Callable[[], bool]) -> ConfinedProcess:
         if self._process is None or self._process.ended:
@@ -257,7 +315,7 @@ class TrainingProcess:
         with self._guard:
             self._process, self._began = ConfinedProcess(_CHILD, policy, limits, self._pushed), False
             self._later.clear()
-        builder = _Builder(self._process, cancelled, is_allowed=is_planned)
+        builder = LibraryBuilder(self._process, cancelled, is_allowed=is_planned)
         arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
         said = self._process.ask(
             "prepare",
@@ -267,16 +325,17 @@ class TrainingProcess:
             only_artifacts,
             aborted=cancelled,
             raises=VerificationCancelled,
-            meanwhile=lambda said: builder.begin(said["libraries"]),
+            meanwhile=builder.begin,
+            answers=(Prepared,),
         )
-        self.profile = _profile(said.get("profile"))
+        self.profile = _profile(said.profile)
         with self._guard:
             for adoption in [each for some in self._adoptions.values() for each in some]:
                 self._process.send("adopt", adoption)
 
-    def _made(self, named: Any) -> Blob:
+    def _made(self, named: Made) -> Blob:
         """A blob that the process says it made: a plain file of that size. The Shepherd checks its digest."""
-        blob = Blob(bytes.fromhex(named[0]), int(named[1]))
+        blob = Blob(named.digest, named.size)
         path = self._store.path(blob.digest)
         try:
             facts = os.lstat(path)
@@ -284,63 +343,19 @@ class TrainingProcess:
             raise ComputationFailed(
                 f"the process that runs programs made no file {path.name}: {error}"
             ) from None
-        if len(blob.digest) != 32 or not stat.S_ISREG(facts.st_mode) or facts.st_size != blob.size:
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size != blob.size:
             raise ComputationFailed(
                 f"the process that runs programs made {path.name}, which is not a file of {blob.size} bytes"
             )
         return blob
 
 
-def _profile(said: Any) -> Profile | None:
+def _profile(said: Planned | None) -> Profile | None:
     """What the process says of its plan. The Shepherd checks it as what any stranger says."""
     if said is None:
         return None
-    try:
-        chosen, rows = said
-        measured = [
-            SiteMeasurement(str(subject), str(kernel), float(ratio)) for subject, kernel, ratio in rows
-        ]
-    except (TypeError, ValueError) as error:
-        raise ComputationFailed(f"the process that runs programs told of no plan: {error}") from None
-    return Profile(printable(str(chosen), LONGEST_LINE), tuple(measured))
-
-
-class _Builder:
-    """Builds native libraries for a process, which may run no compiler; it asks for them once.
-
-    Arguments:
-        process: it.
-        cancelled: asked before each library whether to give up.
-        is_allowed: whether the process may ask.
-    """
-
-    def __init__(self, process: ConfinedProcess, cancelled: Callable[[], bool], *, is_allowed: bool) -> None:
-        self._process, self._cancelled, self._is_allowed = process, cancelled, is_allowed
-
-    def begin(self, names: Any) -> None:
-        """Build what is not there yet, on all cores, in another thread; the process is told when that is done."""
-        is_known = isinstance(names, list) and sorted(map(str, names)) == [
-            each for each in sorted(native.LIBRARIES) if each in names
-        ]
-        if not self._is_allowed or not is_known:
-            words = f"the process that runs programs lies: it wants {str(names)[:80]!r} built"
-            self._process.end(ProgramStopped(FailureKind.CRASH, words))
-            return
-        self._is_allowed = False
-        threading.Thread(target=self._build, args=(names,), daemon=True).start()
-
-    def _build(self, names: Sequence[str]) -> None:
-        # Workers that begin together take different orders, so that each builds some.
-        shuffled = random.sample(names, len(names))
-        log.info("native libraries that the step may call: %s", ", ".join(names) or "none")
-        try:
-            all_of([functools.partial(self._have, name) for name in shuffled], core_count())
-        finally:
-            self._process.send("built")
-
-    def _have(self, name: str) -> None:
-        if not self._cancelled() and not self._process.ended:
-            native.missing(name)
+    rows = tuple(SiteMeasurement(row.subject, row.kernel, row.ratio) for row in said.rows)
+    return Profile(said.chosen, rows)
 
 
 def _lend_profile(cache: Path) -> None:
