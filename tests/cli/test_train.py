@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ from pcp.training.run_folder import RunFolder, load_state
 
 SMALL = ["--steps", "12", "--batch", "4", "--warmup-steps", "2", "--evaluate-every", "6", "--seed", "3"]
 SOURCE = Path(__file__).parents[2] / "src"
-
-
-@pytest.fixture(autouse=True)
-def _same_signal_handlers() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +278,10 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(default: 2000)" in shown
 
 
-def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_checkpoint_and_its_exit_code(
+    number: signal.Signals, code: int, text: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "pcp", "train", "--data", str(text), "--run", str(folder), "--json"]
     settings = [*SMALL[2:], "--steps", "100000"]
@@ -302,11 +297,11 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
             assert "schedule" in process.stdout.readline()
             assert "peak" in process.stdout.readline()
             seen = json.loads(process.stdout.readline())["step"]
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, said = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130, said
+    assert process.returncode == code, said
     assert f"pcp: interrupted; pcp train --resume {folder} continues it" in said
     assert "Traceback" not in said
     step, state, _ = load_state(RunFolder.open(folder))

@@ -3,11 +3,9 @@
 import argparse
 import dataclasses
 import json
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pcp.backends import device
@@ -38,7 +36,7 @@ DESCRIPTION = {
     "epilog": """\
 Options override the settings in --config, which override the defaults (nanoGPT's recipe for a small character
 model). The folder of a run holds its settings, data, checkpoints, metrics, loss plot and a sample of text.
-Ctrl-C writes a checkpoint; --resume continues from it.
+Ctrl-C and SIGTERM write a checkpoint; --resume continues from it.
 
 examples:
   pcp train                                    2000 steps in this process
@@ -129,7 +127,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    signal.signal(signal.SIGTERM, _interrupt)
     on_ray = _is_on_ray(arguments)
     check_trackers(arguments.tensorboard, arguments.wandb is not None)
     folder = _folder(arguments)
@@ -153,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
                 train_with_workers(folder, shown)
             else:
                 train(recipe, folder, FanOut([file, shown]).write)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             print(f"pcp: interrupted; pcp train --resume {folder.path} continues it", file=sys.stderr)
             raise
     # The GPUs of a cluster may all be on other machines.
@@ -305,7 +302,3 @@ def _opening(folder: RunFolder) -> str:
         first = int(TokenFile.open(folder.token_file).training[0]) if folder.token_file.exists() else 0
         return tokenizer.decode([first])
     return "\n"
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
