@@ -4,6 +4,8 @@ import argparse
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,8 @@ import pytest
 
 from pcp.cli import main, train
 from pcp.training import checkpoint
+from pcp.training.data.token_file import write_token_file
+from pcp.training.data.tokenizer import CharacterTokenizer
 from pcp.training.display.metrics import JSONLinesStream, read_metrics
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder, load_state
@@ -113,10 +117,16 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     assert code == 130
     assert f"pcp: interrupted; pcp train --resume {folder} continues it" in capsys.readouterr().err
     assert checkpoint.steps(folder / "checkpoints") == [6]
+    assert main(["status", str(folder)]) == 0
+    assert "run: stopped: interrupted" in capsys.readouterr().out
     assert main(["train", "--resume", str(folder)]) == 0
     shown = capsys.readouterr()
     assert f"validation loss {records[-1]['validation_loss']:.4f} after 12 steps" in shown.out
-    assert f"pcp generate {folder} --prompt" in shown.out
+    [command] = re.findall(r"more text    pcp (generate .*)", shown.out)
+    assert "--prompt=" in command
+    assert main([*shlex.split(command), "--tokens", "2"]) == 0
+    assert main(["status", str(folder)]) == 0
+    assert "run: complete" in capsys.readouterr().out
     assert "step 12" in shown.err
     _, expected, _ = load_state(RunFolder.open(whole))
     _, found, _ = load_state(RunFolder.open(folder))
@@ -326,3 +336,21 @@ def test_on_a_gpu_a_faster_step_is_searched_for(
     train.add_arguments(parser)
     config = train._folder(parser.parse_args(["--run", str(tmp_path / "run"), *given])).config()
     assert (config.tolerance, config.plan_seconds) == (tolerance, seconds)
+
+
+@pytest.mark.parametrize(
+    ("validated", "prompt"),
+    [
+        ("ing Tom's $HOME is `here`, on", """ --prompt='Tom'"'"'s $HOME is'"""),
+        ("cut\n-x\ncut\n", " --prompt=-x"),
+        ("\n\n   \n", ""),
+    ],
+)
+def test_the_prompt_that_is_proposed_is_of_the_text(validated: str, prompt: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", TrainingConfig())
+    assert train._prompt(folder) == ""
+    tokenizer = CharacterTokenizer.of_text(validated)
+    folder.write_tokenizer(tokenizer)
+    tokens = tokenizer.encode(validated)
+    write_token_file(folder.token_file, tokens, tokenizer.vocabulary_size, training_fraction=0.0)
+    assert train._prompt(folder) == prompt

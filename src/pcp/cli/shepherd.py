@@ -23,7 +23,7 @@ from pcp.errors import PCPError
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, Stamped
-from pcp.training.recipes.config import InvalidTrainingConfig, read_config
+from pcp.training.recipes.config import InvalidTrainingConfig, is_in_pairs, read_config
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
@@ -108,7 +108,8 @@ def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe
     hint: list[str] = []
     shown: MetricSink = JSONLinesStream()
     if not arguments.json:
-        fleet = Fleet(folder.path.name, folder.config().steps)
+        config = folder.config()
+        fleet = Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config))
         shown = LiveDisplay(fleet, hint=lambda: hint[-1] if hint else "")
     # The supervisor before this one may have been killed a moment ago, and its Shepherd be on its way out.
     patience = PATIENCE_SECONDS if arguments.supervised else 0.0
@@ -132,6 +133,15 @@ def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe
             print(f"pcp: {error}", file=sys.stderr)
             sink.write({"event": "ended", "complete": False, "reason": str(error)})
             return 1
+        except Exception as error:
+            sink.write(
+                {
+                    "event": "ended",
+                    "complete": False,
+                    "reason": f"failed: {type(error).__name__}: {error}"[:300],
+                }
+            )
+            raise
         reason = "interrupted" if number else "the run is complete"
         sink.write({"event": "ended", "complete": not number, "reason": reason})
     if number:

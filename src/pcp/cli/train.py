@@ -1,8 +1,10 @@
 """`pcp train`: train a model, in this process or with a Shepherd and Workers on this machine."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -17,7 +19,13 @@ from pcp.training.data.token_file import TokenFile
 from pcp.training.data.tokenizer import UnknownCharacter
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
-from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
+from pcp.training.display.metrics import (
+    FanOut,
+    JSONLinesFile,
+    JSONLinesStream,
+    MetricSink,
+    read_metrics,
+)
 from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
 from pcp.training.recipes.config import (
@@ -25,11 +33,13 @@ from pcp.training.recipes.config import (
     LONGEST_WARMUP,
     MEANINGS,
     TrainingConfig,
+    is_in_pairs,
     read_config,
 )
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
+from pcp.training.running import running
 
 DESCRIPTION = {
     "description": "Train a model, in one process or with a Shepherd and Workers on this machine.",
@@ -135,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
-    with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
+    with FanOut([display, *trackers]) as shown:
         display.write({"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup})
         try:
             if on_ray:
@@ -149,7 +159,8 @@ def run(arguments: argparse.Namespace) -> int:
 
                 train_with_workers(folder, shown)
             else:
-                train(recipe, folder, FanOut([file, shown]).write)
+                with running(folder), JSONLinesFile(folder.metrics_file) as file:
+                    train(recipe, folder, FanOut([file, shown]).write)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             print(f"pcp: interrupted; pcp train --resume {folder.path} continues it", file=sys.stderr)
             raise
@@ -194,7 +205,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
         print(f"weights      {weights}, under the names of the given weights")
         print("no text is sampled, because a loss from a file does not say how its model makes text")
     else:
-        print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
+        print(f"more text    pcp generate {shlex.quote(str(folder.path))}{_prompt(folder)}")
 
 
 def _sample(folder: RunFolder, device: str) -> str:
@@ -212,7 +223,7 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
         f"the run is in {folder.path}",
         file=sys.stderr,
     )
-    return LiveDisplay(Fleet(folder.path.name, config.steps))
+    return LiveDisplay(Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config)))
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:
@@ -291,6 +302,21 @@ def _free(path: Path) -> Path:
         number += 1
         found = path.with_name(f"{path.name}-{number}")
     return found
+
+
+def _prompt(folder: RunFolder) -> str:
+    """A prompt for this model as the shell takes it: words of its text; nothing where none are known."""
+    if not folder.token_file.exists():
+        return ""
+    tokenizer = folder.tokenizer()
+    tokens = TokenFile.open(folder.token_file, verify=False).validation[:400]
+    words = tokenizer.decode(tokens.tolist()).split()[1:-1]  # the first and the last may be cut
+    shown = [word for word in words if word.isprintable() and "\ufffd" not in word and len(word) <= 20][:3]
+    for prompt in (" ".join(shown), *shown):
+        with contextlib.suppress(UnknownCharacter):  # a text without spaces
+            tokenizer.encode(prompt)
+            return f" --prompt={shlex.quote(prompt)}" if prompt else ""
+    return ""
 
 
 def _opening(folder: RunFolder) -> str:
