@@ -1,12 +1,13 @@
 """`pcp shepherd`: coordinate a distributed run."""
 
 import argparse
+import logging
 import socket
 import sys
 from pathlib import Path
 
 from pcp.backends.host_memory import take_one_heap
-from pcp.cli.keys import identity_of
+from pcp.cli.keys import check_lifetime, identity_of
 from pcp.cli.lasting import lasting_streams
 from pcp.cli.local_run import address_of
 from pcp.cli.status import add_web_arguments, address, page_beside
@@ -27,6 +28,8 @@ from pcp.training.recipes.config import InvalidTrainingConfig, is_in_pairs, read
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
+
+log = logging.getLogger("pcp.cli.shepherd")
 
 
 class FixedAtTheBeginning(PCPError):
@@ -105,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe) -> int:
     host, port = arguments.listen
     credentials, revocations, sign = identity_of(folder, host)
+    warnings = check_lifetime(folder, credentials)
     hint: list[str] = []
     shown: MetricSink = JSONLinesStream()
     if not arguments.json:
@@ -124,6 +128,9 @@ def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
             print(f"pcp: {hint[-1]}", file=sys.stderr, flush=True)
             sink.write({"event": "listening", "address": address, "run": str(folder.path)})
+            for warning in warnings:
+                log.warning("%s", warning)
+                sink.write({"event": "trouble", "message": warning})
 
         try:
             number = serve(shepherd, address_of(folder), host, port, announce)
