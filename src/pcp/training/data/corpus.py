@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pcp.errors import PCPError
-from pcp.training.data.kinds.plain_text import HEAD_BYTES, refuse_structure, text_pieces
+from pcp.training.data.kinds.plain_text import HEAD_BYTES, refuse_structure, refuse_zeros, text_pieces
 from pcp.training.data.kinds.plain_text import CorpusNotText as CorpusNotText
 from pcp.training.data.shakespeare import load_shakespeare
 
@@ -37,6 +37,7 @@ class Corpus:
     @cached_property
     def text(self) -> str:
         """The characters; raises CorpusNotText where the bytes are not UTF-8, or are JSON or a table."""
+        refuse_zeros(Path(self.name), self.data)
         refuse_structure(Path(self.name), self.data[:HEAD_BYTES], len(self.data) <= HEAD_BYTES)
         try:
             return self.data.decode("utf-8")

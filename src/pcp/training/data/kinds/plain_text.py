@@ -61,23 +61,32 @@ def refuse_other_kinds(path: Path) -> None:
 
 
 def text_pieces(path: Path, size: int) -> Iterator[bytes]:
-    """The bytes of a file in pieces, each of which may be text in an encoding of bytes, such as UTF-8 or Latin-1.
+    """The bytes of a file in pieces, unless it is of a kind that is known to be no text.
 
     Raises:
         NotAFile, CorpusNotText: it is no file, or of a kind that is no text.
         OSError: it cannot be read.
     """
     refuse_other_kinds(path)
-    place = 0
     with path.open("rb") as file:
         while piece := file.read(size):
-            if (found := piece.find(b"\0")) >= 0:
-                raise CorpusNotText(
-                    f"{path} is not text: byte 0x00 at offset {place + found}, as in files of numbers and in UTF-16. "
-                    f"{ACCEPTED}. Convert text of another encoding (iconv -f UTF-16 -t UTF-8); {SAMPLES}"
-                )
-            place += len(piece)
             yield piece
+
+
+def refuse_zeros(path: Path, data: bytes, place: int = 0) -> None:
+    """Refuse bytes that are zero, which UTF-8 allows and no text has.
+
+    Arguments:
+        place: of the data in its file.
+
+    Raises:
+        CorpusNotText: there is one.
+    """
+    if (found := data.find(b"\0")) >= 0:
+        raise CorpusNotText(
+            f"{path} is not text: byte 0x00 at offset {place + found}, as in files of numbers and in UTF-16. "
+            f"{ACCEPTED}. Convert text of another encoding (iconv -f UTF-16 -t UTF-8); {SAMPLES}"
+        )
 
 
 def _refuse_kinds(path: Path, head: bytes) -> None:

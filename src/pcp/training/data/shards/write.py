@@ -14,7 +14,7 @@ from pcp.errors import PCPError
 from pcp.temporary import written
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus
-from pcp.training.data.kinds.plain_text import HEAD_BYTES, refuse_structure, text_pieces
+from pcp.training.data.kinds.plain_text import HEAD_BYTES, refuse_structure, refuse_zeros, text_pieces
 from pcp.training.data.shards.index import INDEX_NAME, Shard, ShardIndex
 from pcp.training.data.shards.place import Place
 from pcp.training.data.tokenizer import (
@@ -168,6 +168,7 @@ def _decoded(text: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for number, piece in enumerate(_pieces(text)):
+            refuse_zeros(text, piece, number * HEAD_BYTES)
             if number == 0:
                 refuse_structure(text, piece, len(piece) < HEAD_BYTES)
             yield decoder.decode(piece)
