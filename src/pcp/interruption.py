@@ -6,11 +6,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+TERMINATED = 128 + signal.SIGTERM
+"""The code of the `SystemExit` that SIGTERM raises in the command line."""
+_A_MOMENT = 0.01
 
 _abandoned: list[threading.Event] = []
 """Set when a thread is done that nobody waits for any more."""
@@ -115,8 +120,21 @@ def _leave() -> None:
 
 
 def unraisable(given: Any, otherwise: Callable[[Any], object] = sys.__unraisablehook__) -> None:
-    """Ctrl-C that came in a callback, where its exception would be lost, comes again; a hook for `sys.unraisablehook`."""
+    """A signal that came in a callback, where its exception would be lost, comes again; a hook for `sys.unraisablehook`."""
     if given.exc_type is KeyboardInterrupt:
-        signal.raise_signal(signal.SIGINT)
+        _come_again(signal.SIGINT)
+    elif given.exc_type is SystemExit and getattr(given.exc_value, "code", None) == TERMINATED:
+        _come_again(signal.SIGTERM)
     else:
         otherwise(given)
+
+
+def _come_again(number: signal.Signals) -> None:
+    """Send a signal to this process in a moment: an exception that it raised in here would be lost as the first was."""
+
+    def send() -> None:
+        time.sleep(_A_MOMENT)
+        os.kill(os.getpid(), number)
+
+    with contextlib.suppress(RuntimeError):  # Python ends anyway
+        threading.Thread(target=send, name="pcp-signal", daemon=True).start()

@@ -2,8 +2,10 @@
 
 import json
 import stat
+import tomllib
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,10 @@ from pcp.backends import Device
 from pcp.cli import doctor, main
 from pcp.cli.doctor import Finding
 from pcp.distributed.wire import CannotListen
+from pcp.kernels import native
+from pcp.kernels.features import VARIABLE
+
+ROOT = Path(__file__).parents[2]
 
 
 def as_versions(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None]) -> None:
@@ -152,6 +158,22 @@ def test_a_compiler_and_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert doctor.check_compiler() == Finding("ok", f"{path}: g++ 12.2.0")
 
 
+def test_the_compiler_is_the_one_that_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command(tmp_path, "g++", "#!/bin/sh\necho g++ 12.2.0\n")
+    named = command(tmp_path, "mine", "#!/bin/sh\necho mine 7\n")
+    monkeypatch.setenv("CXX", "mine")
+    assert doctor.check_compiler() == Finding("ok", f"{named}, which CXX names: mine 7")
+    assert native.compiler_here() == (str(named), "mine 7")
+    monkeypatch.setenv("CXX", "not-there")
+    found = doctor.check_compiler()
+    assert (found.status, "CXX names 'not-there', which is not there" in found.message) == ("note", True)
+    monkeypatch.setenv("CXX", str(command(tmp_path, "broken", "#!/no/such/interpreter\n")))
+    assert "broken does not run" in doctor.check_compiler().message
+    monkeypatch.setenv(VARIABLE, "compiler")
+    assert f"{VARIABLE} hides the C++ compiler" in doctor.check_compiler().message
+
+
 def test_a_cache_that_can_be_written_and_one_that_cannot(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -176,8 +198,33 @@ def test_the_command_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     found = doctor.check_command()
     assert (found.status, "most likely Performance Co-Pilot" in found.message) == ("note", True)
     assert "-m pcp" in found.advice
-    command(tmp_path, "pcp", "#!/usr/bin/python\nimport sys\nfrom pcp.cli import main\nsys.exit(main())\n")
-    assert doctor.check_command() == Finding("ok", f"`pcp` is {path}")
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["pcp"]
+    module, _, function = entry.partition(":")
+    for script in (  # of pip, of an interpreter with a long path, and of one's own
+        f"#!/v/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n",
+        f"#!/bin/sh\n'exec' /v/bin/python $0 $@\nimport sys\nfrom {module} import {function}\n",
+        f"#!/usr/bin/python\nimport {module}\n",
+        '#!/bin/sh\nexec python -m pcp.cli "$@"\n',
+    ):
+        command(tmp_path, "pcp", script)
+        assert doctor.check_command() == Finding("ok", f"`pcp` is {path}")
+    for script in ("#!/usr/bin/python\nfrom pcp.pmapi import start\n", "#!/bin/sh\nexec pcp-summary\n", ""):
+        command(tmp_path, "pcp", script)
+        assert f"`pcp` is {path}, which is not this PCP" in doctor.check_command().message
+
+
+def test_the_command_that_was_installed_is_right_whatever_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on Windows, where it is a program of the machine."""
+    path = command(tmp_path, "pcp", "MZ")
+    recorded = SimpleNamespace(stem="pcp", locate=lambda: path)
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"pcp": [doctor.DISTRIBUTION]})
+    monkeypatch.setattr(metadata, "files", lambda _: [recorded])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pcp").symlink_to(path)
+    monkeypatch.setenv("PATH", str(tmp_path / "other"))
+    assert doctor.check_command().status == "ok"
 
 
 def test_another_distribution_with_a_module_of_that_name_is_a_problem(

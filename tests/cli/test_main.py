@@ -150,6 +150,17 @@ def test_a_command_ends_though_a_thread_that_it_left_behind_does_not() -> None:
     assert "endless still works after 0.0 s and is left behind" in ended.stderr
 
 
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_that_comes_in_a_callback_ends_the_command(number: str, code: int) -> None:
+    """Where Python says of an exception that it was ignored."""
+    class_ = f"type('Callback', (), {{'__del__': lambda _: signal.raise_signal(signal.{number})}})"
+    command = f"import signal; planted = {class_}(); del planted; time.sleep(3600)"
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    ended = subprocess.run(pcp(command), env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize("entry", [["-m", "pcp"], ["-c", "from pcp.__main__ import start; start()"]])
 @pytest.mark.parametrize("imported", ["argparse", "numpy"])  # by whatever runs commands, and by a command
 def test_ctrl_c_during_imports_says_one_line(imported: str, entry: list[str], tmp_path: Path) -> None:

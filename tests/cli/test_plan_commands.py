@@ -1,6 +1,7 @@
 """`pcp plan` and `pcp explore`, with a bench that makes up what it measures."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -137,14 +138,37 @@ def test_exploring_several_places(
     )
 
 
+@pytest.mark.parametrize(("number", "ended"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_exploring_is_interrupted(
-    program: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench
+    program: Path,
+    capsys: pytest.CaptureFixture[str],
+    bench: FakeBench,
+    number: signal.Signals,
+    ended: int,
 ) -> None:
     def interrupt() -> None:
         if len(bench.requests) == 8:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
 
     bench.before = interrupt
-    code, said, _ = command(capsys, "explore", program, "--database", program.with_name("profile.sqlite"))
-    assert code == 0
-    assert said.splitlines()[-1] == "2 paths were measured now, 0 were known"
+    arguments = ["explore", str(program), "--database", str(program.with_name("profile.sqlite"))]
+    if number == signal.SIGINT:
+        assert main(arguments) == ended
+    else:
+        with pytest.raises(SystemExit, match=str(ended)):
+            main(arguments)
+    assert capsys.readouterr().out.splitlines()[-1] == "2 paths were measured now, 0 were known"
+
+
+def test_a_plan_is_terminated(program: Path, bench: FakeBench) -> None:
+    bench.before = lambda: signal.raise_signal(signal.SIGTERM)
+    arguments = [
+        "plan",
+        str(program),
+        "--tolerance",
+        "1e-2",
+        "--database",
+        str(program.with_name("p.sqlite")),
+    ]
+    with pytest.raises(SystemExit, match="143"):
+        main(arguments)

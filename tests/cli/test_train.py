@@ -4,11 +4,12 @@ import argparse
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,14 @@ import pytest
 
 from pcp.cli import main, train
 from pcp.training import checkpoint
+from pcp.training.data.token_file import write_token_file
+from pcp.training.data.tokenizer import CharacterTokenizer
 from pcp.training.display.metrics import JSONLinesStream, read_metrics
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder, load_state
 
 SMALL = ["--steps", "12", "--batch", "4", "--warmup-steps", "2", "--evaluate-every", "6", "--seed", "3"]
 SOURCE = Path(__file__).parents[2] / "src"
-
-
-@pytest.fixture(autouse=True)
-def _same_signal_handlers() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +117,16 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     assert code == 130
     assert f"pcp: interrupted; pcp train --resume {folder} continues it" in capsys.readouterr().err
     assert checkpoint.steps(folder / "checkpoints") == [6]
+    assert main(["status", str(folder)]) == 0
+    assert "run: stopped: interrupted" in capsys.readouterr().out
     assert main(["train", "--resume", str(folder)]) == 0
     shown = capsys.readouterr()
     assert f"validation loss {records[-1]['validation_loss']:.4f} after 12 steps" in shown.out
-    assert f"pcp generate {folder} --prompt" in shown.out
+    [command] = re.findall(r"more text    pcp (generate .*)", shown.out)
+    assert "--prompt=" in command
+    assert main([*shlex.split(command), "--tokens", "2"]) == 0
+    assert main(["status", str(folder)]) == 0
+    assert "run: complete" in capsys.readouterr().out
     assert "step 12" in shown.err
     _, expected, _ = load_state(RunFolder.open(whole))
     _, found, _ = load_state(RunFolder.open(folder))
@@ -286,7 +288,10 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(default: 2000)" in shown
 
 
-def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_checkpoint_and_its_exit_code(
+    number: signal.Signals, code: int, text: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "pcp", "train", "--data", str(text), "--run", str(folder), "--json"]
     settings = [*SMALL[2:], "--steps", "100000"]
@@ -302,11 +307,11 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
             assert "schedule" in process.stdout.readline()
             assert "peak" in process.stdout.readline()
             seen = json.loads(process.stdout.readline())["step"]
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, said = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130, said
+    assert process.returncode == code, said
     assert f"pcp: interrupted; pcp train --resume {folder} continues it" in said
     assert "Traceback" not in said
     step, state, _ = load_state(RunFolder.open(folder))
@@ -331,3 +336,21 @@ def test_on_a_gpu_a_faster_step_is_searched_for(
     train.add_arguments(parser)
     config = train._folder(parser.parse_args(["--run", str(tmp_path / "run"), *given])).config()
     assert (config.tolerance, config.plan_seconds) == (tolerance, seconds)
+
+
+@pytest.mark.parametrize(
+    ("validated", "prompt"),
+    [
+        ("ing Tom's $HOME is `here`, on", """ --prompt='Tom'"'"'s $HOME is'"""),
+        ("cut\n-x\ncut\n", " --prompt=-x"),
+        ("\n\n   \n", ""),
+    ],
+)
+def test_the_prompt_that_is_proposed_is_of_the_text(validated: str, prompt: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", TrainingConfig())
+    assert train._prompt(folder) == ""
+    tokenizer = CharacterTokenizer.of_text(validated)
+    folder.write_tokenizer(tokenizer)
+    tokens = tokenizer.encode(validated)
+    write_token_file(folder.token_file, tokens, tokenizer.vocabulary_size, training_fraction=0.0)
+    assert train._prompt(folder) == prompt

@@ -1,8 +1,6 @@
 """`pcp train --model FILE`: from the files to the weights that were trained, and what is refused before a run begins."""
 
 import json
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +12,6 @@ from pcp.training import checkpoint
 from pcp.training.data.safetensors_file import read_arrays
 
 SHORT = ["--steps", "20", "--warmup-steps", "2", "--evaluate-every", "10", "--learning-rate", "0.01"]
-
-
-@pytest.fixture(autouse=True)
-def _same_signal_handlers() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def of(files: Files) -> list[str]:

@@ -4,6 +4,7 @@ The blocks of a page run in order, in one namespace, in a folder of their own. A
 is what that prints; `...` in it stands for anything.
 """
 
+import argparse
 import contextlib
 import doctest
 import importlib
@@ -157,3 +158,60 @@ def test_the_page_of_errors_names_errors_that_exist() -> None:
     defined = {name for source in sources for name in re.findall(r"^class (\w+)\(", source, re.MULTILINE)}
     assert len(named) > 20
     assert named - defined == set()
+
+
+def flags_of_every_command() -> set[str]:
+    """Every option that a command takes."""
+    found = {"--json", "--help", "--version"}
+    for name in COMMANDS:
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        importlib.import_module(f"pcp.cli.{name}").add_arguments(parser)
+        waiting = [parser]
+        while waiting:
+            for action in waiting.pop()._actions:
+                found.update(action.option_strings)
+                if isinstance(action, argparse._SubParsersAction):
+                    waiting += action.choices.values()
+    return found
+
+
+OF_OTHERS = {"--exclude", "--xla", "--durations"}
+"""Options of rsync, XLA and pytest that pages name."""
+SOURCES = [
+    path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+]
+
+
+def test_what_pages_name_exists() -> None:
+    """Options, errors, constants and files: a name that was changed or never was is a claim that is not true."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    words, quoted = set(re.findall(r"\w+", text)), set(re.findall(r"\"(--[a-z-]+)\"", text))
+    flags = flags_of_every_command() | quoted | OF_OTHERS
+    files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.*") if ".venv" not in path.parts]
+    missing = []
+    for page in PAGES:
+        shown = page.read_text(encoding="utf-8")
+        named = [flag for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown) if flag not in flags]
+        if page.name != "rejected.md":  # which speaks of what is not here
+            named += [name for name in re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", shown) if name not in words]
+            named += [
+                name for name in re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", shown) if name not in words
+            ]
+        named += [
+            name
+            for name in re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|cc|h|capnp))`", shown)
+            if "NAME" not in name and not any(file.endswith(name.removeprefix("../")) for file in files)
+        ]
+        missing += [f"{name_of(page)}: {name}" for name in named]
+    assert missing == []
+
+
+def test_help_names_only_options_that_exist() -> None:
+    flags = flags_of_every_command() | OF_OTHERS
+    missing = []
+    for name in COMMANDS:
+        shown = importlib.import_module(f"pcp.cli.{name}").DESCRIPTION["epilog"]
+        missing += [
+            f"{name}: {flag}" for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown) if flag not in flags
+        ]
+    assert missing == []

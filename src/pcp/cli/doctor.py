@@ -2,11 +2,11 @@
 
 import argparse
 import json
+import os
 import platform
 import re
 import shutil
 import ssl
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from pcp.distributed.wire.sockets import listen
 from pcp.errors import PCPError
 from pcp.kernels import kernels_of, native
 from pcp.kernels.features import VARIABLE, hidden
-from pcp.kernels.native import NativeUnavailable, kept
+from pcp.kernels.native import NativeUnavailable, NoCompiler, compiler_here, kept
 from pcp.planning.capacity import human
 
 DESCRIPTION = {
@@ -49,7 +49,6 @@ EXTRA = re.compile(r"""(?P<name>[\w.-]+)[^;]*; extra == "(?P<extra>\w+)\"""")
 FOR_DEVELOPERS = ("dev", "docs", "peers")
 FEATURES = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "sve": "SVE"}
 """Flags of /proc/cpuinfo, and what people call them."""
-COMPILERS = ("c++", "g++", "clang++")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +173,17 @@ def check_processor() -> Finding:
 
 def check_compiler() -> Finding:
     """A compiler for kernels in C++."""
-    path = next((found for name in COMPILERS if (found := shutil.which(name))), None)
-    if path is None:
+    try:
+        path, said = compiler_here()
+    except NoCompiler as error:
         return Finding(
             "note",
-            "no C++ compiler, so native kernels are not built and programs run on XLA's own, slower in places",
-            "install one (Debian, Ubuntu: apt install g++)",
+            "native kernels are not built, and programs run on XLA's own, slower in places: "
+            + str(error).partition("; install")[0],
+            "install a C++ compiler (Debian, Ubuntu: apt install g++), or name one in CXX",
         )
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=30).stdout
-    return Finding("ok", f"{path}: {(said.splitlines() or ['it does not say its version'])[0]}")
+    named = ", which CXX names" if os.environ.get("CXX") else ""
+    return Finding("ok", f"{path}{named}: {said}")
 
 
 def check_kernels() -> Finding:
@@ -327,8 +328,24 @@ def _processor(path: Path) -> tuple[str, set[str]]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a command is the script that installing PCP makes."""
+    """Whether a command is the script that installing PCP makes, by what is installed here or by what it calls."""
     try:
-        return b"from pcp.cli import main" in path.read_bytes()
+        installed = metadata.files(DISTRIBUTION) or []
+        if any(file.stem == "pcp" and _same(Path(str(file.locate())), path) for file in installed):
+            return True
+    except metadata.PackageNotFoundError:
+        pass
+    entries = {entry.module for entry in metadata.entry_points(group="console_scripts", name="pcp")}
+    ours = {name for name in entries if name.partition(".")[0] == "pcp"} | {"pcp.__main__", "pcp.cli"}
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+    return any(re.search(rf"(?:\bfrom|\bimport|-m) {re.escape(name)}\b", text) for name in ours)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
     except OSError:
         return False

@@ -51,10 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
             ):
                 known, new = known + (not explored.is_new), new + explored.is_new
                 print(json.dumps(_json(explored)) if arguments.json else _line(explored), flush=True)
-    except KeyboardInterrupt:
-        pass  # what was measured is kept
-    if not arguments.json:
-        print(f"{new} paths were measured now, {known} were known")
+    finally:  # what was measured is kept, also after Ctrl-C
+        if not arguments.json:
+            print(f"{new} paths were measured now, {known} were known")
     return 0
 
 

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pcp.distributed.wire import Authority, Credentials, Revocations
+from pcp.distributed.wire.identity.lifetime import endings
 from pcp.errors import PCPError
 from pcp.training.run_folder import RunFolder
 
@@ -28,12 +30,17 @@ examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem  run the worker with it
   pcp keys revoke alice --run runs/gpt2-nano           alice is no longer admitted
   pcp keys shepherd hub --run runs/gpt2-nano           the Shepherd on `hub` needs no authority.key any more
+  pcp keys renew --run runs/gpt2-nano                  before the authority's certificate ends, after ten years
 """,
 }
 
 
 SHEPHERD_FILE = "shepherd.pem"
 """In the folder of keys: what a Shepherd uses where the authority's key is not."""
+
+
+class NoName(PCPError):
+    """Nobody is named whose key is to be made or revoked."""
 
 
 class KeyFileExists(PCPError):
@@ -44,11 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument(
         "action",
-        choices=["worker", "revoke", "shepherd"],
-        help="make a key file, or revoke the keys of a worker, or make a key for a Shepherd without the authority",
+        choices=["worker", "revoke", "shepherd", "renew"],
+        help="make a key file, or revoke the keys of a worker, or make a key for a Shepherd without the authority, or a "
+        "certificate of the authority that lasts longer",
     )
     parser.add_argument(
         "name",
+        nargs="?",
         help="the worker's name: letters, digits, '.', '_' and '-'; for `shepherd`, the name of its machine",
     )
     parser.add_argument("--run", required=True, type=Path, help="folder of the run")
@@ -59,6 +68,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     authority = authority_of(RunFolder.open(arguments.run))
     said: dict[str, object]
+    if arguments.action == "renew":
+        authority.renew()
+        text = (
+            f"the authority of {arguments.run} has a new certificate; now make new keys: pcp keys worker NAME"
+        )
+        print(json.dumps({"renewed": str(arguments.run)}) if arguments.json else text)
+        return 0
+    if arguments.name is None:
+        raise NoName(f"whose key? Give a name: pcp keys {arguments.action} NAME --run {arguments.run}")
     if arguments.action == "revoke":
         count = authority.revoke(arguments.name)
         said = {"revoked": count, "worker": arguments.name}
@@ -74,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise KeyFileExists(
                 f"{path} exists already; a worker may be using it. Remove it, or write another file with --output"
             )
-        authority.issue(arguments.name, "worker").save_bundle(path)
+        issued = authority.issue(arguments.name, "worker")
+        for warning in check_lifetime(RunFolder.open(arguments.run), issued):
+            print(f"pcp: {warning}", file=sys.stderr)
+        issued.save_bundle(path)
         said = {"worker": arguments.name, "key": str(path)}
         text = f"{path}: the key of worker {arguments.name}; keep it secret"
     print(json.dumps(said) if arguments.json else text)
@@ -91,6 +112,20 @@ def authority_of(folder: RunFolder) -> Authority:
     if (path / "authority.crt").exists():
         return Authority.load(path)
     return Authority.create(path)
+
+
+def check_lifetime(folder: RunFolder, credentials: Credentials) -> list[str]:
+    """What of a run's certificates ends soon, in words.
+
+    Raises:
+        CertificateExpired: one has ended; the message says how there are new ones.
+    """
+    return endings(
+        credentials,
+        f"make a new certificate for the authority, pcp keys renew --run {folder.path}, and then a new key for each "
+        f"worker, pcp keys worker NAME --run {folder.path}, and, by pcp keys shepherd, for a Shepherd without the "
+        "authority's key",
+    )
 
 
 def identity_of(

@@ -5,10 +5,11 @@ import sys
 import time
 from pathlib import Path
 
-from pcp.cli.keys import authority_of
+from pcp.cli.keys import authority_of, check_lifetime
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.algorithms import Topology
 from pcp.distributed.supervisor import Child, Supervisor
+from pcp.distributed.wire import Credentials
 from pcp.training.display.metrics import MetricSink, Tail
 from pcp.training.run_folder import RunFolder
 
@@ -27,10 +28,12 @@ def train_with_workers(folder: RunFolder, shown: MetricSink) -> None:
     """
     config = folder.config()
     authority = authority_of(folder)
+    own = authority.issue("shepherd", "shepherd")
+    check_lifetime(folder, own)  # the Shepherd would say so in its log alone
     names = [f"worker-{number}" for number in range(config.workers)]
     for name in names:
         key = folder.path / "keys" / f"{name}.pem"
-        if not key.exists():
+        if not key.exists() or Credentials.load_bundle(key).authority != own.authority:  # it was renewed
             authority.issue(name, "worker").save_bundle(key)
     metrics = Tail(folder.metrics_file, from_end=True)
     address_of(folder).unlink(missing_ok=True)

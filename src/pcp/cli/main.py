@@ -14,10 +14,9 @@ from types import FrameType
 from typing import IO
 
 from pcp.errors import PCPError
-from pcp.interruption import leave, unraisable
+from pcp.interruption import TERMINATED, leave, unraisable
 from pcp.training.display.log_bounds import LogBounds
 
-_TERMINATED = 128 + signal.SIGTERM
 _UNREAD = 141
 """What shells say of a command that ended since nobody reads its output: 128 and the number of SIGPIPE."""
 
@@ -71,8 +70,8 @@ def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = la
         print("pcp: interrupted", file=sys.stderr)
         return leave(128 + signal.SIGINT)
     except SystemExit as ended:
-        if ended.code == _TERMINATED:
-            leave(_TERMINATED)
+        if ended.code == TERMINATED:
+            leave(TERMINATED)
         raise
     finally:
         sys.unraisablehook = before[1]
@@ -132,7 +131,7 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
     """End as after an error, so that whatever was begun is cleaned up."""
-    raise SystemExit(_TERMINATED)
+    raise SystemExit(TERMINATED)
 
 
 def _nobody_reads(stream: IO[str]) -> bool:

@@ -1,12 +1,13 @@
 """`pcp shepherd`: coordinate a distributed run."""
 
 import argparse
+import logging
 import socket
 import sys
 from pathlib import Path
 
 from pcp.backends.host_memory import take_one_heap
-from pcp.cli.keys import identity_of
+from pcp.cli.keys import check_lifetime, identity_of
 from pcp.cli.lasting import lasting_streams
 from pcp.cli.local_run import address_of
 from pcp.cli.status import add_web_arguments, address, page_beside
@@ -24,10 +25,12 @@ from pcp.training.display.bounded import Bounded
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, Stamped
-from pcp.training.recipes.config import InvalidTrainingConfig, read_config
+from pcp.training.recipes.config import InvalidTrainingConfig, is_in_pairs, read_config
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
+
+log = logging.getLogger("pcp.cli.shepherd")
 
 
 class FixedAtTheBeginning(PCPError):
@@ -106,10 +109,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe) -> int:
     host, port = arguments.listen
     credentials, revocations, sign = identity_of(folder, host)
+    warnings = check_lifetime(folder, credentials)
     hint: list[str] = []
     shown: MetricSink = JSONLinesStream()
     if not arguments.json:
-        fleet = Fleet(folder.path.name, folder.config().steps)
+        config = folder.config()
+        fleet = Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config))
         shown = LiveDisplay(fleet, hint=lambda: hint[-1] if hint else "")
     # The supervisor before this one may have been killed a moment ago, and its Shepherd be on its way out.
     patience = PATIENCE_SECONDS if arguments.supervised else 0.0
@@ -124,6 +129,9 @@ def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
             print(f"pcp: {hint[-1]}", file=sys.stderr, flush=True)
             sink.write({"event": "listening", "address": address, "run": str(folder.path)})
+            for warning in warnings:
+                log.warning("%s", warning)
+                sink.write({"event": "trouble", "message": warning})
 
         try:
             number = serve(shepherd, address_of(folder), host, port, announce)
@@ -133,6 +141,15 @@ def _coordinate(arguments: argparse.Namespace, folder: RunFolder, recipe: Recipe
             print(f"pcp: {error}", file=sys.stderr)
             sink.write({"event": "ended", "complete": False, "reason": str(error)})
             return 1
+        except Exception as error:
+            sink.write(
+                {
+                    "event": "ended",
+                    "complete": False,
+                    "reason": f"failed: {type(error).__name__}: {error}"[:300],
+                }
+            )
+            raise
         reason = "interrupted" if number else "the run is complete"
         sink.write({"event": "ended", "complete": not number, "reason": reason})
     if number:

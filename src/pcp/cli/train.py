@@ -1,13 +1,13 @@
 """`pcp train`: train a model, in this process or with a Shepherd and Workers on this machine."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
-import signal
+import shlex
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pcp.backends import device
@@ -19,7 +19,13 @@ from pcp.training.data.token_file import TokenFile
 from pcp.training.data.tokenizer import UnknownCharacter
 from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
-from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
+from pcp.training.display.metrics import (
+    FanOut,
+    JSONLinesFile,
+    JSONLinesStream,
+    MetricSink,
+    read_metrics,
+)
 from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
 from pcp.training.recipes.config import (
@@ -27,18 +33,20 @@ from pcp.training.recipes.config import (
     LONGEST_WARMUP,
     MEANINGS,
     TrainingConfig,
+    is_in_pairs,
     read_config,
 )
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
+from pcp.training.running import running
 
 DESCRIPTION = {
     "description": "Train a model, in one process or with a Shepherd and Workers on this machine.",
     "epilog": """\
 Options override the settings in --config, which override the defaults (nanoGPT's recipe for a small character
 model). The folder of a run holds its settings, data, checkpoints, metrics, loss plot and a sample of text.
-Ctrl-C writes a checkpoint; --resume continues from it.
+Ctrl-C and SIGTERM write a checkpoint; --resume continues from it.
 
 examples:
   pcp train                                    2000 steps in this process
@@ -129,7 +137,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    signal.signal(signal.SIGTERM, _interrupt)
     on_ray = _is_on_ray(arguments)
     check_trackers(arguments.tensorboard, arguments.wandb is not None)
     folder = _folder(arguments)
@@ -138,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
-    with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
+    with FanOut([display, *trackers]) as shown:
         display.write({"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup})
         try:
             if on_ray:
@@ -152,8 +159,9 @@ def run(arguments: argparse.Namespace) -> int:
 
                 train_with_workers(folder, shown)
             else:
-                train(recipe, folder, FanOut([file, shown]).write)
-        except KeyboardInterrupt:
+                with running(folder), JSONLinesFile(folder.metrics_file) as file:
+                    train(recipe, folder, FanOut([file, shown]).write)
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
             print(f"pcp: interrupted; pcp train --resume {folder.path} continues it", file=sys.stderr)
             raise
     # The GPUs of a cluster may all be on other machines.
@@ -197,7 +205,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
         print(f"weights      {weights}, under the names of the given weights")
         print("no text is sampled, because a loss from a file does not say how its model makes text")
     else:
-        print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
+        print(f"more text    pcp generate {shlex.quote(str(folder.path))}{_prompt(folder)}")
 
 
 def _sample(folder: RunFolder, device: str) -> str:
@@ -215,7 +223,7 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
         f"the run is in {folder.path}",
         file=sys.stderr,
     )
-    return LiveDisplay(Fleet(folder.path.name, config.steps))
+    return LiveDisplay(Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config)))
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:
@@ -296,6 +304,21 @@ def _free(path: Path) -> Path:
     return found
 
 
+def _prompt(folder: RunFolder) -> str:
+    """A prompt for this model as the shell takes it: words of its text; nothing where none are known."""
+    if not folder.token_file.exists():
+        return ""
+    tokenizer = folder.tokenizer()
+    tokens = TokenFile.open(folder.token_file, verify=False).validation[:400]
+    words = tokenizer.decode(tokens.tolist()).split()[1:-1]  # the first and the last may be cut
+    shown = [word for word in words if word.isprintable() and "\ufffd" not in word and len(word) <= 20][:3]
+    for prompt in (" ".join(shown), *shown):
+        with contextlib.suppress(UnknownCharacter):  # a text without spaces
+            tokenizer.encode(prompt)
+            return f" --prompt={shlex.quote(prompt)}" if prompt else ""
+    return ""
+
+
 def _opening(folder: RunFolder) -> str:
     """What the sample goes on from: a line break, or else the first token of the corpus, or token 0 of shards."""
     tokenizer = folder.tokenizer()
@@ -305,7 +328,3 @@ def _opening(folder: RunFolder) -> str:
         first = int(TokenFile.open(folder.token_file).training[0]) if folder.token_file.exists() else 0
         return tokenizer.decode([first])
     return "\n"
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -56,7 +56,7 @@ On a terminal it shows what it does as a live table; elsewhere it prints plain l
 shell. --devices all runs a process for each accelerator, each with a key of its own; one that fails is started again after
 a pause, longer each time.
 
-exit codes: 0 the run is complete; 1 it failed (a bug); 2 an argument or a file is wrong, or
+exit codes: 0 the run is complete; 1 it failed: a bug, or no connection for a day; 2 an argument or a file is wrong, or
 the Shepherd refuses this worker; 130 and 143 interrupted
 
 examples:
@@ -196,7 +196,7 @@ def run(arguments: argparse.Namespace) -> int:
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
             sink.write({"worker": credentials.name} | facts)
         print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
-    return 0 if stopped.finished else 128 + number
+    return 0 if stopped.finished else 128 + number if number else 1
 
 
 def _print(arguments: argparse.Namespace) -> int:

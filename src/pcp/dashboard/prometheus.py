@@ -20,6 +20,10 @@ GAUGES = {
         "Share of the device's peak that the model's products take.",
     ),
     "utilisation": ("pcp_utilisation_ratio", "Share of the workers' time that they trained."),
+    "unmerged_seconds": (
+        "pcp_unmerged_seconds",
+        "Time since the last round was merged, or the last exchange of workers that go in pairs.",
+    ),
     "silent_seconds": ("pcp_silent_seconds", "Time since the Shepherd wrote its last record."),
 }
 COUNTERS = {

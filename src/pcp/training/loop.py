@@ -65,7 +65,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 _save(recipe, folder, done, state, made_with)
                 reporting.restart()
                 saved = done
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as the command line takes it
         if state is None:
             log.warning("interrupted within step %d; --resume continues from the newest checkpoint", done + 1)
         elif done > saved:

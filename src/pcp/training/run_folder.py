@@ -55,6 +55,8 @@ class RunFolder:
     """The samples that are trained on, where the data is no text."""
     validation_file = _Inside("validation.safetensors")
     """The samples that are not trained on."""
+    running_file = _Inside("running.lock")
+    """Held by the process of a run of one process, which says there how it ended."""
     metrics_file = _Inside("metrics.jsonl")
     """What was measured, one JSON object a line."""
     checkpoints = _Inside("checkpoints")

@@ -130,5 +130,5 @@ def test_a_run_that_is_terminated_as_it_starts_leaves_no_process(tmp_path: Path,
         wait_until(lambda: (run / "logs" / "processes.json").exists())
         pids = process_ids(run)
         train.process.send_signal(signal.SIGTERM)
-        assert train.end(30.0) == 130
+        assert train.end(30.0) == 143
     assert_no_process_is_left(pids)

@@ -37,7 +37,12 @@ class InvalidVocabulary(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("action", choices=["shard"], help="what to do with the text")
-    parser.add_argument("text", type=Path, metavar="TEXT", help="the text file")
+    parser.add_argument(
+        "text",
+        type=Path,
+        metavar="TEXT",
+        help="the text file, in UTF-8; JSON and CSV only with --tokenizer bytes",
+    )
     parser.add_argument("--out", required=True, metavar="PLACE", help="folder or URL to write to")
     parser.add_argument(
         "--tokenizer",

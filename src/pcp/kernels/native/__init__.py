@@ -12,6 +12,7 @@ from pcp.kernels.native.building import NoCompiler as NoCompiler
 from pcp.kernels.native.building import build_of as build_of
 from pcp.kernels.native.building import built as built
 from pcp.kernels.native.building import built_from as built_from
+from pcp.kernels.native.building import compiler_here as compiler_here
 from pcp.kernels.native.building import discard as discard
 from pcp.kernels.native.building import kept as kept
 from pcp.kernels.native.building import missing as missing

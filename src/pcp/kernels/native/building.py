@@ -124,7 +124,7 @@ def kept(library: Library) -> Build | None:
     if shipped:
         return shipped[0]
     try:
-        version = _compiler()[1]
+        version = compiler_here()[1]
     except NoCompiler:
         if fitting:
             return fitting[0]
@@ -208,8 +208,12 @@ def _flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return needs, (*COMMON, *flags)
 
 
-def _compiler() -> tuple[str, str]:
-    """The command of the compiler, and what it says it is."""
+def compiler_here() -> tuple[str, str]:
+    """The command of the compiler that builds here, and what it says it is.
+
+    Raises:
+        NoCompiler: there is none, or it does not run.
+    """
     if "compiler" in hidden():
         raise NoCompiler(f"{VARIABLE} hides the C++ compiler")
     found, named = compiler(), os.environ.get("CXX", "")
@@ -273,7 +277,7 @@ def _build(library: Library) -> Build:
 
 
 def _compiled(file: Path, name: str, source: str, advice: str) -> Build:
-    command, version = _compiler()
+    command, version = compiler_here()
     log.info("building the native library %s with %s", name, version)
     try:
         digest = compile_library(file, name, source, command, _flags()[0], _include(), folder())

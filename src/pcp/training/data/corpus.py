@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from pcp.errors import PCPError
+from pcp.training.data.kinds.plain_text import HEAD_BYTES, refuse_structure, refuse_zeros, text_pieces
+from pcp.training.data.kinds.plain_text import CorpusNotText as CorpusNotText
 from pcp.training.data.shakespeare import load_shakespeare
 
 DEFAULT_CORPUS = "shakespeare"
@@ -17,10 +19,6 @@ class MissingCorpus(PCPError):
 
 class EmptyCorpus(PCPError):
     """The corpus file holds no bytes."""
-
-
-class CorpusNotText(PCPError):
-    """The corpus is asked for as text but is not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,9 @@ class Corpus:
 
     @cached_property
     def text(self) -> str:
-        """The characters; raises CorpusNotText where the bytes are not UTF-8."""
+        """The characters; raises CorpusNotText where the bytes are not UTF-8, or are JSON or a table."""
+        refuse_zeros(Path(self.name), self.data)
+        refuse_structure(Path(self.name), self.data[:HEAD_BYTES], len(self.data) <= HEAD_BYTES)
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -59,6 +59,7 @@ def load_corpus(name_or_path: str | Path = DEFAULT_CORPUS) -> Corpus:
     Raises:
         MissingCorpus: there is no such file, or it cannot be read.
         EmptyCorpus: the file is empty.
+        NotAFile, CorpusNotText: it is no file, or of a kind that is no text in any encoding.
         CorpusUnavailable: the default corpus can be had neither from the cache nor from an index.
         CorpusDigestMismatch: the downloaded default corpus is not the published one.
     """
@@ -70,7 +71,7 @@ def load_corpus(name_or_path: str | Path = DEFAULT_CORPUS) -> Corpus:
 def _read(path: Path) -> bytes:
     hint = f"Give --data a text file, a folder that `pcp data shard` wrote, or {DEFAULT_CORPUS!r} for the default corpus."
     try:
-        data = path.read_bytes()
+        data = b"".join(text_pieces(path, 1 << 24))
     except FileNotFoundError:
         raise MissingCorpus(f"There is no corpus at {path}. {hint}") from None
     except IsADirectoryError:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from pcp.training.display.metrics import Record
+from pcp.training.display.pace import Pace
 from pcp.training.display.progress import RunProgress, advance, format_duration, remaining_seconds
 
 SPANS_KEPT = 40
@@ -73,6 +74,7 @@ class WorkerView:
         loss: the mean of its last update.
         reason: why its state changed last.
         planned: what its planner chose.
+        updated_at: when its last update was accepted.
         spans: its last leases.
     """
 
@@ -90,6 +92,7 @@ class WorkerView:
     loss: float | None = None
     reason: str = ""
     planned: str = ""
+    updated_at: float | None = None
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_KEPT))
 
     def row(self, now: float, until: float) -> Row:
@@ -118,14 +121,19 @@ class Fleet:
     Arguments:
         name: of the run.
         total_steps: that it is to do.
+        in_pairs: whether its workers exchange in pairs, each at its own time, and the Shepherd merges only at the end.
     """
 
-    def __init__(self, name: str, total_steps: int) -> None:
+    def __init__(self, name: str, total_steps: int, in_pairs: bool = False) -> None:
         self.progress = RunProgress(name, total_steps)
         self.workers: dict[str, WorkerView] = {}
         self.ended: str | None = None
         """Why its last process ended; None while nothing was said of an end."""
         self.complete = False
+        self.alive: bool | None = None
+        """Whether its process is there, where that can be known otherwise than by what it writes."""
+        self.no_room = False
+        """Whether the disk of its folder is full, so that it cannot write what it does."""
         self.address = ""
         self.round = self.tokens = 0
         self.totals: Row = {}
@@ -133,6 +141,8 @@ class Fleet:
         self.latest_refusals: dict[str, str] = {}
         self.troubles: deque[tuple[float, str]] = deque(maxlen=TROUBLES_KEPT)
         self.last_at: float | None = None
+        self._pace = Pace("exchange" if in_pairs else "round merged")
+        self._in_pairs = in_pairs
         self._states: Counter[str] = Counter()
         self._planned: Counter[str] = Counter()
         self._trained = self._up = 0.0  # seconds of all workers, `_up` until they joined last
@@ -151,6 +161,8 @@ class Fleet:
             case "worker":
                 self._take_worker(record, now)
             case "totals":
+                if self.totals.get("paused") and not record.get("paused"):
+                    self._pace.begin(now)
                 self.totals = {key: value for key, value in record.items() if key not in ("event", "time")}
                 self.traffic.add(now, float(record["sent"] + record["received"]))
             case "refused":
@@ -160,20 +172,23 @@ class Fleet:
             case "restart":
                 self.troubles.append((now, f"{record['process']} was started again"))
             case "listening":
+                self._pace.begin(now)
                 self._begin_again(str(record["address"]), now)
             case "ended":
                 self.ended, self.complete = str(record["reason"]), bool(record["complete"])
                 for worker in self.workers.values():
                     self._leave(worker, now, DONE if self.complete and worker.state != AWAY else AWAY)
             case None:
-                self._take_step(record)
+                self._take_step(record, now)
 
-    def _take_step(self, record: Record) -> None:
+    def _take_step(self, record: Record, now: float) -> None:
         if "step" not in record:
             return
         for key, curve in (("loss", self.losses), ("validation_loss", self.validation)):
             if key in record:
                 curve.add(record["step"], record[key])
+        if record.get("round", self.round) > self.round and not self._in_pairs:
+            self._pace.mark(now)
         self.round = record.get("round", self.round)
         self.tokens = record.get("tokens", self.tokens)
 
@@ -211,12 +226,19 @@ class Fleet:
                 setattr(worker, key, record[key])
         for key in ("tokens", "updates", "refused"):
             setattr(worker, key, getattr(worker, key) + record.get(key, 0))
+        self._take_update(worker, record, now)
         worker.trained_seconds += record.get("trained_seconds", 0.0)
         self._trained += record.get("trained_seconds", 0.0)
         if "planned" in record:
             self._planned[worker.planned] -= 1
             self._planned += Counter([str(record["planned"])])  # which drops what nobody has any more
             worker.planned = str(record["planned"])
+
+    def _take_update(self, worker: WorkerView, record: Record, now: float) -> None:
+        if record.get("updates"):
+            if self._in_pairs:
+                self._pace.mark(now, worker.updated_at)
+            worker.updated_at = now
 
     def _leave(self, worker: WorkerView, now: float, state: str = AWAY) -> None:
         if worker.since is not None:
@@ -242,7 +264,11 @@ class Fleet:
             "address": self.address,
             "complete": self.complete,
             "ended": self.ended,
+            "alive": self.alive,
+            "no_room": self.no_room,
             "paused": bool(totals.get("paused", False)),
+            "stalled": self._stalled(now),
+            "unmerged_seconds": None if self.ended is not None else self._pace.since(now),
             "silent_seconds": None if self.last_at is None else max(0.0, now - self.last_at),
             "step": progress.step,
             "total_steps": progress.total_steps,
@@ -284,6 +310,12 @@ class Fleet:
         stop = None if count is None else start + count
         return (worker.row(now, self._until(now)) for worker in islice(chosen, start, stop))
 
+    def _stalled(self, now: float) -> str:
+        """That it goes on and merges nothing, in words; empty where it does not, or its end or its silence says enough."""
+        is_silent = self.last_at is None or now - self.last_at >= SILENT_SECONDS
+        goes_on = self.ended is None and not is_silent and not self.totals.get("paused")
+        return self._pace.overdue(now) if goes_on else ""
+
     def _until(self, now: float) -> float:
         """Until when those count as there that were not said to be gone."""
         return now if self.last_at is None or now - self.last_at < SILENT_SECONDS else self.last_at
@@ -297,9 +329,20 @@ def state_of(summary: Row) -> str:
         return f"stopped: {summary['ended']}"
     if summary["silent_seconds"] is None:
         return "not begun"
-    if summary["silent_seconds"] >= SILENT_SECONDS:
-        return f"silent for {format_duration(summary['silent_seconds'])}: killed, or it hangs"
-    return "paused" if summary["paused"] else "running"
+    silent = summary["silent_seconds"] >= SILENT_SECONDS
+    age = format_duration(summary["silent_seconds"])
+    if summary["alive"] is not None:
+        if not summary["alive"]:
+            return "killed: its process is gone, and said nothing of an end"
+        return f"running; nothing new for {age}" if silent else "running"
+    if silent and not summary["address"] and summary["step"] >= summary["total_steps"] > 0:
+        return "complete"  # a run of one process, which says no more than its last step
+    if silent:
+        reason = "its disk has no room" if summary["no_room"] else "killed, or it hangs"
+        return f"silent for {age}: {reason}; what is shown is as old as that"
+    if summary["paused"]:
+        return "paused"
+    return f"running, but {summary['stalled']}" if summary["stalled"] else "running"
 
 
 def _end_span(worker: WorkerView, now: float) -> None:

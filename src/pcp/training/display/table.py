@@ -52,6 +52,8 @@ def render(summary: Row, rows: Iterable[Row], hint: str = "") -> RenderableType:
         lines.append(_worker_table(shown))
     if (more := sum(summary["workers"].values()) - len(shown)) > 0:
         lines.append(Text(f"and {more:,} more workers", style="dim"))
+    if summary["stalled"]:
+        lines.append(Text(summary["stalled"], style="bold red"))
     lines += [Text(line, style="yellow") for line in refusals_of(summary)]
     if hint:
         lines.append(Text(hint, style="dim"))

@@ -222,3 +222,8 @@ def read_config(path: Path) -> dict[str, Any]:
 def _require(name: str, value: object, holds: bool, expected: str) -> None:
     if not holds:
         raise InvalidTrainingConfig(f"{name} is {value}; expected {expected}")
+
+
+def is_in_pairs(config: TrainingConfig) -> bool:
+    """Whether workers of a run exchange in pairs, so that the Shepherd merges only at the end."""
+    return bool(config.workers) and config.algorithm == "noloco"

@@ -1,5 +1,6 @@
 """From the settings of a run to its recipe: the model and the data are read once, and kept in the run's folder."""
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from pcp.training.data.batches import TinyCorpus
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.corpus import Corpus, load_corpus
 from pcp.training.data.embedded_tokens import embedded_rows
+from pcp.training.data.kinds.plain_text import refuse_other_kinds
 from pcp.training.data.run_data import SampleData, TextData
 from pcp.training.data.sample_arguments import arrays_of_batch
 from pcp.training.data.samples import Samples, split
@@ -77,6 +79,10 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
                 "a file, as in --model loss.pcp"
             )
         return config
+    data = settings.get("data")
+    if isinstance(data, str) and _is_text(data):
+        with contextlib.suppress(OSError):  # what is not there is told when it is read
+            refuse_other_kinds(Path(data))
     parts = accumulate if type(accumulate) is int else 1
     # Any seed will do where only the size of the batch is asked for.
     size = _read_loss(Path(model), settings.get("weights", ""), str(settings.get("data", "")), 0).batch_size
@@ -95,6 +101,7 @@ def prepare(folder: RunFolder) -> Recipe:
 
     Raises:
         MissingCorpus, EmptyCorpus, TinyCorpus, CorpusUnavailable: the text cannot be had or is too small.
+        NotAFile, CorpusNotText: it is no text.
         InvalidConfiguration: the model has no such name.
         UnreadableFile, WrongSamples, TooFewSamples: the samples cannot be had, or are not what the loss takes.
         PCPError: the loss or its weights are not what can be trained; see `read_loss`.

@@ -82,13 +82,7 @@ class Authority:
                 "issued by the old one would stop working"
             )
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            _builder(name, name, key.public_key(), days, datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
+        certificate = _own_certificate(key, name, days)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -117,6 +111,14 @@ class Authority:
                 f"the key and the certificate of the authority in {folder} do not belong together"
             )
         return cls(folder, key, certificate)
+
+    def renew(self, days: int = 3650) -> None:
+        """Replace the certificate by one of the same key that lasts longer; what the key signed stays signed.
+
+        Key files hold the certificate that they were made with: they are made anew, too.
+        """
+        self._certificate = _own_certificate(self._key, common_name(self._certificate), days)
+        write_private(self.folder / "authority.crt", self._certificate.public_bytes(Encoding.PEM))
 
     def issue(
         self,
@@ -193,6 +195,17 @@ class Authority:
                 f"no certificate was issued to {name!r} by the authority in {self.folder}"
             )
         return self.revocations.add(serials, comment=name)
+
+
+def _own_certificate(key: ec.EllipticCurvePrivateKey, name: str, days: int) -> x509.Certificate:
+    begins = datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW
+    return (
+        _builder(name, name, key.public_key(), days, begins)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
 
 
 def _builder(

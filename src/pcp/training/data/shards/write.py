@@ -14,6 +14,7 @@ from pcp.errors import PCPError
 from pcp.temporary import written
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus
+from pcp.training.data.kinds.plain_text import HEAD_BYTES, refuse_structure, refuse_zeros, text_pieces
 from pcp.training.data.shards.index import INDEX_NAME, Shard, ShardIndex
 from pcp.training.data.shards.place import Place
 from pcp.training.data.tokenizer import (
@@ -49,7 +50,7 @@ def write_shards(
         vocabulary: tokens that `bpe` learns.
 
     Raises:
-        MissingCorpus, EmptyCorpus, CorpusNotText: the text cannot be read.
+        MissingCorpus, EmptyCorpus, NotAFile, CorpusNotText: the text cannot be read, or is none.
         MissingExtra: the package `tokenizers` is needed, and not installed.
         TokenizerUnreadable: the file is no tokenizer's.
         CannotCut: the tokenizer gives other tokens for pieces of the text than for all of it.
@@ -166,7 +167,10 @@ def _cut(encoded: Iterator[Tokens], training: int, size: int) -> Iterator[Tokens
 def _decoded(text: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for piece in _pieces(text):
+        for number, piece in enumerate(_pieces(text)):
+            refuse_zeros(text, piece, number * HEAD_BYTES)
+            if number == 0:
+                refuse_structure(text, piece, len(piece) < HEAD_BYTES)
             yield decoder.decode(piece)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
@@ -177,8 +181,6 @@ def _decoded(text: Path) -> Iterator[str]:
 
 def _pieces(text: Path) -> Iterator[bytes]:
     try:
-        with text.open("rb") as file:
-            while piece := file.read(_PIECE):
-                yield piece
+        yield from text_pieces(text, HEAD_BYTES)
     except OSError as error:
         raise MissingCorpus(f"cannot read {text}: {error.strerror}. Give a text file.") from None
