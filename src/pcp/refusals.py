@@ -5,6 +5,7 @@ becomes a `WrongArgument` at the border, which finds the argument that its annot
 """
 
 import collections.abc
+import contextvars
 import functools
 import inspect
 import sys
@@ -61,6 +62,42 @@ class WrongArgument(TracingError):
     """An argument of a kind that the operation does not take, or arguments that do not go together."""
 
 
+class StandsForNumber:
+    """What a traced function sees in the place of a number: a size that is a symbol."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> Any:
+        """What it stands for."""
+        raise NotImplementedError
+
+
+STANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("pcp_standing", default=False)
+"""Whether such may be among the arguments of operations."""
+
+
+def numbers_of(tree: Any) -> Any:
+    """Nested arguments with a number for whatever stands for one."""
+    match tree:
+        case StandsForNumber():
+            return tree.number
+        case slice():
+            return slice(*map(numbers_of, (tree.start, tree.stop, tree.step)))
+        case tuple() | list() if any(map(_may_stand, tree)):
+            made = map(numbers_of, tree)
+            return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+        case dict() if any(map(_may_stand, tree.values())):
+            return {key: numbers_of(value) for key, value in tree.items()}
+        case np.ndarray() if tree.dtype == object:
+            return np.array(numbers_of(tree.tolist()))
+    return tree
+
+
+def _may_stand(given: Any) -> bool:
+    return isinstance(given, StandsForNumber | slice | tuple | list | dict | np.ndarray)
+
+
 def user_frame() -> FrameType | None:
     """The innermost frame of the call stack outside of this package."""
     frame: FrameType | None = sys._getframe(1)
@@ -97,6 +134,8 @@ def explained(function: _F) -> _F:
 
     @functools.wraps(function)
     def bordered(*arguments: Any, **named: Any) -> Any:
+        if STANDING.get():
+            arguments, named = numbers_of(arguments), numbers_of(named)
         for place, flag in flags:
             given = arguments[place] if len(arguments) > place else named.get(flag, False)
             if not isinstance(given, bool | np.bool_):

@@ -5,6 +5,7 @@ It holds no data. Its operators are the functions of `pcp.ops`, which enter them
 
 import contextvars
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from pcp.refusals import TensorHasNoValue as TensorHasNoValue
 from pcp.refusals import TracingError as TracingError
 from pcp.refusals import WrongArgument as WrongArgument
 from pcp.refusals import explained as explained
+from pcp.refusals import numbers_of as numbers_of
 from pcp.refusals import user_frame as user_frame
 from pcp.symbolic.watching import WATCH
 
@@ -57,7 +59,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes; where they are symbolic, integers that remember what they stand for."""
+        """Sizes of the axes; where they are symbolic, what takes the place of an integer (`pcp.symbolic.sizes`)."""
         watch = WATCH.get()
         return self._spec.shape if watch is None else watch.shape(self._spec.shape)
 
@@ -73,8 +75,9 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
-        return self._spec.size
+        """Number of elements; where sizes are symbolic, one that remembers what it stands for."""
+        watch = WATCH.get()
+        return self._spec.size if watch is None else math.prod(watch.shape(self._spec.shape))
 
     @property
     def T(self) -> "Tensor":
@@ -85,9 +88,7 @@ class Tensor:
         return f"Tensor({self._spec})"
 
     def __len__(self) -> int:
-        if not self.shape:
-            raise ShapeMismatch("a Tensor of rank 0 has no length")
-        return self.shape[0]
+        return self._length()
 
     def __bool__(self) -> NoReturn:
         raise TensorHasNoValue(
@@ -106,7 +107,13 @@ class Tensor:
         )
 
     def __iter__(self) -> Iterator["Tensor"]:
-        return (self[i] for i in range(len(self)))
+        return map(self.__getitem__, range(self._length()))
+
+    def _length(self) -> int:
+        if not self._spec.shape:
+            raise ShapeMismatch("a Tensor of rank 0 has no length")
+        watch = WATCH.get()
+        return self._spec.shape[0] if watch is None else watch.length(self._spec.shape)
 
     # fmt: off
     def __add__(self, other: "TensorLike") -> "Tensor": return _call("add", self, other)
@@ -261,6 +268,7 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """
     if isinstance(value, Tensor):
         return checked(value)
+    value = numbers_of(value)
     builder = current_builder()
     if isinstance(value, Scalar) or is_weak(value):
         wanted = (

@@ -16,12 +16,13 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
+from pcp.refusals import numbers_of
+from pcp.symbolic.checking import Source
 from pcp.symbolic.constraints import Space
 from pcp.symbolic.expressions import Expression, listed, names_in_order
+from pcp.symbolic.numbers import numbers_in
 from pcp.symbolic.program import SymbolicProgram, SymbolicSpec
-from pcp.symbolic.sampling import largest
-from pcp.symbolic.template import BuiltDifferently
-from pcp.symbolic.watching import Watch, Watches
+from pcp.symbolic.watching import Watches, compared
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,
@@ -132,11 +133,14 @@ def trace(
         TracingError: an operation inside refuses its operands; the message names the line.
         InvalidConstraint: a constraint is none, or too few sizes satisfy all of them.
         BuiltDifferently: the function makes another program for other sizes, in more than numbers that follow from them.
+        SizeHasNoNumber: a symbolic size is used where Python or NumPy needs an integer.
     """
     expect_function(function, "pcp.trace", "a function of Tensors, and its arguments")
     if roles is not None:
         arguments = tuple(specs_of(a, role) for a, role in zip(arguments, roles, strict=True))
-    return at_sizes(arguments, constraints, lambda closed: _traced(function, closed, None))
+    return at_sizes(
+        arguments, constraints, lambda closed: _traced(function, closed, None), numbers=numbers_in(function)
+    )
 
 
 def at_sizes(
@@ -144,14 +148,18 @@ def at_sizes(
     constraints: Sequence[str],
     make: Callable[[tuple[Any, ...]], Program],
     mapped: Callable[[Callable[[Any], Any], Any], Any] = map_tree,
+    numbers: Sequence[int] = (),
+    cost: int = 1,
 ) -> Program:
     """What `make` makes of arguments; where sizes of theirs are symbols, the symbolic program of what it makes at a few sizes.
 
     Arguments:
         mapped: what applies a function to every leaf of the arguments.
+        numbers: next to which `make` may choose otherwise.
+        cost: how many times as long as tracing a function of PCP takes `make`.
 
     Raises:
-        InvalidConstraint, BuiltDifferently: as `trace`; and what `make` raises, with the sizes in a note.
+        InvalidConstraint, BuiltDifferently, SizeHasNoNumber: as `trace`; and what `make` raises, with the sizes in a note.
     """
     leaves: list[OpenArgument] = []
     mapped(lambda leaf: leaves.append(leaf) if isinstance(leaf, OpenArgument) else None, arguments)
@@ -159,12 +167,11 @@ def at_sizes(
     space = Space.of((name for size in sizes_given for name in names_in_order(size)), constraints)
     if not leaves:
         return make(arguments)
-    watches = Watches()
 
     def made(sizes: dict[str, int]) -> Program:
         closed = mapped(lambda leaf: leaf.at(sizes) if isinstance(leaf, OpenArgument) else leaf, arguments)
         try:
-            return cast(Program, watches.watched(Watch(sizes, tuple(sizes_given)), lambda: make(closed)))
+            return make(closed)
         except Exception as error:
             error.add_note(
                 f"the sizes are symbolic, and this is how it is for {listed(sizes)}; if such sizes need not be, say so: "
@@ -172,16 +179,13 @@ def at_sizes(
             )
             raise
 
+    watches = Watches(space, sizes_given, made)
+
+    def source() -> Source:
+        return Source(watches.again, tuple(watches.noted), (*sorted(watches.numbers), *numbers), cost)
+
     taken = {size.number for size in sizes_given if size.number is not None}
-    whole = SymbolicProgram.build(space, made, taken, watches.constraints)
-    far, end = largest(whole.space, below=1), largest(whole.space)
-    if far is not None and made(far).digest != whole.at(**far).digest:
-        raise BuiltDifferently(
-            f"the program is built differently for the sizes ({listed(far)}) than what follows from smaller ones; expected the "
-            "same operations for all sizes: constrain the sizes, as by 'length <= 512', or avoid choices by size"
-        )
-    if end is not None:
-        whole.at(**end)  # which raises where the program is not valid, though the constraints hold
+    whole = SymbolicProgram.build(space, watches.first, taken, watches.constraints, source)
     return cast(Program, whole)  # which it is by its methods: `at` leads to one
 
 
@@ -263,7 +267,10 @@ def call(program: Program, *arguments: Any) -> Any:
         DTypeMismatch: a leaf has another element type.
     """
     if isinstance(program, SymbolicProgram):
-        program = cast(Program, program.at(**program.sizes_of(*arguments)))
+        sizes = program.sizes_of(*arguments)
+        for entry in program.space.constraints:
+            compared(entry.left.value(sizes), entry.sign, entry.right.value(sizes))
+        program = cast(Program, program.at(**sizes))
     leaves = program.flatten_arguments(*arguments)
     tensors = [
         as_tensor(leaf, entry.spec.dtype) for leaf, entry in zip(leaves, program.arguments, strict=True)
@@ -371,6 +378,7 @@ def result_tensor(value: TensorLike) -> Tensor:
     Raises:
         InvalidArgument: it is nothing that a tensor can be made from.
     """
+    value = numbers_of(value)
     if isinstance(value, Tensor | bool | int | float | complex | np.generic | np.ndarray):
         return as_tensor(value)
     raise InvalidArgument(

@@ -126,7 +126,7 @@ def test_a_header_that_no_symbolic_program_has(program: Any, change: Any, messag
 def test_later_formats_and_other_wishes(program: Any, tmp_path: Path) -> None:
     raw = bytearray(program.artifact()[:-32])
     raw[8] = 9
-    with pytest.raises(NewerProgram, match="has format 9, this version of PCP reads up to 1; update"):
+    with pytest.raises(NewerProgram, match="has format 9, this version of PCP reads up to 2; update"):
         SymbolicProgram.from_artifact(bytes(raw) + hashlib.sha256(raw).digest())
     program.save(tmp_path / "p.pcp")
     with pytest.raises(

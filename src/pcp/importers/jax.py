@@ -19,9 +19,13 @@ from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
+from pcp.symbolic.numbers import numbers_in
 from pcp.tracing import ArgumentSpec, aliases_of, at_sizes, leaf_names, leaf_spec
 
 log = logging.getLogger("pcp.importers.jax")
+
+_COST = 5
+"""How many times as long as PCP JAX takes to trace a function, about."""
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 LARGEST_MODULE_BYTES = 64 << 20
@@ -74,7 +78,8 @@ def from_jax(
             check_beside_jax(function, program, closed)
         return program
 
-    return at_sizes(opened, (*constraints, *more), make, mapped_leaves)
+    numbers = numbers_in(function)
+    return at_sizes(opened, (*constraints, *more), make, mapped_leaves, numbers, _COST)
 
 
 def _imported(

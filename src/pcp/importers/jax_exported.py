@@ -17,7 +17,11 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.symbolic.constraints import Constraint, InvalidConstraint
+from pcp.symbolic.numbers import numbers_in_text
 from pcp.tracing import OpenArgument, at_sizes, spec
+
+_COST = 20
+"""How many times as long as tracing a function of PCP takes the refinement of an export, about."""
 
 # jax does not annotate this constructor.
 _struct: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
@@ -105,4 +109,5 @@ def exported_program(
         leaf if isinstance(leaf, OpenArgument) else spec(tuple(leaf.shape), dtype_of(leaf.dtype))
         for leaf in opened
     )
-    return at_sizes(specs, (*constraints, *more), make)
+    numbers = numbers_in_text(exported.mlir_module())
+    return at_sizes(specs, (*constraints, *more), make, numbers=numbers, cost=_COST)

@@ -10,6 +10,7 @@ from pcp.ir.bindings import bytecode_of, parse_module
 from pcp.ir.program_file import LEFT_OPEN
 from pcp.ir.specializing import UnknownShape, refine
 from pcp.symbolic.expressions import Expression
+from pcp.symbolic.numbers import numbers_in_text
 from pcp.symbolic.program import SymbolicSpec
 from pcp.tracing import OpenArgument, at_sizes
 
@@ -59,7 +60,8 @@ def load(
         refine(module, closed)
         return Program.from_module(module)
 
-    return at_sizes(opened, constraints, make, _mapped)
+    numbers = numbers_in_text(str(parse_module(bytecode)))
+    return at_sizes(opened, constraints, make, _mapped, numbers)
 
 
 def _mapped(function: Callable[[Any], Any], entries: tuple[Any, ...]) -> tuple[Any, ...]:

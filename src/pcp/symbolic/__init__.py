@@ -1,8 +1,10 @@
 """Programs whose sizes are symbols.
 
 `expressions` (arithmetic of symbols), `constraints` (what sizes may be), `sampling` (sizes to build a program for), `fitting`
-(numbers of a program as expressions), `template` (its text for any sizes), `file`, `program` (all of it as one value),
-`watching` (what a traced function asks of its sizes), `lifting` (transformations of Programs, of symbolic ones).
+(numbers of a program as expressions), `template` (its text for any sizes), `agreement` and `checking` (whether that is what the
+function makes), `numbers` (next to which it may not be), `file`, `program` (all of it as one value), `watched`, `quotients` and
+`sizes` (what a traced function sees), `watching` and `proving` (what it asks of its sizes), `lifting` (transformations of
+Programs, of symbolic ones).
 """
 
 from pcp.symbolic.constraints import Constraint as Constraint

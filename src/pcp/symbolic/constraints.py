@@ -29,7 +29,7 @@ _SIGNS: dict[str, Callable[[int, int], bool]] = {
     ">": lambda a, b: a > b,
 }
 _COMPARISONS = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">"}
-_TURNED = {"==": "==", "<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
+TURNED = {"==": "==", "<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
 OPPOSITE = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", ">=": "<", "<": ">="}
 
 
@@ -184,7 +184,7 @@ class Space:
             if entry.left == symbol and entry.right.number is not None:
                 yield entry.sign, entry.right.number
             elif entry.right == symbol and entry.left.number is not None:
-                yield _TURNED[entry.sign], entry.left.number
+                yield TURNED[entry.sign], entry.left.number
 
     def without(self, given: Mapping[str, int]) -> "Space":
         """The space of the other symbols where some have sizes.

@@ -1,7 +1,8 @@
 """One file, or a row of bytes, for a symbolic program: its constraints and the portable artifacts of its Programs.
 
 Layout, integers little-endian: magic (8 bytes), format version (4), length of the header (4), length of the packed artifacts
-(8), the header (JSON: symbols, constraints, sizes and digest of each artifact, and what a reader is told), the artifacts one
+(8), the header (JSON: symbols, constraints, sizes and digest of each artifact, the
+sizes between which it was compared with its source, and what a reader is told), the artifacts one
 after another, packed by zlib, SHA-256 of all that. Expressions are not written down: whoever reads the Programs finds them
 again, so there is nothing in the file that is not checked.
 """
@@ -17,11 +18,12 @@ from pathlib import Path
 from pcp.ir import Program
 from pcp.ir.program_file import NewerProgram, library_version, write_atomically
 from pcp.ir.unchecked import CorruptProgram
+from pcp.symbolic.constraints import LARGEST as LARGEST_SIZE
 from pcp.symbolic.constraints import MOST_SYMBOLS, Constraint, InvalidConstraint, Space
 from pcp.symbolic.expressions import LONGEST, InvalidSize
 
 MAGIC = b"PCPsymb\n"
-FORMAT = 1
+FORMAT = 2
 _FIXED = struct.Struct("<8sIIQ")
 _CHECKSUM = 32
 _MOST_PROGRAMS = 16
@@ -29,12 +31,15 @@ LARGEST = 1 << 30
 _AGAIN = "copy it again, or save the program again"
 
 Programs = tuple[tuple[tuple[int, ...], Program], ...]
+Spans = tuple[tuple[int, int], ...]
+Read = tuple[Space, list[tuple[tuple[int, ...], bytes]], Spans]
 
 
-def packed(space: Space, programs: Programs, *, named: bool = False) -> bytes:
+def packed(space: Space, programs: Programs, spans: Spans = (), *, named: bool = False) -> bytes:
     """A symbolic program as bytes.
 
     Arguments:
+        spans: of each symbol the least and the largest size at which it was compared with its source.
         named: whether composites that name sites stay, as in `Program.artifact`.
 
     Raises:
@@ -45,6 +50,7 @@ def packed(space: Space, programs: Programs, *, named: bool = False) -> bytes:
         "library": library_version(),
         "symbols": list(space.symbols),
         "constraints": [[str(entry), entry.place] for entry in space.constraints],
+        "spans": [list(span) for span in spans],
         "programs": [
             {"sizes": list(sizes), "bytes": len(artifact), "sha256": hashlib.sha256(artifact).hexdigest()}
             for (sizes, _), artifact in zip(programs, artifacts, strict=True)
@@ -56,10 +62,8 @@ def packed(space: Space, programs: Programs, *, named: bool = False) -> bytes:
     return content + hashlib.sha256(content).digest()
 
 
-def unpacked(
-    raw: bytes, name: str = "the symbolic program", largest: int = LARGEST
-) -> tuple[Space, list[tuple[tuple[int, ...], bytes]]]:
-    """The space and, by sizes, the artifacts in the bytes of a symbolic program; checked before anything is believed.
+def unpacked(raw: bytes, name: str = "the symbolic program", largest: int = LARGEST) -> Read:
+    """The space, by sizes the artifacts, and the spans in the bytes of a symbolic program; checked before anything is believed.
 
     Arguments:
         largest: bytes that the artifacts may take together, unpacked.
@@ -99,9 +103,7 @@ def unpacked(
         ) from None
 
 
-def _read(
-    header: dict[str, list[object]], body: bytes, largest: int
-) -> tuple[Space, list[tuple[tuple[int, ...], bytes]]]:
+def _read(header: dict[str, list[object]], body: bytes, largest: int) -> Read:
     symbols = [str(entry) for entry in header["symbols"]]
     if not 1 <= len(symbols) <= MOST_SYMBOLS or not all(s.isidentifier() for s in symbols):
         raise ValueError(f"its symbols are {symbols!r:.80}")
@@ -130,7 +132,18 @@ def _read(
         if len(sizes) != len(symbols) or not space.admits(dict(zip(symbols, sizes, strict=True))):
             raise ValueError(f"the sizes {sizes} of a program are not among those that it takes")
         made_programs.append((sizes, artifact))
-    return space, made_programs
+    spans = _spans(header.get("spans", []), [sizes for sizes, _ in made_programs])
+    return space, made_programs, spans
+
+
+def _spans(given: object, sizes: Sequence[tuple[int, ...]]) -> Spans:
+    """The spans that a header says; earlier versions said none, so nothing is known beyond the sizes of the programs."""
+    if not given:
+        return tuple((min(column), max(column)) for column in zip(*sizes, strict=True))
+    spans = tuple((int(least), int(most)) for least, most in given)  # type: ignore[attr-defined]  # a list, or this raises
+    if len(spans) != len(sizes[0]) or not all(1 <= least <= most <= LARGEST_SIZE for least, most in spans):
+        raise ValueError(f"its spans are {spans!r:.80}")
+    return spans
 
 
 def _number(entry: object, name: str) -> int:
@@ -141,7 +154,10 @@ def _number(entry: object, name: str) -> int:
 
 
 def write(
-    path: str | os.PathLike[str], space: Space, programs: Sequence[tuple[tuple[int, ...], Program]]
+    path: str | os.PathLike[str],
+    space: Space,
+    programs: Sequence[tuple[tuple[int, ...], Program]],
+    spans: Spans = (),
 ) -> None:
     """Write a symbolic program to one file, which is whole or absent whatever happens meanwhile."""
-    write_atomically(Path(path), packed(space, tuple(programs)))
+    write_atomically(Path(path), packed(space, tuple(programs), spans))

@@ -1,5 +1,6 @@
 """SymbolicProgram: one program for all sizes, as its Programs at a few of them and the expressions that lead to all others."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -14,6 +15,7 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
+from pcp.symbolic.checking import Source, check_at, check_span, compared_at_many
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
 from pcp.symbolic.file import LARGEST, packed, unpacked, write
@@ -24,6 +26,8 @@ from pcp.symbolic.template import BuiltDifferently, Template, unified
 _KEPT = 32
 """Programs at sizes that were asked for last."""
 _ATTEMPTS = 3
+_COST = 4
+"""How many times as long as tracing a transformation takes, about."""
 _LOCK = threading.Lock()
 _LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
 
@@ -71,10 +75,14 @@ class SymbolicProgram:
     Arguments:
         space: the symbols and the constraints on them.
         programs: for a few sizes of the symbols, in their order, the Program there.
+        spans: for each symbol the least and the largest size at which it was compared with what it was made from.
+        source: what it was made from, as long as it lives in this process: Programs at further sizes are compared with it.
     """
 
     space: Space
     programs: tuple[tuple[tuple[int, ...], Program], ...]
+    spans: tuple[tuple[int, int], ...] = dataclasses.field(default=(), compare=False)
+    source: Source | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @staticmethod
     def build(
@@ -82,6 +90,7 @@ class SymbolicProgram:
         make: Callable[[dict[str, int]], Program],
         taken: Iterable[int] = (),
         found: Callable[[], Iterable[Constraint]] = tuple,
+        source: Callable[[], Source] | None = None,
     ) -> "SymbolicProgram":
         """The symbolic program of what `make` makes for sizes.
 
@@ -90,6 +99,7 @@ class SymbolicProgram:
             make: called for a few sizes.
             taken: other numbers that are sizes in the program, which sizes that are tried had better not be.
             found: asked afterwards for constraints that `make` came upon.
+            source: asked afterwards what Programs at further sizes are compared with; None: what `make` makes.
 
         Raises:
             InvalidConstraint: too few sizes satisfy the constraints.
@@ -102,11 +112,26 @@ class SymbolicProgram:
             whole = SymbolicProgram(space.also(found()), made)
             try:
                 _ = whole.template
-                return whole
             except BuiltDifferently as mistake:
                 error = error or mistake
+                continue
+            return whole._compared(Source(make, cost=_COST) if source is None else source())
         assert error is not None
         raise error
+
+    def _compared(self, source: Source) -> "SymbolicProgram":
+        """It with the sizes at which it agrees with its source."""
+
+        def both(sizes: Mapping[str, int]) -> tuple[Program, Program]:
+            expected = source.make(dict(sizes))
+            return self._following(self.space.checked(sizes)), expected
+
+        numbers = self.template.numbers
+        lines = sum(piece.count("\n") for piece in self.template.pieces)
+        spans = compared_at_many(self.space, self._samples[0], source, numbers, lines, both)
+        made = dataclasses.replace(self, spans=spans, source=source)
+        made.__dict__.update(template=self.template, _samples=self._samples)
+        return made
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -129,10 +154,14 @@ class SymbolicProgram:
         Raises:
             BuiltDifferently: the programs differ in more than numbers that follow from the sizes.
         """
-        texts = [
-            str(program.module().operation.get_asm(enable_debug_info=True)) for _, program in self.programs
-        ]
-        return unified(texts, self._samples)
+
+        def texts(located: bool) -> list[str]:
+            modules = [program.module() for _, program in self.programs]
+            return [str(module.operation.get_asm(enable_debug_info=located)) for module in modules]
+
+        with contextlib.suppress(BuiltDifferently):  # lines of the source may differ where operations do not
+            return unified(texts(True), self._samples)
+        return unified(texts(False), self._samples)
 
     def at(self, **sizes: int) -> Any:
         """The Program at these sizes; with sizes for some of the symbols, the symbolic program of the others.
@@ -159,6 +188,19 @@ class SymbolicProgram:
             if key in self._made:
                 self._made.move_to_end(key)
                 return self._made[key]
+        program = self._following(sizes)
+        if self.source is not None:
+            check_at(sizes, program, self.source, self._samples[0])
+        else:
+            check_span(sizes, self.spans)
+        with _LOCK:
+            self._made[key] = program
+            if len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return program
+
+    def _following(self, sizes: Mapping[str, int]) -> Program:
+        """What follows for sizes from the Programs at a few."""
         example = self.programs[0][1]
         try:
             module = parse_module(self.template.text(sizes))
@@ -172,10 +214,6 @@ class SymbolicProgram:
         signature = program._signature
         program = type(example)(program.bytecode, **more)
         program.__dict__["_signature"] = signature
-        with _LOCK:
-            self._made[key] = program
-            if len(self._made) > _KEPT:
-                self._made.popitem(last=False)
         return program
 
     @functools.cached_property
@@ -291,7 +329,7 @@ class SymbolicProgram:
             InvalidProgram: an operation has no portable form.
             OSError: the file cannot be written.
         """
-        write(path, self.space, self.programs)
+        write(path, self.space, self.programs, self.spans)
 
     def artifact(self, *, named: bool = False) -> bytes:
         """It as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
@@ -299,7 +337,7 @@ class SymbolicProgram:
         Raises:
             InvalidProgram: an operation has no portable form.
         """
-        return packed(self.space, self.programs, named=named)
+        return packed(self.space, self.programs, self.spans, named=named)
 
     @staticmethod
     def from_artifact(
@@ -315,13 +353,14 @@ class SymbolicProgram:
             CorruptProgram, NewerProgram: the bytes have changed, or a later version wrote them.
             BuiltDifferently, InvalidProgram: they hold programs that are not those of one symbolic program.
         """
-        space, artifacts = unpacked(artifact, name, largest)
-        made = SymbolicProgram(space, tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts))
+        space, artifacts, spans = unpacked(artifact, name, largest)
+        programs = tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts)
+        made = SymbolicProgram(space, programs, spans)
         _ = made.template
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SymbolicProgram, (self.space, self.programs)
+        return SymbolicProgram, (self.space, self.programs, self.spans)
 
     @property
     def text(self) -> str:

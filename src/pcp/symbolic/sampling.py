@@ -1,7 +1,7 @@
 """Sizes to build a program for, so that what it is for every other size follows from them."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pcp.symbolic.constraints import InvalidConstraint, Space
 from pcp.symbolic.expressions import Expression
@@ -84,19 +84,23 @@ def _is_narrow(space: Space, name: str) -> bool:
 
 
 _FAR = (1021, 769, 383, 251, 191, 127, 101, 97)
+_SCALES = (1, 31, 977)
+"""Programs are compared at about 10^3, 3 * 10^4 and 10^6."""
+_LOWEST = (1, 2, 3, 5, 9, 17, 33, 65)
 
 
-def largest(space: Space, below: int = 0) -> dict[str, int] | None:
+def largest(space: Space, below: int = 0, scale: int = 1) -> dict[str, int] | None:
     """Sizes at the upper end of what the constraints leave, or far from those that are tried; None where none are found.
 
     Arguments:
         below: how many steps from the upper end: there a slice may be of all, and such is left out.
+        scale: how much further than about 1,000.
     """
     for shift in range(below, 400):
         sizes = {}
         for place, name in enumerate(space.symbols):
             (least, most), (multiple, rest) = space.bounds(name), space.multiple(name)
-            size = max(_FAR[place] * multiple + rest, least + (rest - least) % multiple)
+            size = max(_FAR[place] * scale * multiple + rest, least + (rest - least) % multiple)
             if most is not None:
                 size = min(size, most - (most - rest) % multiple)
             sizes[name] = size - shift * multiple
@@ -104,3 +108,73 @@ def largest(space: Space, below: int = 0) -> dict[str, int] | None:
         if fixed is not None and space.admits(fixed):
             return fixed
     return None
+
+
+def far(space: Space, example: Mapping[str, int]) -> list[dict[str, int]]:
+    """Sizes of several magnitudes up to the upper end, growing: of all symbols together, and of each alone.
+
+    Arguments:
+        example: sizes of the others.
+    """
+    found = [largest(space, scale != _SCALES[-1], scale) for scale in _SCALES]
+    ends = {name: last for name in space.symbols if (last := space.bounds(name)[1]) is not None}
+    found += [
+        _with(space, example, name, last - (last - space.multiple(name)[1]) % space.multiple(name)[0])
+        for name, last in ends.items()
+    ]
+    for scale in _SCALES[1:] if len(space.symbols) > 1 else ():
+        sizes = largest(space, 0, scale) or {}
+        found += [_with(space, example, name, size) for name, size in sizes.items()]
+    found += [_with(space, example, name, _end(space, example, name)) for name in space.symbols]
+    return _distinct(found)
+
+
+def _end(space: Space, example: Mapping[str, int], name: str) -> int:
+    """The last size of a symbol up to some 10^6 that the constraints admit, where they admit all up to it."""
+    multiple, _ = space.multiple(name)
+    inside, outside = 0, _FAR[0] * _SCALES[-1]
+    while outside - inside > 1:
+        middle = (inside + outside) // 2
+        if _with(space, example, name, example[name] + middle * multiple) is None:
+            outside = middle
+        else:
+            inside = middle
+    return example[name] + inside * multiple
+
+
+def low(space: Space, example: Mapping[str, int]) -> list[list[dict[str, int]]]:
+    """For all symbols together, and for each alone, sizes from the least on."""
+    rows = []
+    for names in (space.symbols, *((name,) for name in space.symbols if len(space.symbols) > 1)):
+        row = []
+        for size in _LOWEST:
+            sizes = dict(example)
+            for name in names:
+                (least, _), (multiple, rest) = space.bounds(name), space.multiple(name)
+                first = least + (rest - least) % multiple
+                sizes[name] = first + (size - 1) * multiple
+            fixed = _completed(space, sizes)
+            row.append(fixed if fixed is not None and space.admits(fixed) else None)
+        rows.append(_distinct(row))
+    return rows
+
+
+def beside(space: Space, example: Mapping[str, int], numbers: Iterable[int]) -> list[dict[str, int]]:
+    """For each symbol the sizes below, at and above numbers, and the multiples next to them."""
+    found = []
+    for number in numbers:
+        for name in space.symbols:
+            multiple, rest = space.multiple(name)
+            for near in (number - 1, number, number + 1):
+                size = near + (rest - near) % multiple
+                found += [_with(space, example, name, each) for each in {size, size - multiple}]
+    return _distinct(found)
+
+
+def _with(space: Space, example: Mapping[str, int], name: str, size: int) -> dict[str, int] | None:
+    sizes = _completed(space, {**example, name: size})
+    return sizes if sizes is not None and space.admits(sizes) else None
+
+
+def _distinct(given: Iterable[dict[str, int] | None]) -> list[dict[str, int]]:
+    return list({tuple(sizes.values()): sizes for sizes in given if sizes is not None}.values())

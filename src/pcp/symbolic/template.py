@@ -1,8 +1,8 @@
 """A program with expressions in the place of its sizes: found in the text of the program at several sizes.
 
 A Program is text of MLIR here. Where texts at several sizes differ in nothing but numbers, each of these numbers is an
-expression of the sizes, and the text for any other sizes follows. Nothing is guessed: every expression has the values of all
-samples.
+expression of the sizes, and the text for any other sizes follows. Every expression has the values of all samples; that it is
+the right one at other sizes is what `checking` compares.
 """
 
 import re
@@ -21,15 +21,16 @@ class BuiltDifferently(PCPError):
     """A program whose form depends on the sizes in a way that no expression of them describes."""
 
 
-_TOKENS = re.compile(
+TOKENS = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<hex>(?<=dense<)0x[0-9A-F]+)"
     r"|(?P<float>\d+\.\d+(?:[eE][+-]?\d+)?)"
     r"|(?P<int>\d+)"
 )
+_INTEGERS = re.compile(r"(?<![\w.%#@])\d{1,13}(?![\d.])")
 _MADE_NAME = re.compile(r"@([\w.$]+)\.[0-9a-f]{16}\b")
-_FLOAT_TYPE = re.compile(r">+ : tensor<(?:\d+x)*(bf16|f16|f32|f64|complex)")
-_DTYPES = {
+FLOAT_TYPE = re.compile(r">+ : tensor<(?:\d+x)*(bf16|f16|f32|f64|complex)")
+DTYPES = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
@@ -65,6 +66,17 @@ class Template:
     pieces: tuple[str, ...]
     holes: tuple[Hole, ...]
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Integers that are the same at all sizes, those that come most seldom first."""
+        counts: dict[int, int] = {}
+        for piece in self.pieces:
+            for line in piece.split("\n"):
+                if not line.startswith("#loc"):
+                    for found in _INTEGERS.findall(line):
+                        counts[int(found)] = counts.get(int(found), 0) + 1
+        return tuple(sorted((n for n in counts if 3 < n < 2**40), key=lambda n: counts[n]))
+
     def text(self, sizes: Mapping[str, int]) -> str:
         """The text for these sizes.
 
@@ -84,7 +96,7 @@ def unified(texts: Sequence[str], samples: Samples) -> Template:
     Raises:
         BuiltDifferently: they differ in more than numbers, or in a number that is no expression of the sizes.
     """
-    lines = [_renamed(text).split("\n") for text in texts]
+    lines = [renamed(text).split("\n") for text in texts]
     _check_alike([len(each) for each in lines], samples)
     pieces: list[str] = []
     holes: list[Hole] = []
@@ -105,7 +117,7 @@ def unified(texts: Sequence[str], samples: Samples) -> Template:
     return Template((*pieces, plain), tuple(holes))
 
 
-def _renamed(text: str) -> str:
+def renamed(text: str) -> str:
     """The text, in which functions that are named by a digest of what they hold, sizes among it, are named by their order."""
     names: dict[str, str] = {}
     return _MADE_NAME.sub(lambda m: names.setdefault(m[0], f"@{m[1]}.s{len(names)}"), text)
@@ -121,7 +133,7 @@ def _check_alike(counts: Sequence[int], samples: Samples) -> None:
 
 
 def _line(row: Sequence[str], samples: Samples, known: dict[tuple[str, ...], Hole]) -> list[str | Hole]:
-    matches = [list(_TOKENS.finditer(line)) for line in row]
+    matches = [list(TOKENS.finditer(line)) for line in row]
     if len({len(each) for each in matches}) > 1:
         raise _different(row, samples)
     made: list[str | Hole] = []
@@ -137,7 +149,7 @@ def _line(row: Sequence[str], samples: Samples, known: dict[tuple[str, ...], Hol
             made.append(values[0])
             continue
         kinds = {token.lastgroup for token in tokens}
-        dtype = _FLOAT_TYPE.match(row[0], ends[0]) if kinds <= {"float", "hex"} else None
+        dtype = FLOAT_TYPE.match(row[0], ends[0]) if kinds <= {"float", "hex"} else None
         key = (*values, dtype[1]) if dtype else values
         if key not in known:
             known[key] = _hole(values, kinds, dtype, row, samples)
@@ -159,8 +171,8 @@ def _hole(
         expression = fitted([int(value) for value in values], samples)
         if expression is not None:
             return Hole(expression)
-    elif kinds == {"float"} and dtype is not None and dtype[1] in _DTYPES:
-        found = fitted_float([float(value) for value in values], samples, _DTYPES[dtype[1]])
+    elif kinds == {"float"} and dtype is not None and dtype[1] in DTYPES:
+        found = fitted_float([float(value) for value in values], samples, DTYPES[dtype[1]])
         if found is not None:
             return Hole(found[1], found[0])
     if "string" in kinds:

@@ -1,35 +1,84 @@
-"""What a traced function asks of its sizes: each comparison becomes a constraint, because the trace went one way.
+"""What a trace asks of its sizes, so that choices by size become constraints of the symbolic program.
 
-The function is traced at a few sizes. There, its Tensors show their symbolic sizes as integers that remember what they stand
-for.
+A function is traced at a few sizes, twice at each. At first its Tensors show numbers, and every shape that it asks for and
+every choice of an operation of PCP by a size is recorded; from the numbers at all sizes follows which expression each is. Then
+its Tensors show these expressions (`sizes`), whose comparisons are exact. The programs are those of the first traces, so what
+is not seen the second time does not change them.
 """
 
 import contextvars
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from pcp.refusals import is_of_package
-from pcp.symbolic.constraints import OPPOSITE, Constraint
-from pcp.symbolic.expressions import Expression, InvalidSize
+from pcp.refusals import STANDING, is_of_package
+from pcp.symbolic.constraints import OPPOSITE, TURNED, Constraint, Space
+from pcp.symbolic.expressions import Expression
+from pcp.symbolic.fitting import fitted
+from pcp.symbolic.proving import always
+from pcp.symbolic.sizes import Size
+from pcp.symbolic.watched import Record, line
+
+Shape = tuple[int, ...]
+Shown = tuple[Expression | None, ...]
 
 
+@dataclass
 class Watch:
-    """The sizes of one trace, and the comparisons that the function made of them."""
+    """One trace at some sizes, and what it asked of them.
 
-    def __init__(self, sizes: Mapping[str, int], expressions: tuple[Expression, ...] = ()) -> None:
+    Arguments:
+        sizes: of the symbols.
+        expressions: of the arguments' sizes.
+        loops: what the first trace answered whether axes are symbolic, in the order in which it was asked.
+        script: in a second trace, for every shape that the first was asked for: the line, the numbers, and what they are.
+    """
+
+    sizes: Mapping[str, int]
+    expressions: tuple[Expression, ...] = ()
+    loops: Sequence[bool] | None = None
+    script: Sequence[tuple[str, Shape, Shown]] | None = None
+    record: Record = field(default_factory=Record)
+    asked: list[tuple[str, Shape]] = field(default_factory=list)
+    chosen: list[tuple[str, int, str, int, bool]] = field(default_factory=list)
+    answers: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self.known: dict[int, Expression] = {}
-        self.asked: dict[str, Constraint] = {}
-        for expression in (*map(Expression.symbol, sizes), *expressions):
+        for expression in (*map(Expression.symbol, self.sizes), *self.expressions):
             if expression.symbols:
-                self.known.setdefault(expression.value(sizes), expression)
+                self.known.setdefault(expression.value(self.sizes), expression)
 
-    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape whose symbolic sizes remember what they stand for, where the function of a user asks."""
-        if is_of_package(sys._getframe(2).f_code.co_filename):
+    def shape(self, shape: Shape, depth: int = 2) -> Any:
+        """A shape as the function of a user sees it; PCP itself sees numbers."""
+        if is_of_package(sys._getframe(depth).f_code.co_filename):
             return shape
-        return tuple(Size(size, self.known[size], self) if size in self.known else size for size in shape)
+        place, number = line(), len(self.asked)
+        self.asked.append((place, shape))
+        if self.script is None:
+            return shape
+        planned = number < len(self.script) and self.script[number][:2] == (place, shape)
+        known = self.script[number][2] if planned else tuple(map(self.known.get, shape))
+        if not planned or None in known:
+            self.record.note()
+        return tuple(
+            size if expression is None or not expression.symbols else Size(size, expression, self.record)
+            for size, expression in zip(shape, known, strict=True)
+        )
+
+    def length(self, shape: Shape) -> int:
+        """The size of the first axis as an integer, if the function of a user may have it."""
+        size = self.shape(shape, depth=4)[0]
+        return size.as_integer() if isinstance(size, Size) else shape[0]
+
+    def is_symbolic(self, size: int) -> bool:
+        number = len(self.answers)
+        known = self.loops is not None and number < len(self.loops)
+        self.answers.append(self.loops[number] if known and self.loops is not None else size in self.known)
+        return self.answers[-1]
 
 
 WATCH: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("pcp_watch", default=None)
@@ -38,92 +87,173 @@ WATCH: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("pcp_watch"
 def is_symbolic(size: int) -> bool:
     """Whether a size stands for an expression of symbols in the trace of this thread."""
     watch = WATCH.get()
-    return watch is not None and size in watch.known
+    return watch is not None and watch.is_symbolic(size)
+
+
+def compared(left: int, sign: str, right: int) -> bool:
+    """Whether a comparison holds by which an operation chooses what it does; where sizes are symbolic, it is a constraint."""
+    holds = _HOLDS[sign](left, right)
+    watch = WATCH.get()
+    if watch is not None and watch.script is None:
+        watch.chosen.append((line(), left, sign, right, holds))
+    return holds
+
+
+def least(left: int, right: int) -> int:
+    """The smaller of two sizes; where they are symbolic, which it is becomes a constraint that equal ones keep."""
+    compared(left, "<=" if left <= right else ">=", right)
+    return min(left, right)
+
+
+def greatest(left: int, right: int) -> int:
+    """The larger of two sizes; where they are symbolic, which it is becomes a constraint that equal ones keep."""
+    compared(left, "<=" if left <= right else ">=", right)
+    return max(left, right)
+
+
+_HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+}
 
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[Watch]:
     """Let Tensors of this thread show their sizes as those of `watch`, until the block ends."""
-    token = WATCH.set(watch)
+    token, standing = WATCH.set(watch), STANDING.set(watch.script is not None)
     try:
         yield watch
     finally:
         WATCH.reset(token)
-
-
-class Size(int):
-    """An integer that remembers the expression that it is the value of, and tells comparisons to its watch."""
-
-    expression: Expression
-    watch: Watch
-
-    def __new__(cls, value: int, expression: Expression, watch: Watch) -> "Size":
-        made = super().__new__(cls, value)
-        made.expression, made.watch = expression, watch
-        return made
-
-    __hash__ = int.__hash__
-
-    def _with(self, name: str, other: Any, turned: bool = False) -> Any:
-        value = getattr(int, name if not turned else f"__r{name[2:]}")(self, other)
-        if value is NotImplemented or not isinstance(other, int):
-            return value
-        theirs = other.expression if isinstance(other, Size) else Expression.of(int(other))
-        left, right = (theirs, self.expression) if turned else (self.expression, theirs)
-        try:
-            expression = getattr(left, name)(right)
-        except InvalidSize:
-            return value
-        if expression.symbols:
-            self.watch.known.setdefault(value, expression)
-            return Size(value, expression, self.watch)
-        return value
-
-    def _asked(self, sign: str, other: Any, value: Any) -> Any:
-        if isinstance(value, bool) and isinstance(other, int) and not isinstance(other, bool):
-            frame = sys._getframe(2)
-            if not is_of_package(frame.f_code.co_filename):
-                theirs = other.expression if isinstance(other, Size) else Expression.of(int(other))
-                place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                made = Constraint(self.expression, sign if value else OPPOSITE[sign], theirs, place)
-                if self.expression != theirs:
-                    self.watch.asked.setdefault(str(made), made)
-        return value
-
-    # fmt: off
-    def __add__(self, other: Any) -> Any: return self._with("__add__", other)
-    def __radd__(self, other: Any) -> Any: return self._with("__add__", other, True)
-    def __sub__(self, other: Any) -> Any: return self._with("__sub__", other)
-    def __rsub__(self, other: Any) -> Any: return self._with("__sub__", other, True)
-    def __mul__(self, other: Any) -> Any: return self._with("__mul__", other)
-    def __rmul__(self, other: Any) -> Any: return self._with("__mul__", other, True)
-    def __floordiv__(self, other: Any) -> Any: return self._with("__floordiv__", other)
-    def __rfloordiv__(self, other: Any) -> Any: return self._with("__floordiv__", other, True)
-    def __mod__(self, other: Any) -> Any: return self._with("__mod__", other)
-    def __rmod__(self, other: Any) -> Any: return self._with("__mod__", other, True)
-    def __eq__(self, other: object) -> Any: return self._asked("==", other, int.__eq__(self, other))
-    def __ne__(self, other: object) -> Any: return self._asked("!=", other, int.__ne__(self, other))
-    def __lt__(self, other: Any) -> Any: return self._asked("<", other, int.__lt__(self, other))
-    def __le__(self, other: Any) -> Any: return self._asked("<=", other, int.__le__(self, other))
-    def __gt__(self, other: Any) -> Any: return self._asked(">", other, int.__gt__(self, other))
-    def __ge__(self, other: Any) -> Any: return self._asked(">=", other, int.__ge__(self, other))
-    # fmt: on
+        STANDING.reset(standing)
 
 
 class Watches:
-    """The comparisons of several traces: those that all of them made with one outcome are constraints."""
+    """The traces of one function at a few sizes.
 
-    def __init__(self) -> None:
-        self._all: list[dict[str, Constraint]] = []
+    Arguments:
+        space: the sizes that are possible.
+        expressions: of the arguments' sizes.
+        make: the program at some sizes.
+    """
 
-    def watched(self, watch: Watch, make: Callable[[], Any]) -> Any:
-        """What `make` returns, while a watch sees what it asks."""
+    def __init__(
+        self, space: Space, expressions: Sequence[Expression], make: Callable[[dict[str, int]], Any]
+    ) -> None:
+        self.space = space
+        self.make = make
+        self.expressions = tuple(expressions)
+        self.noted: dict[str, None] = {}
+        """Lines where a size became a number that nobody watches."""
+        self.numbers: set[int] = set()
+        """Numbers that sizes were compared with."""
+        self._loops: list[bool] | None = None
+        self._first: list[Watch] = []
+
+    def first(self, sizes: dict[str, int]) -> Any:
+        """The program at sizes, and a record of what was asked for."""
+        watch = Watch(sizes, self.expressions)
         with watching(watch):
-            made = make()
-        self._all.append(watch.asked)
+            made = self.make(sizes)
+        self._first.append(watch)
         return made
 
+    def again(self, sizes: dict[str, int]) -> Any:
+        """The program at any sizes, where loops are those of the first traces."""
+        with watching(Watch(sizes, self.expressions, self._loops)):
+            return self.make(sizes)
+
     def constraints(self) -> tuple[Constraint, ...]:
-        """What all traces so far asked with one outcome."""
-        first, *others = self._all or [{}]
-        return tuple(entry for text, entry in first.items() if all(text in other for other in others))
+        """What all first traces since the last call chose with one outcome, as constraints.
+
+        Raises:
+            SizeHasNoNumber: a size was used where only a number can be.
+        """
+        watches, self._first = self._first, []
+        samples = [watch.sizes for watch in watches]
+        self._loops = watches[0].answers
+        found = list(self._choices(watches, samples))
+        script = self._script(watches, samples)
+        mixed: list[Constraint] = []
+        if any(watch.asked for watch in watches):
+            second = [
+                Watch(watch.sizes, self.expressions, self._loops, self._of(script, watch))
+                for watch in watches
+            ]
+            for watch in second:
+                with watching(watch):
+                    self.make(dict(watch.sizes))
+                self.noted.update(watch.record.noted)
+                found.extend(watch.record.compared.values())
+                found.extend(_as_constants(watch.record.used, samples))
+        kept: dict[str, Constraint] = {}
+        for entry in map(_turned, found):
+            self.numbers.update(_numbers(entry))
+            if always(entry, self.space):
+                continue
+            if all(entry.holds(sizes) for sizes in samples):
+                kept.setdefault(str(entry), entry)
+            else:
+                mixed.append(entry)
+        self.noted.update(dict.fromkeys(entry.place for entry in mixed))
+        return tuple(kept.values())
+
+    def _choices(self, watches: Sequence[Watch], samples: list[Mapping[str, int]]) -> Iterator[Constraint]:
+        """What operations of PCP chose by: the numbers of the k-th choice of every trace are an expression."""
+        seen = set()
+        for row in zip(*(watch.chosen for watch in watches), strict=False):
+            places, lefts, signs, rights, outcomes = map(tuple, zip(*row, strict=True))
+            key = (lefts, signs, rights, outcomes)
+            if key in seen or (len(set(lefts)) == 1 and len(set(rights)) == 1):
+                continue
+            seen.add(key)
+            left, right = fitted(lefts, samples), fitted(rights, samples)
+            if len(set(signs)) + len(set(places)) + len(set(outcomes)) == 3 and left and right:
+                sign = signs[0] if outcomes[0] else OPPOSITE[signs[0]]
+                yield Constraint(left, sign, right, places[0])
+            else:
+                self.noted.setdefault(places[0])
+
+    def _script(self, watches: Sequence[Watch], samples: list[Mapping[str, int]]) -> list[tuple[str, Shown]]:
+        """For every shape that all first traces were asked for at one line: which expressions its sizes are."""
+        made: list[tuple[str, Shown]] = []
+        for row in zip(*(watch.asked for watch in watches), strict=False):
+            if len({(place, len(shape)) for place, shape in row}) > 1:
+                break
+            columns = zip(*(shape for _, shape in row), strict=True)
+            made.append((row[0][0], tuple(fitted(column, samples) for column in columns)))
+        return made
+
+    def _of(self, script: Iterable[tuple[str, Shown]], watch: Watch) -> list[tuple[str, Shape, Shown]]:
+        pairs = zip(script, watch.asked, strict=False)
+        return [(place, shape, shown) for (place, shown), (_, shape) in pairs]
+
+
+def _as_constants(
+    used: Mapping[Expression, str], samples: Sequence[Mapping[str, int]]
+) -> Iterator[Constraint]:
+    """What sizes that entered the program must be, where its numbers do not say which expressions they are."""
+    for expression, place in used.items():
+        found = fitted([expression.value(sizes) for sizes in samples], samples)
+        elsewhere = [{name: 7919 * n + k for k, name in enumerate(samples[0])} for n in range(1, 9)]
+        if found is not None and any(found.value(sizes) != expression.value(sizes) for sizes in elsewhere):
+            yield Constraint(expression, "==", found, place)
+
+
+def _turned(entry: Constraint) -> Constraint:
+    """A comparison with the symbols first."""
+    if entry.left.symbols:
+        return entry
+    return Constraint(entry.right, TURNED[entry.sign], entry.left, entry.place)
+
+
+_INTEGERS = re.compile(r"(?<!\w)\d+")
+
+
+def _numbers(entry: Constraint) -> Iterator[int]:
+    """Sizes next to which a comparison may change."""
+    return map(int, _INTEGERS.findall(str(entry)))

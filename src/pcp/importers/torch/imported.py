@@ -14,8 +14,12 @@ from pcp.importers.torch.interpreting import Interpreter, check_supported
 from pcp.importers.torch.signature import Signature
 from pcp.ir import Program, Role
 from pcp.ops import random
+from pcp.symbolic.numbers import numbers_in, numbers_in_text
 from pcp.tensor import Tensor
 from pcp.tracing import at_sizes, specs_of, trace
+
+_COST = 20
+"""How many times as long as tracing a function of PCP takes `torch.export`, about."""
 
 RANDOM_KEY = "random_key"
 """The buffer that holds the key of the random generator."""
@@ -94,11 +98,22 @@ def from_torch(
 
     def make(closed: tuple[Any, ...]) -> Program:
         made = _imported(module, closed[0], closed[1], output, seed, check and not first)
-        first.append(made)
+        if not first:
+            first.append(made)
         return made.program
 
-    program = at_sizes((tuple(given), dict(named)), (*constraints, *more), make, mapped)
+    open_arguments = (tuple(given), dict(named))
+    program = at_sizes(open_arguments, (*constraints, *more), make, mapped, _numbers_in(module), _COST)
     return replace(first[0], program=program)
+
+
+def _numbers_in(module: Any) -> tuple[int, ...]:
+    """Integers in the code and the attributes of a module and of those inside of it."""
+    inner = list(module.modules()) if hasattr(module, "modules") else []
+    kinds = dict.fromkeys(type(entry).forward for entry in inner)
+    held = [value for entry in inner for value in vars(entry).values() if isinstance(value, int)]
+    written = numbers_in_text(str(getattr(module, "code", "")))  # of a graph that was exported
+    return numbers_in(module, *kinds, *dict.fromkeys((*held, *written)))
 
 
 def _imported(

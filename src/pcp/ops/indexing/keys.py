@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pcp.symbolic.watching import compared, greatest, least
 from pcp.tensor import DTypeMismatch, IndexOutOfBounds, ShapeMismatch, Tensor
 
 
@@ -99,13 +100,17 @@ def _bounds(entry: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, in
     """Start, stop and step of the slice that an entry makes, and whether it runs backwards."""
     size = shape[axis]
     if is_integer(entry):
-        if not -size <= entry < size:
+        if not (compared(entry, "<", size) if entry >= 0 else compared(-entry, "<=", size)):
             raise IndexOutOfBounds(
                 f"index {entry} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}"
             )
         return int(entry) % size, int(entry) % size + 1, 1, False
     if isinstance(entry, slice):
         low, high, stride = entry.indices(size)
+        for given in (entry.start, entry.stop):
+            if given is not None:  # beyond the axis it means its end
+                least(-given if given < 0 else given + (stride < 0), size)
+        greatest(low, high)
         if stride > 0:
             return low, max(low, high), stride, False
         count = max(0, -(-(low - high) // -stride))

@@ -11,6 +11,7 @@ from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
 from pcp.ops.reductions.primitives import max_, min_, narrowed, sum_, widened
+from pcp.symbolic.watching import greatest, least
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
@@ -51,7 +52,7 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     tensor = moveaxis(tensor, axes, (-2, -1))
     height, width = tensor.shape[-2:]
     low, right = max(-offset, 0), max(offset, 0)
-    count = max(0, min(height - low, width - right))
+    count = greatest(least(height - low, width - right), 0)
     block = tensor[..., low : low + count, right : right + count]
     flat = reshape(block, (*block.shape[:-2], count * count))
     return narrow(flat, flat.ndim - 1, 0, count * count, count + 1)

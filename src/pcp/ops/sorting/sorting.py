@@ -40,6 +40,7 @@ from pcp.ops.movement.axes import checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, declare, supply_derivatives
+from pcp.symbolic.watching import compared
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,
@@ -87,7 +88,7 @@ def top_k(x: TensorLike, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
         DTypeMismatch: the elements are complex.
     """
     tensor, place = _sortable("top_k", x, axis)
-    if not 0 <= k <= tensor.shape[place]:
+    if k < 0 or not compared(k, "<=", tensor.shape[place]):
         raise ShapeMismatch(
             f"top_k: k = {k} was given for axis {place} of shape {tensor.shape}; expected 0 <= k <= {tensor.shape[place]}"
         )

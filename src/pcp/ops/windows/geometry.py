@@ -14,6 +14,7 @@ from pcp.ops.batched_axes import along_axes, led_by
 from pcp.ops.batching import BatchingRule
 from pcp.ops.derivative import Primal
 from pcp.ops.movement import pad
+from pcp.symbolic.watching import greatest
 from pcp.tensor import ShapeMismatch, Tensor, current_builder
 
 Pair = tuple[int, int]
@@ -55,7 +56,7 @@ def margins_of(
         return [(0, 0)] * len(sizes)
     if padding == "SAME":
         totals = [
-            max((-(-size // stride) - 1) * stride + window - size, 0)
+            greatest((-(-size // stride) - 1) * stride + window - size, 0)
             for size, window, stride in zip(sizes, windows, strides, strict=True)
         ]
         return [(total // 2, total - total // 2) for total in totals]
@@ -68,7 +69,7 @@ def margins_of(
 
 def places(size: int, margins: tuple[int, int], window: int, stride: int) -> int:
     """How many windows fit into an axis."""
-    return max(0, (size + sum(margins) - window) // stride + 1)
+    return greatest((size + sum(margins) - window) // stride + 1, 0)
 
 
 def pairs_attribute(pairs: Sequence[tuple[int, int]]) -> ir.Attribute:

@@ -1,0 +1,160 @@
+"""Whether a symbolic program is, at more sizes than it was found from, what its function makes there."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pcp.ir import Program
+from pcp.symbolic.agreement import agree
+from pcp.symbolic.constraints import SizesRefused, Space
+from pcp.symbolic.expressions import listed
+from pcp.symbolic.sampling import beside, far, low
+from pcp.symbolic.template import BuiltDifferently
+
+_LINES = 10_000
+"""Lines of programs that are compared beyond the few that are always compared."""
+_MOST = 60
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a symbolic program was made from: at any sizes it says what the Program is there.
+
+    Arguments:
+        make: the Program at sizes.
+        noted: lines where a size became a number that nobody watches.
+        numbers: that the function compares sizes with, or holds, next to which it may be built differently.
+        cost: how many times as long as tracing a function of PCP takes `make`.
+    """
+
+    make: Callable[[dict[str, int]], Program]
+    noted: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+    cost: int = 1
+
+    @property
+    def advice(self) -> str:
+        """What to do about a program that is built differently somewhere."""
+        where = (
+            f"; a size became a number at {', '.join(filter(None, self.noted[:3]))}"
+            if any(self.noted)
+            else ""
+        )
+        return (
+            f"expected the same operations for all sizes{where}: constrain the sizes, as by constraints=['length <= 512'], "
+            "trace each size on its own, or compare the sizes themselves, which becomes a constraint"
+        )
+
+
+Both = Callable[[Mapping[str, int]], tuple[Program, Program]]
+
+
+def compared_at_many(
+    space: Space, example: Mapping[str, int], source: Source, numbers: Iterable[int], lines: int, both: Both
+) -> tuple[tuple[int, int], ...]:
+    """Compare a program with its source at sizes of several magnitudes and on both sides of numbers.
+
+    Arguments:
+        example: sizes at which it was made.
+        numbers: of the program.
+        lines: of the program's text, which say how much a comparison costs.
+        both: the program at sizes and that of its source; raises what the function raises.
+
+    Returns:
+        For each symbol the least and the largest size between which it agrees.
+
+    Raises:
+        BuiltDifferently: it is another program at some sizes.
+    """
+    agreed = [dict(example)]
+    refused: set[str] = set()
+    budget = min(_MOST, _LINES // (max(lines, 1) * source.cost))
+
+    def differs(sizes: Mapping[str, int]) -> BuiltDifferently:
+        known = min(agreed, key=lambda each: sum(abs(each[name] - sizes[name]) for name in sizes))
+        return BuiltDifferently(
+            f"the program is built differently for the sizes ({listed(sizes)}) than what follows from smaller ones, as "
+            f"({listed(known)}); {source.advice}"
+        )
+
+    for number, sizes in enumerate(far(space, example)):
+        beyond = {name for name in sizes if sizes[name] > max(each[name] for each in agreed)}
+        if beyond & refused or number > 2 + budget:
+            continue
+        try:
+            pair = both(sizes)
+        except Exception as error:
+            if number == 0 and not isinstance(error, SizesRefused):
+                raise
+            refused |= beyond if len(beyond) == 1 else set()
+            continue
+        if not agree(*pair):
+            raise differs(sizes)
+        agreed.append(sizes)
+    agreed += _lowest(space, example, both, 1 + budget)
+    spans = tuple(
+        (min(each[name] for each in agreed), max(each[name] for each in agreed)) for name in space.symbols
+    )
+    given = [n for n in dict.fromkeys((*source.numbers, *numbers)) if n > 1]
+    for sizes in beside(space, example, given)[:budget]:
+        if all(a <= size <= b for (a, b), size in zip(spans, sizes.values(), strict=True)):
+            found = _of(both, sizes)
+            if found is not None and not agree(*found):
+                raise differs(sizes)
+    return spans
+
+
+def _lowest(space: Space, example: Mapping[str, int], both: Both, tries: int) -> list[dict[str, int]]:
+    """The least sizes at which a program agrees, of all symbols together and of each."""
+    agreed = []
+    for row in low(space, example):
+        for sizes in row[:tries]:
+            found = _of(both, sizes)
+            if any(sizes[name] < example[name] for name in sizes) and found is not None and agree(*found):
+                agreed.append(sizes)
+                break
+    return agreed
+
+
+def _of(both: Both, sizes: Mapping[str, int]) -> tuple[Program, Program] | None:
+    """The programs at sizes; None where the function or the program refuses them."""
+    try:
+        return both(sizes)
+    except Exception:  # whatever the function of a user raises
+        return None
+
+
+def check_at(sizes: dict[str, int], program: Program, source: Source, example: Mapping[str, int]) -> None:
+    """Compare a program at sizes with its source.
+
+    Raises:
+        SizesRefused: the source refuses the sizes, or is another program there.
+    """
+    try:
+        expected = source.make(sizes)
+    except SizesRefused:
+        raise
+    except Exception as error:
+        raise SizesRefused(
+            f"the sizes ({listed(sizes)}) were given, which the function that was traced refuses; expected others: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not agree(program, expected):
+        raise SizesRefused(
+            f"the sizes ({listed(sizes)}) were given, and the function makes another program there than what follows from "
+            f"({listed(example)}); {source.advice}"
+        )
+
+
+def check_span(sizes: Mapping[str, int], spans: Sequence[tuple[int, int]]) -> None:
+    """Refuse sizes beyond those at which a program without a source was compared with it.
+
+    Raises:
+        SizesRefused: a size is beyond.
+    """
+    for (name, size), (least, most) in zip(sizes.items(), spans, strict=False):
+        if not least <= size <= most:
+            raise SizesRefused(
+                f"the size {name}={size} was given; the program was compared with its function for {name} from {least} to "
+                f"{most} before it was written, and beyond that nothing is known: expected a size between them, or trace "
+                f"it again with a constraint that reaches further, as constraints=['{name} <= {max(size, most)}']"
+            )

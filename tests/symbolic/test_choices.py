@@ -1,0 +1,242 @@
+"""Choices by size: nothing is silently wrong, next to no size of a program that is the same for all sizes is refused."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pcp
+from pcp.symbolic import BuiltDifferently, SizesRefused, SymbolicProgram
+from pcp.symbolic.agreement import agree
+from pcp.symbolic.watched import SizeHasNoNumber
+from tests.symbolic.choices import CASES, CHOICES, EVERYWHERE, LOOPS, Case, chunked
+
+EDGES = (1, 2, 3, 10, 93, 200, 1099, 2048, 2501, 3000, 3001, 4001, 5000, 5500, 40001, 500000)
+LARGEST = 900_000
+
+
+def wrong_at(case: Case, sizes: tuple[int, ...] = EDGES) -> tuple[list[int], list[int]]:
+    """Sizes at which the program, or that in a file, is silently another than the static trace; and those that are refused."""
+    function, shape, constraints = case
+    try:
+        program: Any = pcp.trace(function, pcp.spec(shape, "f32"), constraints=constraints)
+    except pcp.PCPError:
+        return [], list(sizes)
+    wrong, refused = [], []
+    for n in sizes:
+        given = {name: n + n % 2 if "n % 2 == 0" in constraints else n for name in program.symbols[:1]}
+        given |= dict.fromkeys(program.symbols[1:], 50)
+        numbers = tuple(s if isinstance(s, int) else eval(s, {}, given) for s in shape)
+        try:
+            expected = pcp.trace(function, pcp.spec(numbers, "f32"))
+        except (pcp.PCPError, IndexError, ZeroDivisionError):
+            expected = None
+        for each in (program, SymbolicProgram.from_artifact(program.artifact())):
+            try:
+                made = each.at(**given)
+            except SizesRefused:
+                if expected is not None:
+                    refused.append(n)
+                continue
+            if expected is None or not agree(made, expected):
+                wrong.append(n)
+    return wrong, refused
+
+
+@pytest.mark.parametrize(
+    "name", [*CHOICES, *LOOPS, "x[:4000]", "np.minimum", "ceil", "max", "pad to", "roll 5000"]
+)
+def test_a_choice_is_never_silently_wrong(name: str) -> None:
+    assert wrong_at(CASES[name], (2, 3000, 3001, 4001, 5000, 5500, 40001))[0] == []
+
+
+@pytest.mark.parametrize("name", EVERYWHERE[::3])
+def test_a_program_that_is_the_same_for_all_sizes_is_refused_at_none(name: str) -> None:
+    assert wrong_at(CASES[name], (2, 4096, 70001)) == ([], [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_no_case_is_silently_wrong_at_any_edge(name: str) -> None:
+    wrong, refused = wrong_at(CASES[name])
+    assert wrong == []
+    assert not (name in EVERYWHERE and set(refused) - {1}), refused
+
+
+def test_a_clipped_slice_is_a_constraint_of_it_and_of_its_gradient() -> None:
+    program: Any = pcp.trace(lambda x: x[:4000].sum(), pcp.spec(("n",), "f32"))
+    assert program.constraints == ("n <= 4000",)
+    for each in (program, pcp.grad(program), pcp.value_and_grad(program)):
+        with pytest.raises(
+            SizesRefused, match=r"expected n <= 4000, and 5000 <= 4000 does not.*test_choices"
+        ):
+            each.at(n=5000)
+    x = np.ones(4000, np.float32)
+    assert float(pcp.plan(program.at(n=4000), "arena:cpu").run(x)) == 4000
+
+
+@pytest.mark.parametrize(
+    ("function", "constraint"),
+    [
+        (lambda x: x.sum() * -(-x.shape[0] // 1100), "-((-n) // 1100) == 1"),
+        (lambda x: x.sum() * (2.0 if x.shape[0] // 2000 else 1.0), "n // 2000 == 0"),
+        (lambda x: x[: np.minimum(x.shape[0], 4000)], "n <= 4000"),
+        (lambda x: x * 2 if x[::2].shape[0] > 3000 else x, "(n + 1) // 2 <= 3000"),
+        (lambda x: x * 2 if x.shape[0] / 3 > 1000 else x, "n <= 3000"),
+        (lambda x: pcp.top_k(x, 20)[0], "n >= 20"),
+        (lambda x: x[:10], "n >= 10"),
+    ],
+)
+def test_a_choice_is_a_constraint(function: Callable[[Any], Any], constraint: str) -> None:
+    program: Any = pcp.trace(function, pcp.spec(("n",), "f32"))
+    assert program.constraints == (constraint,)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (chunked, r"(?s)used as an integer of Python.*loop by pcp.scan.*choices.py"),
+        (lambda x: x / len(x), r"the size n is symbolic and was used as an integer"),
+        (
+            lambda x: x * {1: 2}.get(x.shape[0], 3),
+            r"used as a key of a dictionary or set; .*compare it with ==",
+        ),
+        (
+            lambda x: x * int(x.shape[0] / 2),
+            r"the size n / 2 is symbolic and was made an integer; .*divide by //",
+        ),
+        (lambda x: x * round(x.shape[0] / 2), "the size n / 2 is symbolic and was rounded; expected"),
+        (lambda x: x * x.shape[0].bit_length(), "was asked for its bit_length; expected"),
+        (lambda x: x * (x.shape[0] ^ 3), "used as a row of bits, or as an exponent; expected"),
+        (lambda x: x + np.zeros(x.shape, np.float32), r"make arrays by pcp.iota, .*\n  at .*test_choices.py"),
+    ],
+)
+def test_what_needs_a_number_is_refused_with_the_line(function: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(SizeHasNoNumber, match=message):
+        pcp.trace(function, pcp.spec(("n",), "f32"))
+
+
+def test_a_loss_whose_slice_clips_is_not_planned_beyond_it() -> None:
+    def loss(w: pcp.Tensor, x: pcp.Tensor) -> pcp.Tensor:
+        return ((x[:2048] * w) ** 2).mean()
+
+    program = pcp.trace(loss, pcp.spec((), "f32", "weight"), pcp.spec(("n",), "f32"))
+    plan: Any = pcp.plan(pcp.training_step(program, pcp.optimizers.sgd(0.1)), "arena:cpu")
+    state = plan.program.at(n=8).initial_state(np.float32(1))
+    plan.run(state, (np.ones(8, np.float32),))
+    with pytest.raises(SizesRefused, match="expected n <= 2048"):
+        plan.run(state, (np.ones(4096, np.float32),))
+
+
+def test_a_file_says_up_to_where_it_was_compared() -> None:
+    program: Any = pcp.trace(lambda x: x * 2 + 1, pcp.spec(("n",), "f32"))
+    read: Any = SymbolicProgram.from_artifact(program.artifact())
+    assert read.at(n=LARGEST).digest == program.at(n=LARGEST).digest
+    assert program.at(n=5_000_000).results[0].spec.shape == (5_000_000,)
+    with pytest.raises(SizesRefused, match=r"for n from 1 to 9\d{5} before it was written.*'n <= 5000000'"):
+        read.at(n=5_000_000)
+    further: Any = pcp.trace(lambda x: x * 2 + 1, pcp.spec(("n",), "f32"), constraints=["n <= 5000000"])
+    assert SymbolicProgram.from_artifact(further.artifact()).at(n=5_000_000)
+
+
+def test_what_lies_between_the_sizes_that_were_compared_is_found_where_it_is_used() -> None:
+    hidden = [float(2 * n) for n in (2600, 2700)]  # 5200 to 5400: no number of the function
+    program: Any = pcp.trace(
+        lambda x: x * 2 if hidden[0] < float(str(x.spec.shape[0])) < hidden[1] else x, pcp.spec(("n",), "f32")
+    )
+    assert program.at(n=5100)
+    with pytest.raises(SizesRefused, match=r"\(n=5300\) were given, and the function makes another program"):
+        program.at(n=5300)
+
+
+JAX = {
+    "head": lambda x: x[:4000].sum(),
+    "chunks": lambda x: sum(x[i : i + 2048].max() for i in range(0, x.shape[0], 2048)),
+    "minimum": lambda x: x[: np.minimum(x.shape[0], 4000)].sum(),
+    "between": lambda x: x * 2 if 5000 < x.shape[0] < 6000 else x,
+    "if": lambda x: x.sum() * (2.0 if x.shape[0] // 2000 else 1.0),
+}
+
+
+@pytest.mark.parametrize("name", JAX)
+def test_a_function_of_jax_that_chooses_is_refused(name: str) -> None:
+    with pytest.raises(BuiltDifferently, match=r"for the sizes \(n=\d+\) than what follows from smaller"):
+        pcp.from_jax(JAX[name], pcp.spec(("n",), "f32"))
+    bounded: Any = pcp.from_jax(JAX[name], pcp.spec(("n",), "f32"), constraints=["n <= 1999"])
+    x = np.random.default_rng().normal(size=1500).astype(np.float32)
+    got = pcp.plan(bounded.at(n=1500), "arena:cpu").run(x)
+    np.testing.assert_allclose(np.asarray(got), JAX[name](jnp.asarray(x)), rtol=1e-3, atol=1e-3)
+
+
+def test_an_export_of_jax_and_mlir_that_choose_are_refused() -> None:
+    size = jax.export.symbolic_shape("n")[0]
+    exported = jax.export.export(jax.jit(lambda x: x * jnp.minimum(x.shape[0] // 4000, 3)))(
+        jax.ShapeDtypeStruct((size,), jnp.float32)
+    )
+    with pytest.raises(BuiltDifferently, match="than what follows from smaller ones"):
+        pcp.from_jax(exported)
+
+
+def rows_of(xp: Any, k: int) -> list[Callable[[Any], Any]]:
+    """Functions of NumPy or PCP that clip, choose and scale by a size and a number."""
+    return [
+        lambda x: x[:k],
+        lambda x: x[-k:],
+        lambda x: x[k:],
+        lambda x: x[::2],
+        lambda x: x[: x.shape[0] // 2 + 1],
+        lambda x: x * min(x.shape[0], k),
+        lambda x: x * (x.shape[0] // k),
+        lambda x: x * (x.shape[0] % k),
+        lambda x: x * -(-x.shape[0] // k),
+        lambda x: x / x.shape[0],
+        lambda x: x * 2 if x.shape[0] > k else x,
+        lambda x: x * (1 + (x.shape[0] / k > 2)),
+        lambda x: xp.roll(x, 3, 0),
+        lambda x: xp.pad(x, [(1, max(0, k - x.shape[0]))]),
+        lambda x: xp.concatenate([x, x[:k]]),
+        lambda x: x - x.mean(),
+    ]
+
+
+def check_random(seed: int) -> None:
+    rng = random.Random(seed)
+    number = rng.choice([rng.randrange(2, 30), rng.randrange(100, 900), rng.randrange(1000, 9000)])
+    chosen = rng.sample(range(len(rows_of(np, number))), rng.randrange(1, 4))
+
+    def function(x: Any, xp: Any) -> Any:
+        for place in chosen:
+            x = rows_of(xp, number)[place](x)
+        return x
+
+    try:
+        program: Any = pcp.trace(lambda x: function(x, pcp), pcp.spec(("n",), "f32"))
+    except pcp.PCPError:
+        return
+    read = SymbolicProgram.from_artifact(program.artifact())
+    for n in {number - 1, number, number + 1, 2 * number, 2 * number + 1, rng.randrange(1, 20000)}:
+        x = np.random.default_rng(seed).normal(size=n).astype(np.float32)
+        for each in (program, read):
+            try:
+                made = each.at(n=n)
+            except SizesRefused:
+                continue
+            got = np.asarray(pcp.plan(made, "arena:cpu").run(x))
+            expected = function(x, np)
+            assert got.shape == expected.shape, (seed, n)
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=f"{seed}, n={n}")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_are_right_or_refused_on_both_sides_of_their_numbers(seed: int) -> None:
+    check_random(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 400))
+def test_many_random_programs(seed: int) -> None:
+    check_random(seed)
