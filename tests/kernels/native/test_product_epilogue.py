@@ -69,7 +69,7 @@ def every(x: Any, w: Any, b: Any, r: Any) -> Any:
 EVERY = pcp.trace(every, X, W, B, R)
 
 
-@pytest.mark.parametrize("hides", ["", *[pytest.param(each, marks=pytest.mark.share(2)) for each in LESS]])
+@pytest.mark.parametrize("hides", ["", *LESS])
 def test_every_epilogue_is_right(hides: str) -> None:
     with masked(*filter(None, hides.split(","))):
         assert worst(EVERY, "product_epilogue.native", count=13) < 1e-6
