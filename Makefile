@@ -8,6 +8,7 @@ TEST_FLAGS  ?=
 SCHEDULES   ?= 10000
 FUZZ_SECONDS ?= 600
 BENCH_FLAGS ?=
+RECORD      ?=
 
 BIN       := .venv/bin
 CREATED   := .venv/.created
@@ -22,7 +23,7 @@ PYTEST    := $(BIN)/python -m pytest
 PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
 
 # What `make check` runs, and so `make test` does not.
-CHECKS = tests/test_layers.py tests/test_house_rules.py
+CHECKS = tests/test_layers.py tests/test_house_rules.py tests/suite/test_rooms.py
 
 # What XLA runs. A machine with a GPU brings its own jax, which no lock here names.
 GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests/planning tests/nn tests/optimizers \
@@ -30,7 +31,7 @@ GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs lock clean
+.PHONY: help install demo test test-times test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -42,7 +43,10 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
 
 test: install ## Run the tests (no torch needed)
-	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times build/test_times.json $(TEST_FLAGS)
+
+test-times: install ## Print what the last `make test` took, by file and room, beside the budgets; RECORD=record keeps it
+	@$(BIN)/python -m tests.suite.budgets $(RECORD)
 
 test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
 	$(PYTEST) -n $(JOBS) -m runs tests/distributed/processes $(TEST_FLAGS)
@@ -62,10 +66,10 @@ test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
 	PCP_TEST_PLATFORM=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -q -n $(JOBS) -p no:benchmark -m "not long" $(GPU_TESTS) $(TEST_FLAGS)
 
-test-long: $(PEERS) ## Run the tests that take minutes each
-	$(PYTEST) -m long --timeout 3600 $(TEST_FLAGS)
+test-long: $(PEERS) ## Run the tests that take minutes each, and every case of the wide tables, all compiled for speed
+	PCP_TEST_SHARE=none PCP_TEST_OPTIMISED=1 $(PYTEST) -m long --timeout 3600 $(TEST_FLAGS)
 
-check: install ## Lint, formatting, strict types, import layers, house rules
+check: install ## Lint, formatting, strict types, import layers, house rules, budgets of the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -11,18 +11,24 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.suite import share
 from tests.suite.kept_builds import folder_of_builds
 from tests.suite.optional_packages import needs_optional
+from tests.suite.times import OPTION, Times
 
 # Set while this file is imported, because numpy and jax read them once, when a test file imports them.
 # One thread per process in numpy's libraries: the suite runs one process per core.
 PLATFORM = os.environ.get("PCP_TEST_PLATFORM", "cpu")
+QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
 os.environ["JAX_PLATFORMS"] = "cpu" if PLATFORM == "cpu" else f"{PLATFORM},cpu"
 os.environ["PCP_DEVICE"] = f"{PLATFORM}:0"
 # Left alone, XLA computes float32 products on NVIDIA GPUs in TF32, of 10 bits; what is tested here is float32.
 os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 if PLATFORM == "cuda":
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_enable_triton_gemm=false"
+if PLATFORM == "cpu" and not os.environ.get("PCP_TEST_OPTIMISED"):
+    # Programs of tests run a few times on small arrays: compiling them takes the time, in JAX and in child processes, too.
+    os.environ["XLA_FLAGS"] = " ".join([QUICKLY, os.environ.get("XLA_FLAGS", "")]).strip()
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -50,14 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
         "XDG_STATE_HOME": ".local/state",
     }.items():
         os.environ[variable] = str(home / folder)
+    share.settle()
     # One folder of native builds serves every process of every run of the suite.
     builds = os.environ.setdefault("PCP_TEST_BUILDS", str(folder_of_builds(config, home)))
     (home / ".cache" / "pcp").mkdir(parents=True)
     (home / ".cache" / "pcp" / "native").symlink_to(builds)
     os.environ["MPLBACKEND"] = "agg"
+    if config.getoption(OPTION):
+        config.pluginmanager.register(Times(config.getoption(OPTION)))
     # Matplotlib takes seconds to list the fonts; one list serves every run of the suite.
     if (cache := getattr(config, "cache", None)) is not None:
         os.environ["MPLCONFIGDIR"] = str(cache.mkdir("matplotlib"))
+
+
+def pytest_report_header() -> str:
+    """How to repeat this run's choice of cases."""
+    return f"share of wide tables: {share.VARIABLE}={os.environ[share.VARIABLE]}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,10 +80,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run only tests that need packages which `make install` does not bring",
     )
+    parser.addoption(OPTION, type=Path, help="write the processor seconds of every file there")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what was run without optional packages, and what processors alone have, where another device is tested."""
+    """Mark what is not in this run's share as long; leave out what another run has, and what the tested device has not.
+
+    Another run has what needs no optional packages; processors alone have what is marked `cpu`.
+    """
+    share.make_others_long(items)
     if config.getoption("only_optional"):
         config.hook.pytest_deselected(items=[item for item in items if not needs_optional(item)])
         items[:] = [item for item in items if needs_optional(item)]

@@ -21,6 +21,12 @@ if jaxlib.version.__version_info__ < (0, 11):
     # Twice as much again; later compilers have no such option.
     QUICK["xla_cpu_use_fusion_emitters"] = False
 
+OPTIMISED: dict[str, bool | int] = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+}
+"""As users compile, for tests of how optimised code rounds: see `tests/conftest.py`."""
+
 
 @functools.lru_cache(maxsize=64)
 def _planned(program: pcp.Program, device: str | None) -> Any:

@@ -18,7 +18,7 @@ from pcp.models import gpt2
 from pcp.planning.paths.preparation import prepared
 from tests.execution import run
 
-CONFIG = gpt2.CONFIGURATIONS["gpt2-nano"]
+CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=32, context=16, vocabulary=33, bias=False)
 BATCH, LENGTH = 3, 16
 NAMED = ("attention", "normalisation", "cross_entropy")
 RNG = np.random.default_rng()

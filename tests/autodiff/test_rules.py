@@ -158,6 +158,7 @@ def assert_close_in_float32(row: Row, exact: tuple[Array, ...], arguments: Any, 
         np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4 * (1 + np.abs(other).max(initial=0)))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("row", [case for case, row in zip(CASES, ROWS, strict=True) if row.second_order])
 def test_the_gradient_of_the_gradient_is_that_of_finite_differences_and_of_jax(row: Row) -> None:
     arguments, scales = drawn(row)

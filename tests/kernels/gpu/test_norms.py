@@ -31,7 +31,8 @@ def _exact(x: Any, scale: Any, bias: Any, g: Any, centred: bool) -> tuple[Any, A
 
 
 def _close(found: Any, exact: Any, error: float = 3e-6) -> None:
-    assert np.linalg.norm(np.asarray(found, np.float64) - exact) <= error * np.linalg.norm(exact)
+    # What cancels, as the gradient of a row of three, is judged beside its terms.
+    assert np.linalg.norm(np.asarray(found, np.float64) - exact) <= error * max(np.linalg.norm(exact), 0.05)
 
 
 def _sums(found: Any, count: int) -> Any:
@@ -39,6 +40,7 @@ def _sums(found: Any, count: int) -> Any:
     return np.asarray(found[1]).reshape(-1, count, found[1].shape[1]).sum(0)
 
 
+@pytest.mark.share(2, each="centred")
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize(
     ("rows", "width"), [(1, 3), (ROWS + 5, 48), (ROWS + 2, 2**6 + 7), (2 * ROWS, 64), (2 * ROWS, 1000)]

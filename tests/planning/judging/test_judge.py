@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.execution import OPTIMISED
 
 import pcp
 from pcp.backends import Target
@@ -22,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 
 def results_of(program: Program, arrays: list[Any]) -> list[Any]:
-    nested = pcp.plan(program, cache=False).run(
+    nested = pcp.plan(program, cache=False, options=OPTIMISED).run(
         *program.argument_tree.unflatten([np.array(a) for a in arrays])
     )
     return [np.asarray(leaf) for leaf in flatten(nested)[0]]
