@@ -96,7 +96,7 @@ def _top(x: Any, k: int) -> Any:
 def _cumulative(function: Any) -> list[Row]:
     return [
         Row(
-            lambda x: getattr(ops, function[0])(x),
+            lambda x: getattr(ops, function[0])(x, -1),
             lambda x: function[1](x, -1),
             ROWS_OF,
             function[2],
@@ -195,7 +195,7 @@ COMPOSED: dict[str, list[Row]] = {
         Row(lambda x: ops.repeat(x, 2), lambda x: np.repeat(x, 2), CUBE),
     ],
     "unstack": [Row(lambda x: ops.unstack(x, 1), lambda x: tuple(np.moveaxis(x, 1, 0)), CUBE)],
-    "diff": [Row(lambda x: ops.diff(x, 1), lambda x: np.diff(x, axis=1), CUBE, SIGNED)],
+    "diff": [Row(lambda x: ops.diff(x, axis=1), lambda x: np.diff(x, axis=1), CUBE, SIGNED)],
     "broadcast_arrays": [
         Row(ops.broadcast_arrays, lambda x, y: np.broadcast_arrays(x, y), (((3, 1), (4,)), ((), (2,))))
     ],
@@ -287,14 +287,14 @@ COMPOSED: dict[str, list[Row]] = {
     "tril": [Row(lambda x: ops.tril(x, 1), lambda x: np.tril(x, 1), MATRIX)],
     "triu": [Row(lambda x: ops.triu(x, -1), lambda x: np.triu(x, -1), MATRIX)],
     "diagonal": [
-        Row(ops.diagonal, lambda x: np.diagonal(x, 0, -2, -1), MATRIX),
+        Row(ops.diagonal, np.diagonal, MATRIX),
         Row(lambda x: ops.diagonal(x, -1, 0, 2), lambda x: np.diagonal(x, -1, 0, 2), CUBE),
     ],
     "diag": [
         Row(lambda x: ops.diag(x, 1), lambda x: np.diag(x, 1), (((3,),), ((3, 4),))),
         Row(lambda x: ops.diag(x, -2), lambda x: np.diag(x, -2), (((3,),), ((4, 3),))),
     ],
-    "trace": [Row(ops.trace, lambda x: np.trace(x, 0, -2, -1), MATRIX[:3], SUMMABLE)],
+    "trace": [Row(ops.trace, np.trace, MATRIX[:3], SUMMABLE)],
     "outer": [Row(ops.outer, np.outer, (((3,), (4,)), ((2, 2), ()),), SUMMABLE)],
     "inner": [Row(ops.inner, np.inner, (((3,), (3,)), ((2, 3), (4, 3)), ((), (2,))), SUMMABLE, ulps=40)],
     "tensordot": [

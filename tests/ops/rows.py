@@ -127,6 +127,7 @@ _SUMMABLE = ("signed", "unsigned", "float", "complex")
 ROWS |= {
     "floor_divide": [Row(ops.elementwise.floor_divide, np.floor_divide, PAIRS, NUMBERS, operands=modulo_divisor)],
     "modulo": [Row(ops.elementwise.modulo, np.mod, PAIRS, NUMBERS, operands=modulo_divisor, ulps=200)],
+    "remainder": [Row(ops.elementwise.remainder, np.remainder, PAIRS, NUMBERS, operands=modulo_divisor, ulps=200)],
     "shift_right": [
         Row(ops.elementwise.shift_right, np.right_shift, PAIRS, ("signed", "unsigned"), operands=shift_operands)
     ],

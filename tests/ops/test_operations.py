@@ -140,15 +140,6 @@ def test_integers_become_f32_where_only_floats_make_sense(name: str) -> None:
     np.testing.assert_array_equal(plan.run(x), expected)
 
 
-def test_extremes_of_empty_axes_are_the_neutral_elements() -> None:
-    def extremes(x: pcp.Tensor, i: pcp.Tensor) -> Any:
-        return x.max(1), x.min(1), i.max(1), i.min(1)
-
-    program = pcp.trace(extremes, pcp.spec((2, 0), "f32"), pcp.spec((2, 0), "i16"))
-    made = pcp.plan(program, cache=False).run(np.zeros((2, 0), np.float32), np.zeros((2, 0), np.int16))
-    assert [np.asarray(entry)[1] for entry in made] == [-np.inf, np.inf, -(2**15), 2**15 - 1]
-
-
 def test_extremes_return_nan_where_there_is_one() -> None:
     x = np.array([1.0, np.nan, 3.0], np.float32)
     program = pcp.trace(lambda x: (x.max(), x.min(), OPERATIONS["maximum"](x, 2.0)), pcp.spec((3,), "f32"))

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pcp.distributed.messages import Blob, Failure, Hello, Ready
+from pcp.distributed.messages import Blob, Hello, Ready, States
 from pcp.distributed.wire import (
     ControlConnection,
     FrameKind,
@@ -205,7 +205,7 @@ def test_a_flood_of_messages_waits_and_others_do_not(run: Run, size: int) -> Non
         ):
             count = 3_000_000 // (size + 100)  # what a connection may have on the way
             for _ in range(count):
-                flood.post(Failure(1, 1, "x" * size))
+                flood.post(States(1, (BLOB,) * (size // 48)))
             for _ in range(50):
                 await honest.send(Ready(1))
             await eventually(lambda: heard["ada"] == 50)

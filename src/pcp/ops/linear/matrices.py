@@ -147,7 +147,7 @@ def norm(x: TensorLike, order: float = 2, axis: Axes = None, keepdims: bool = Fa
 def _norm(size: Tensor, order: float, axis: Axes, keepdims: bool) -> Tensor:
     if order == 0:
         return sum_(convert(not_equal(size, 0), size.dtype), axis, keepdims)
-    if order == 1:
+    if order == 1 or (order == math.inf and not size.size):  # the largest of no elements is 0
         return sum_(size, axis, keepdims)
     if order == 2:
         return sqrt(sum_(size * size, axis, keepdims))
