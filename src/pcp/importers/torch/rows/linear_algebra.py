@@ -139,14 +139,14 @@ def inverse_ex(a: Tensor, *, check_errors: bool = False, result: Any) -> tuple[T
 def determinant(a: Tensor) -> tuple[Tensor, None, None]:
     """The determinant; its derivative is finite where the matrix has full rank, or one less."""
     packed, _, sign = _eliminated(a)
-    return sign * ops.product(ops.diagonal(packed), -1), None, None
+    return sign * ops.product(ops.diagonal(packed, 0, -2, -1), -1), None, None
 
 
 @row("_linalg_slogdet.default")
 def sign_and_logarithm(a: Tensor) -> tuple[Tensor, Tensor, None, None]:
     """The sign (phase) of the determinant, and the logarithm of its size."""
     packed, _, sign = _eliminated(a)
-    diagonal = ops.diagonal(packed)
+    diagonal = ops.diagonal(packed, 0, -2, -1)
     size = ops.abs(diagonal)
     phases = diagonal / ops.convert(size, a.dtype) if a.dtype.kind == "complex" else ops.sign(diagonal)
     return sign * ops.product(phases, -1), ops.sum(ops.log(size), -1), None, None
