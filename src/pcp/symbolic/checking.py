@@ -16,7 +16,7 @@ from pcp.symbolic.template import BuiltDifferently
 _LINES = 4_000
 """Lines of programs that are compared beyond the few that are always compared."""
 _MOST = 60
-_SECONDS = 2.0
+_SECONDS = 0.5
 """Where one comparison takes longer, only the few are made."""
 
 
