@@ -40,10 +40,10 @@ def chunked(x: Any) -> Any:
 
 
 def rows(x: Any) -> Any:
-    return x.reshape(1, 1, x.shape[0])
+    return x.reshape(1, x.shape[0], 1)
 
 
-KERNEL = np.ones((1, 1, 3), np.float32)
+KERNEL = np.ones((3, 1, 1), np.float32)
 SLICES: dict[str, Case] = {
     **{f"x[:{k}]": (lambda x, k=k: x[:k] * 2, N, []) for k in (1, 3, 10, 100, 200, 4000, -1, -3, -200)},
     **{f"x[{k}:]": (lambda x, k=k: x[k:] * 2, N, []) for k in (1, 3, 10, 200, 4000, -1, -3, -200)},
@@ -180,11 +180,11 @@ OPERATIONS: dict[str, Case] = {
         ("softmax", lambda x: nn.softmax(x)),
         ("take", lambda x: x[np.array([0, 5, 20])]),
         ("expanded", lambda x: pcp.broadcast_to(x.mean(), (x.shape[0], 3))),
-        ("same", lambda x: nn.conv(rows(x), KERNEL, padding="SAME", channels_last=False)),
-        ("same 3", lambda x: nn.conv(rows(x), KERNEL, strides=3, padding="SAME", channels_last=False)),
-        ("valid", lambda x: nn.conv(rows(x), KERNEL, strides=2, channels_last=False)),
-        ("max_pool", lambda x: nn.max_pool(rows(x), (2,), channels_last=False)),
-        ("avg_pool", lambda x: nn.avg_pool(rows(x), (3,), padding="SAME", channels_last=False)),
+        ("same", lambda x: nn.conv(rows(x), KERNEL, padding="SAME")),
+        ("same 3", lambda x: nn.conv(rows(x), KERNEL, strides=3, padding="SAME")),
+        ("valid", lambda x: nn.conv(rows(x), KERNEL, strides=2, padding="VALID")),
+        ("max_pool", lambda x: nn.max_pool(rows(x), (2,))),
+        ("avg_pool", lambda x: nn.avg_pool(rows(x), (3,), padding="SAME")),
     ),
     "prod": (lambda x: x.reshape(math.prod(x.shape)), NM, []),
     "np.prod": (lambda x: x.reshape(np.prod(x.shape)), NM, []),

@@ -1,6 +1,7 @@
 """Choices by size: nothing is silently wrong, next to no size of a program that is the same for all sizes is refused."""
 
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.symbolic import BuiltDifferently, SizesRefused, SymbolicProgram
+from pcp.symbolic import BuiltDifferently, SizesRefused, SymbolicProgram, checking
 from pcp.symbolic.agreement import agree
+from pcp.symbolic.checking import Source, compared_at_many
+from pcp.symbolic.constraints import Space
 from pcp.symbolic.watched import SizeHasNoNumber
 from tests.symbolic.choices import CASES, CHOICES, EVERYWHERE, LOOPS, Case, chunked
 
@@ -105,6 +108,8 @@ def test_a_choice_is_a_constraint(function: Callable[[Any], Any], constraint: st
             lambda x: x * {1: 2}.get(x.shape[0], 3),
             r"used as a key of a dictionary or set; .*compare it with ==",
         ),
+        (lambda x: x * {1: 2}[x.shape[0]], r"used as a key of a dictionary or set; .*compare it with =="),
+        (lambda x: x * [1.0, 2.0][x.shape[0]], r"used as an integer of Python"),
         (
             lambda x: x * int(x.shape[0] / 2),
             r"the size n / 2 is symbolic and was made an integer; .*divide by //",
@@ -181,6 +186,33 @@ def test_an_export_of_jax_and_mlir_that_choose_are_refused() -> None:
         pcp.from_jax(exported)
 
 
+@pytest.mark.parametrize("constraints", [(), ("n <= 5000000",), ("n <= 200", "n % 8 == 0")])
+def test_a_large_program_is_compared_at_three_sizes_that_span_what_the_constraints_leave(
+    constraints: tuple[str, ...],
+) -> None:
+    space = Space.of(("n",), constraints)
+    tried: list[int] = []
+
+    def same(sizes: dict[str, int]) -> bool:
+        tried.append(sizes["n"])
+        return True
+
+    source = Source(lambda _: None, numbers=(50, 4000))  # type: ignore[arg-type,return-value]  # only `same` is asked
+    spans = compared_at_many(space, {"n": 40}, source, (3000,), 100_000, same)
+    assert len(tried) <= 3
+    assert spans == ((8, 200) if "n <= 200" in constraints else (1, 5_000_000 if constraints else 997_556),)
+
+
+def test_a_function_that_takes_long_is_compared_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for seconds in (1e9, -1.0):
+        monkeypatch.setattr(checking, "_SECONDS", seconds)
+        calls: list[int] = []
+        pcp.trace(lambda x, calls=calls: (calls.append(1), x * 2 + 4000.0)[1], pcp.spec(("n",), "f32"))
+        counts.append(len(calls))
+    assert counts[1] < counts[0]
+
+
 def rows_of(xp: Any, k: int) -> list[Callable[[Any], Any]]:
     """Functions of NumPy or PCP that clip, choose and scale by a size and a number."""
     return [
@@ -226,7 +258,9 @@ def check_random(seed: int) -> None:
             except SizesRefused:
                 continue
             got = np.asarray(pcp.plan(made, "arena:cpu").run(x))
-            expected = function(x, np)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing
+                expected = function(x, np)
             assert got.shape == expected.shape, (seed, n)
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=f"{seed}, n={n}")
 

@@ -15,7 +15,7 @@ import pytest
 import pcp
 from pcp.ir.program_file import NewerProgram, NotAProgram
 from pcp.ir.unchecked import CorruptProgram
-from pcp.symbolic import SymbolicProgram
+from pcp.symbolic import SizesRefused, SymbolicProgram
 
 
 def attention(x: pcp.Tensor, weights: Any) -> pcp.Tensor:
@@ -121,6 +121,23 @@ def test_a_header_that_no_symbolic_program_has(program: Any, change: Any, messag
     content = struct.pack("<8sIIQ", magic, format_, len(text), body_size) + text + raw[24 + header_size : -32]
     with pytest.raises(CorruptProgram, match=message):
         SymbolicProgram.from_artifact(content + hashlib.sha256(content).digest())
+
+
+def test_a_file_of_the_first_format_holds_between_the_sizes_of_its_programs(program: Any) -> None:
+    raw = program.artifact()
+    magic, _, header_size, body_size = struct.unpack_from("<8sIIQ", raw)
+    header = json.loads(raw[24 : 24 + header_size])
+    del header["spans"]
+    text = json.dumps(header).encode()
+    content = struct.pack("<8sIIQ", magic, 1, len(text), body_size) + text + raw[24 + header_size : -32]
+    old: Any = SymbolicProgram.from_artifact(content + hashlib.sha256(content).digest())
+    assert old.digest == program.digest
+    assert old.at(batch=50, length=50).digest == program.at(batch=50, length=50).digest
+    for batch, length in ((50, 400), (1, 50), (500, 50)):
+        with pytest.raises(
+            SizesRefused, match=r"compared with its function for \w+ from \d\d to \d\d before"
+        ):
+            old.at(batch=batch, length=length)
 
 
 def test_later_formats_and_other_wishes(program: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from jax import export
 import pcp
 from pcp.importers.imported_module import NotImportable
 from pcp.ir.specializing import UnknownShape
-from pcp.symbolic import SizesRefused, SymbolicProgram
+from pcp.symbolic import BuiltDifferently, SizesRefused, SymbolicProgram
 
 SAVED = Path(__file__).parent.parent / "ir" / "saved"
 
@@ -121,6 +121,66 @@ def test_mlir_with_open_sizes(tmp_path: Path) -> None:
         UnknownShape, match=r"constraints were given \(m <= 5\) and no symbols; expected a symbol"
     ):
         pcp.load(tmp_path / "open.mlir", shapes=[(3, 4), (4, 2)], constraints=["m <= 5"])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        jnp.cumsum,
+        lambda x: jax.lax.cummax(x, reverse=True),
+        lambda x: jax.lax.top_k(x, (x.shape[0] + 1) // 2)[0],
+        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (3,), (1,), "SAME"),
+    ],
+)
+def test_operations_that_jax_exports_as_calls_for_open_sizes(function: Any) -> None:
+    (size,) = export.symbolic_shape("n")
+    exported = export.export(jax.jit(function))(jax.ShapeDtypeStruct((size,), jnp.float32))
+    program: Any = pcp.from_jax(exported)
+    x = np.random.default_rng().normal(size=41).astype(np.float32)
+    got = pcp.plan(program.at(n=41), "arena:cpu").run(x)
+    np.testing.assert_allclose(np.asarray(got), function(jnp.asarray(x)), rtol=1e-4, atol=1e-4)
+
+
+CHOOSES = """func.func public @main(%x: tensor<?xf32>) -> tensor<?xf32> {{
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %k = stablehlo.constant dense<4000> : tensor<i32>
+  %shape = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  {chosen}
+  %scale = stablehlo.convert %c : (tensor<i32>) -> tensor<f32>
+  %all = stablehlo.dynamic_broadcast_in_dim %scale, %shape, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+  %r = stablehlo.multiply %x, %all : tensor<?xf32>
+  return %r : tensor<?xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "scale"),
+    [
+        ("%c = stablehlo.minimum %n, %k : tensor<i32>", lambda n: min(n, 4000)),
+        ("%c = stablehlo.divide %n, %k : tensor<i32>", lambda n: n // 4000),
+        (
+            "%p = stablehlo.compare GT, %n, %k : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+            "%c = stablehlo.select %p, %k, %n : tensor<i1>, tensor<i32>",
+            lambda n: min(n, 4000),
+        ),
+        ("%c = stablehlo.remainder %n, %k : tensor<i32>", lambda n: n % 4000),
+    ],
+)
+def test_mlir_that_chooses_by_a_size_is_right_or_refused(chosen: str, scale: Any, tmp_path: Path) -> None:
+    (tmp_path / "chooses.mlir").write_text(CHOOSES.format(chosen=chosen))
+    try:
+        program: Any = pcp.load(tmp_path / "chooses.mlir", shapes=[("n",)])
+    except BuiltDifferently:
+        program = pcp.load(tmp_path / "chooses.mlir", shapes=[("n",)], constraints=["n <= 3999"])
+    for each in (program, SymbolicProgram.from_artifact(program.artifact())):
+        for n in (3, 3999, 4000, 4001, 9000):
+            try:
+                made = each.at(n=n)
+            except SizesRefused:
+                assert n > 3999
+                continue
+            got = pcp.plan(made, "arena:cpu").run(np.ones(n, np.float32))
+            np.testing.assert_array_equal(np.asarray(got), np.full(n, scale(n), np.float32))
 
 
 def test_exports_that_are_refused() -> None:

@@ -20,7 +20,7 @@ from pcp.symbolic.constraints import Constraint, InvalidConstraint
 from pcp.symbolic.numbers import numbers_in_text
 from pcp.tracing import OpenArgument, at_sizes, spec
 
-_COST = 20
+_COST = 5
 """How many times as long as tracing a function of PCP takes the refinement of an export, about."""
 
 # jax does not annotate this constructor.

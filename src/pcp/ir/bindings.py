@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
 
+from jaxlib import _jax
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
@@ -33,6 +34,7 @@ __all__ = [
     "ir",
     "operation_names",
     "parse_module",
+    "refine_dynamic",
     "run_passes",
     "stablehlo",
     "verify",
@@ -163,6 +165,30 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
     """Run MLIR passes over the module in place; every wrapper into it is invalid afterwards."""
     with context():
         PassManager.parse(pipeline).run(module.operation)
+
+
+def refine_dynamic(module: ir.Module) -> None:
+    """Turn what `jax.export` calls for want of an operation with open sizes, as `stablehlo.dynamic_reduce_window`, into the
+    operation, in place; the arguments' sizes are known. Every wrapper into the module is invalid afterwards.
+
+    Raises:
+        InvalidProgram: jaxlib cannot.
+    """
+    try:
+        raw: bytes = _jax.mlir.refine_polymorphic_shapes(
+            bytecode_of(module), enable_shape_assertions=False, validate_static_shapes=False
+        )
+    except (RuntimeError, ValueError) as error:
+        raise InvalidProgram(
+            f"jaxlib refuses the program with these sizes: {error}; expected operations whose sizes follow from those of the "
+            "arguments: export it with shapes that are numbers"
+        ) from error
+    made = parse_module(raw)
+    with context():
+        for op in list(module.body.operations):
+            op.operation.erase()
+        for op in made.body.operations:
+            module.body.append(op.operation.clone())
 
 
 def operation_names() -> frozenset[str]:

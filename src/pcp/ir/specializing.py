@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pcp.ir.bindings import InvalidProgram, context, ir, run_passes
+from pcp.ir.bindings import InvalidProgram, context, ir, refine_dynamic, run_passes
 from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.functions import function_type, functions_of, main_of
@@ -77,6 +77,22 @@ def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
     except ir.MLIRError as error:
         raise UnknownShape(f"the shapes {given} do not fit together: {error}") from None
     _check_assertions(module)
+    if any(_target(op).startswith("stablehlo.dynamic_") for op in _calls(module)):
+        refine_dynamic(module)
+    open_ = [type_ for type_ in function_type(main_of(module)).results if not _is_static(type_)]
+    if open_:
+        raise UnknownShape(
+            f"the program returns {open_[0]} for the shapes {given}; expected sizes that follow from those of the arguments: "
+            "export it with shapes that are numbers"
+        )
+
+
+def _calls(module: ir.Module) -> list[ir.Operation]:
+    return list(named_operations(module.operation, "stablehlo.custom_call"))
+
+
+def _target(op: ir.Operation) -> str:
+    return string_of(op.attributes["call_target_name"])
 
 
 def _refined(index: int, type_: ir.Type, given: Any) -> str:
@@ -98,11 +114,7 @@ def _refined(index: int, type_: ir.Type, given: Any) -> str:
 
 def _check_assertions(module: ir.Module) -> None:
     """Remove what jax.export asserts of shapes, if it holds."""
-    assertions = [
-        op
-        for op in named_operations(module.operation, "stablehlo.custom_call")
-        if string_of(op.attributes["call_target_name"]) == "shape_assertion"
-    ]
+    assertions = [op for op in _calls(module) if _target(op) == "shape_assertion"]
     while assertions:
         op = assertions.pop()
         condition = defining_op(op.operands[0])

@@ -1,5 +1,8 @@
 """Whether a symbolic program is, at more sizes than it was found from, what its function makes there."""
 
+import contextlib
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +13,11 @@ from pcp.symbolic.expressions import listed
 from pcp.symbolic.sampling import beside, far, low
 from pcp.symbolic.template import BuiltDifferently
 
-_LINES = 10_000
+_LINES = 4_000
 """Lines of programs that are compared beyond the few that are always compared."""
 _MOST = 60
+_SECONDS = 0.5
+"""Where one comparison takes longer, only the few are made."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,20 @@ class Source:
         )
 
 
-Both = Callable[[Mapping[str, int]], tuple[Program, Program]]
+Same = Callable[[dict[str, int]], bool]
 
 
 def compared_at_many(
-    space: Space, example: Mapping[str, int], source: Source, numbers: Iterable[int], lines: int, both: Both
+    space: Space, example: Mapping[str, int], source: Source, numbers: Iterable[int], lines: int, same: Same
 ) -> tuple[tuple[int, int], ...]:
-    """Compare a program with its source at sizes of several magnitudes and on both sides of numbers.
+    """Compare a program with its source at sizes of several magnitudes and on both sides of numbers; a large program, and one
+    whose source takes long, at three sizes: about 1,000, the largest, the least.
 
     Arguments:
         example: sizes at which it was made.
         numbers: of the program.
         lines: of the program's text, which say how much a comparison costs.
-        both: the program at sizes and that of its source; raises what the function raises.
+        same: whether the program at sizes is that of its source; raises what the function raises.
 
     Returns:
         For each symbol the least and the largest size between which it agrees.
@@ -66,61 +72,65 @@ def compared_at_many(
         BuiltDifferently: it is another program at some sizes.
     """
     agreed = [dict(example)]
-    refused: set[str] = set()
     budget = min(_MOST, _LINES // (max(lines, 1) * source.cost))
 
-    def differs(sizes: Mapping[str, int]) -> BuiltDifferently:
-        known = min(agreed, key=lambda each: sum(abs(each[name] - sizes[name]) for name in sizes))
-        return BuiltDifferently(
-            f"the program is built differently for the sizes ({listed(sizes)}) than what follows from smaller ones, as "
-            f"({listed(known)}); {source.advice}"
-        )
-
-    for number, sizes in enumerate(far(space, example)):
-        beyond = {name for name in sizes if sizes[name] > max(each[name] for each in agreed)}
-        if beyond & refused or number > 2 + budget:
-            continue
+    def check(sizes: dict[str, int], raises: type[Exception] | tuple[()] = Exception) -> bool:
+        """Whether the function and the program take the sizes, at which they then agree."""
         try:
-            pair = both(sizes)
-        except Exception as error:
-            if number == 0 and not isinstance(error, SizesRefused):
-                raise
-            refused |= beyond if len(beyond) == 1 else set()
-            continue
-        if not agree(*pair):
-            raise differs(sizes)
+            agrees = same(sizes)
+        except raises:  # whatever the function of a user raises
+            return False
+        if not agrees:
+            known = min(agreed, key=lambda each: sum(abs(each[name] - sizes[name]) for name in sizes))
+            raise BuiltDifferently(
+                f"the program is built differently for the sizes ({listed(sizes)}) than what follows from smaller ones, as "
+                f"({listed(known)}); {source.advice}"
+            )
         agreed.append(sizes)
-    agreed += _lowest(space, example, both, 1 + budget)
+        return True
+
+    first, *further = far(space, example) or [dict(example)]
+    start = time.thread_time()
+    check(first, SizesRefused)
+    if time.thread_time() - start > _SECONDS:
+        budget = 0
+    if budget:
+        _check_growing(further[: 2 + budget], agreed, check)
+    else:
+        largest = sorted(further, key=lambda sizes: math.prod(sizes.values()), reverse=True)
+        any(check(sizes) for sizes in largest[:3])
+    agreed += _lowest(low(space, example)[: None if budget else 1], example, same, min(1 + budget, 3))
     spans = tuple(
         (min(each[name] for each in agreed), max(each[name] for each in agreed)) for name in space.symbols
     )
     given = [n for n in dict.fromkeys((*source.numbers, *numbers)) if n > 1]
     for sizes in beside(space, example, given)[:budget]:
         if all(a <= size <= b for (a, b), size in zip(spans, sizes.values(), strict=True)):
-            found = _of(both, sizes)
-            if found is not None and not agree(*found):
-                raise differs(sizes)
+            check(sizes)
     return spans
 
 
-def _lowest(space: Space, example: Mapping[str, int], both: Both, tries: int) -> list[dict[str, int]]:
+def _check_growing(given: Iterable[dict[str, int]], agreed: list[dict[str, int]], check: Same) -> None:
+    """Compare at growing sizes; where one of a symbol is refused, larger ones of it are left out."""
+    refused: set[str] = set()
+    for sizes in given:
+        beyond = {name for name in sizes if sizes[name] > max(each[name] for each in agreed)}
+        if not beyond & refused and not check(sizes):
+            refused |= beyond if len(beyond) == 1 else set()
+
+
+def _lowest(
+    rows: Iterable[list[dict[str, int]]], example: Mapping[str, int], same: Same, tries: int
+) -> list[dict[str, int]]:
     """The least sizes at which a program agrees, of all symbols together and of each."""
     agreed = []
-    for row in low(space, example):
+    for row in rows:
         for sizes in row[:tries]:
-            found = _of(both, sizes)
-            if any(sizes[name] < example[name] for name in sizes) and found is not None and agree(*found):
-                agreed.append(sizes)
-                break
+            with contextlib.suppress(Exception):  # whatever the function of a user raises
+                if any(sizes[name] < example[name] for name in sizes) and same(sizes):
+                    agreed.append(sizes)
+                    break
     return agreed
-
-
-def _of(both: Both, sizes: Mapping[str, int]) -> tuple[Program, Program] | None:
-    """The programs at sizes; None where the function or the program refuses them."""
-    try:
-        return both(sizes)
-    except Exception:  # whatever the function of a user raises
-        return None
 
 
 def check_at(sizes: dict[str, int], program: Program, source: Source, example: Mapping[str, int]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
+from pcp.symbolic.agreement import agree
 from pcp.symbolic.checking import Source, check_at, check_span, compared_at_many
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
@@ -121,16 +122,21 @@ class SymbolicProgram:
 
     def _compared(self, source: Source) -> "SymbolicProgram":
         """It with the sizes at which it agrees with its source."""
+        known: OrderedDict[tuple[int, ...], Program] = OrderedDict()
 
-        def both(sizes: Mapping[str, int]) -> tuple[Program, Program]:
-            expected = source.make(dict(sizes))
-            return self._following(self.space.checked(sizes)), expected
+        def same(sizes: dict[str, int]) -> bool:
+            expected = source.make(sizes)
+            program = self._following(self.space.checked(sizes))
+            agrees = agree(program, expected)
+            if agrees and len(known) < _KEPT:
+                known[tuple(sizes.values())] = program
+            return agrees
 
         numbers = self.template.numbers
         lines = sum(piece.count("\n") for piece in self.template.pieces)
-        spans = compared_at_many(self.space, self._samples[0], source, numbers, lines, both)
+        spans = compared_at_many(self.space, self._samples[0], source, numbers, lines, same)
         made = dataclasses.replace(self, spans=spans, source=source)
-        made.__dict__.update(template=self.template, _samples=self._samples)
+        made.__dict__.update(template=self.template, _samples=self._samples, _made=known)
         return made
 
     @property

@@ -117,11 +117,13 @@ def far(space: Space, example: Mapping[str, int]) -> list[dict[str, int]]:
         example: sizes of the others.
     """
     found = [largest(space, scale != _SCALES[-1], scale) for scale in _SCALES]
-    ends = {name: last for name in space.symbols if (last := space.bounds(name)[1]) is not None}
-    found += [
-        _with(space, example, name, last - (last - space.multiple(name)[1]) % space.multiple(name)[0])
-        for name, last in ends.items()
-    ]
+    ends = {}
+    for name in space.symbols:
+        (_, last), (multiple, rest) = space.bounds(name), space.multiple(name)
+        if last is not None:
+            ends[name] = last - (last - rest) % multiple
+    found += [_within(space, {**(found[-1] or example), **ends})] if ends else []
+    found += [_with(space, example, name, last) for name, last in ends.items()]
     for scale in _SCALES[1:] if len(space.symbols) > 1 else ():
         sizes = largest(space, 0, scale) or {}
         found += [_with(space, example, name, size) for name, size in sizes.items()]
@@ -172,7 +174,11 @@ def beside(space: Space, example: Mapping[str, int], numbers: Iterable[int]) -> 
 
 
 def _with(space: Space, example: Mapping[str, int], name: str, size: int) -> dict[str, int] | None:
-    sizes = _completed(space, {**example, name: size})
+    return _within(space, {**example, name: size})
+
+
+def _within(space: Space, given: Mapping[str, int]) -> dict[str, int] | None:
+    sizes = _completed(space, dict(given))
     return sizes if sizes is not None and space.admits(sizes) else None
 
 

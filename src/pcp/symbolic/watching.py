@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from pcp.errors import PCPError
 from pcp.refusals import STANDING, is_of_package
 from pcp.symbolic.constraints import OPPOSITE, TURNED, Constraint, Space
 from pcp.symbolic.expressions import Expression
 from pcp.symbolic.fitting import fitted
 from pcp.symbolic.proving import always
 from pcp.symbolic.sizes import Size
-from pcp.symbolic.watched import Record, line
+from pcp.symbolic.watched import Record, SizeHasNoNumber, line
 
 Shape = tuple[int, ...]
 Shown = tuple[Expression | None, ...]
@@ -155,12 +156,32 @@ class Watches:
         self._first: list[Watch] = []
 
     def first(self, sizes: dict[str, int]) -> Any:
-        """The program at sizes, and a record of what was asked for."""
+        """The program at sizes, and a record of what was asked for.
+
+        Raises:
+            SizeHasNoNumber: it fails because a size is used as a number, as an index of a list.
+        """
         watch = Watch(sizes, self.expressions)
-        with watching(watch):
-            made = self.make(sizes)
+        try:
+            with watching(watch):
+                made = self.make(sizes)
+        except PCPError:
+            raise
+        except Exception as error:
+            self._explain(sizes, error)
+            raise
         self._first.append(watch)
         return made
+
+    def _explain(self, sizes: dict[str, int], error: Exception) -> None:
+        """Say in the place of what the function raises that it uses a size as a number, if it does."""
+        try:
+            with watching(Watch(sizes, self.expressions, script=())):
+                self.make(sizes)
+        except SizeHasNoNumber as refusal:
+            raise refusal from error
+        except Exception:  # as it was
+            return
 
     def again(self, sizes: dict[str, int]) -> Any:
         """The program at any sizes, where loops are those of the first traces."""

@@ -18,7 +18,7 @@ from pcp.symbolic.numbers import numbers_in, numbers_in_text
 from pcp.tensor import Tensor
 from pcp.tracing import at_sizes, specs_of, trace
 
-_COST = 20
+_COST = 40
 """How many times as long as tracing a function of PCP takes `torch.export`, about."""
 
 RANDOM_KEY = "random_key"
