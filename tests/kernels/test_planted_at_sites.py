@@ -182,6 +182,8 @@ def test_faults_under_random_conditions_are_found(tmp_path: Path) -> None:
                 honest_one, functools.partial(condition, threshold=threshold), FAULTS[fault]
             )
             for nonfinite in ("exact", "spreads"):
+                if nonfinite == "spreads" and name == "minus infinity" and "NaN" in fault:
+                    continue  # this is what it claims: beside an operand that is not finite, others' results may be NaN
                 candidate = Runnable(adversary, program.arguments)
                 adversary.calls = 0
                 if not found(subject, candidate, nonfinite):
