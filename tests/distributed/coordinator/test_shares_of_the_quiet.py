@@ -21,7 +21,7 @@ from pcp.distributed.messages import (
     Repeat,
     States,
 )
-from pcp.distributed.simulator.fuzz.honest import update_of
+from pcp.distributed.simulator.fuzz.honest import Honest, update_of
 from pcp.distributed.simulator.fuzz.shepherd import ShepherdLife
 
 SECONDS = 400
@@ -107,6 +107,30 @@ def test_who_never_delivers_takes_little_of_the_time(leave: Callable[[Guest], No
     # Rests double until they are sixteen times what was waited, so the first ones weigh most.
     beside = trained(lambda life: Guest(life, leave))
     assert beside > 0.5 * alone, f"{beside} batches beside it, {alone} without"
+
+
+def quick_one(others: list[float], config: RunConfig, seconds: int = 30) -> int:
+    """Return how many batches a worker of 0.01 s a step delivers in the first seconds beside others."""
+    life = ShepherdLife(1, config=config)
+    life.is_wild = life.is_checked = False
+    life.honest = [
+        Honest(f"{number}", b"%d" % number, config, each) for number, each in enumerate([0.01, *others])
+    ]
+    while life.now < seconds:
+        life.second(0.1)
+    state = life.coordinator.state
+    return data_ranges.total(state.run.fragments[0].merged) + sum(
+        each.batches for each in state.run.in_flight
+    )
+
+
+@pytest.mark.parametrize("factor", [8, 20, 100])
+@pytest.mark.parametrize("steps", [100, 400])
+def test_a_slow_newcomer_hardly_holds_up_the_quick_from_the_first_second_on(factor: int, steps: int) -> None:
+    config = replace(CONFIG, algorithm=DiLoCo(inner_steps=steps))
+    alone = quick_one([], replace(config, workers=1))
+    beside = quick_one([0.01 * factor], config)
+    assert beside > 0.8 * alone, f"{beside} batches beside it, {alone} without"
 
 
 class SilentAuditor(Guest):

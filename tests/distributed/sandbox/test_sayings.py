@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 
+from pcp.distributed.bounds import LOSSES
 from pcp.distributed.job import Job
+from pcp.distributed.losses import mean, told
 from pcp.distributed.messages import Blob, DataRange, FailureKind, Lease
 from pcp.distributed.runtime import finished
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.offer import ProgramStopped
-from pcp.distributed.worker.programs import confined_process
+from pcp.distributed.worker.programs import confined_process, training_child
 from pcp.distributed.worker.programs.confined_process import ProcessBug
 from pcp.distributed.worker.programs.sayings import (
     ENDS,
@@ -39,6 +41,7 @@ from pcp.distributed.worker.programs.sayings import (
     seconds,
 )
 from pcp.distributed.worker.programs.training_process import TrainingProcess
+from pcp.distributed.worker.training.trainer import Trained
 from pcp.errors import PCPError
 from tests.distributed.tiny_run import lease_of
 
@@ -233,6 +236,45 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Trainin
 def trained(process: TrainingProcess, lease: Lease, told: list[Any] | None = None) -> Any:
     later = None if told is None else told.append
     return finished(process.train(lease, lambda *_: None, lambda: False, later))
+
+
+def test_the_losses_of_a_million_steps_are_a_short_line_with_the_same_mean() -> None:
+    steps = 1_000_000
+    losses = [1 + step / steps for step in range(steps)]
+    made = Trained(Blob(b"p" * 32, 7), steps, told(losses), 1.0, 0.1, batches=steps)
+    line = json.dumps(training_child._done(made) | {"number": 2}, allow_nan=False).encode()
+    said = look_at(read(line), (Done,))
+    assert len(line) < 100_000
+    assert said.batches == steps
+    assert mean(said.losses, said.batches) == pytest.approx(1.5, rel=1e-5)
+    longer = json.dumps(DONE | {"losses": losses[: LOSSES + 1]}).encode()
+    with pytest.raises(SaidWrong, match="losses holds 1025; expected 1024 at most"):
+        look_at(read(longer), (Done,))
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_process_tells_of_no_more_losses_than_steps(process: TrainingProcess, aside: bool) -> None:
+    lease, said = lease_of(1, DataRange(0, BATCHES), Blob(b"p" * 32, 1)), DONE | {"batches": 1}
+    heard, failed = threading.Event(), list[Any]()
+
+    def later(made: Any) -> None:
+        failed.append(made)
+        heard.set()
+
+    def says(say: Callable[[str], None]) -> None:
+        if aside:
+            say('{"number": 2, "later": true}')
+        say(json.dumps(({"lease": 1} if aside else {"number": 2}) | said))
+
+    Child.says = staticmethod(says)
+    if aside:
+        finished(process.train(lease, lambda *_: None, lambda: False, later))
+        assert heard.wait(20)
+    else:
+        with pytest.raises(PCPError) as refused:
+            trained(process, lease)
+        failed.append(refused.value)
+    assert "tells of 1 steps of a lease of 4, and of 4 losses" in str(failed[0])
 
 
 def test_after_every_hostile_saying_the_next_lease_is_trained(process: TrainingProcess) -> None:

@@ -145,6 +145,7 @@ class Coordinator:
         membership.forgive_own_sleep(turn)
         membership.give_up_silent(turn)  # before leases are held beside those of who is left
         leases.expire(turn)
+        leases.give_up_slow(turn)
         audits.expire(turn)
         membership.wake_rested(turn)
         if not paused:

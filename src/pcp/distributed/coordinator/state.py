@@ -82,6 +82,7 @@ class HeldLease:
         steps_done: as its worker told last.
         wanted: batches after which its worker was asked to stop; 0 where it was not.
         ending: whether it is so near its end that the next one may be granted.
+        begun: when its worker was first heard to have done a step; None before.
     """
 
     lease: Lease
@@ -95,6 +96,7 @@ class HeldLease:
     steps_done: int = 0
     wanted: int = 0
     ending: bool = False
+    begun: float | None = None
 
     @property
     def left(self) -> int:

@@ -136,7 +136,7 @@ class LeaseTrained:
             means of equal pieces, see `losses.py`.
         states: the inner states at the borders of the lease's pieces, for audits.
         settled: what was told of earlier pushes, applied before this one.
-        batches: after which it ended; 0: all.
+        batches: that were trained; 0: all, or none where the lease held none.
     """
 
     now: float

@@ -89,9 +89,9 @@ class Reporter:
 
     def _take_trained(self, event: LeaseTrained) -> None:
         self._say(state="waiting", lease="", tokens=event.tokens, trained_seconds=event.seconds)
-        steps = event.batches or len(event.losses)
+        steps = event.batches
         self._steps, self._tokens = self._steps + steps, self._tokens + event.tokens
-        if event.losses and usable(event.losses):
+        if steps and event.losses and usable(event.losses):
             loss, speed = mean(event.losses, steps), event.tokens / max(event.seconds, 1e-9)
             self._sink(
                 {"step": self._steps, "loss": loss, "tokens": self._tokens, "tokens_per_second": speed}

@@ -71,6 +71,8 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """
     state = turn.state
     length, pace = segment_steps(state.run.config.algorithm), turn.pace(member.worker_id)
+    if not state.typical:  # in the first round somebody may have been measured since it opened
+        state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
     clock = state.clocks[round.number]
     if not state.run.config.step_budgets or (clock.even and clock.planned_for == state.pending.returned):
         return min(data.count, length - data.start % length)

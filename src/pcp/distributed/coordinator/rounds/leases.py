@@ -2,7 +2,7 @@
 
 import math
 
-from pcp.distributed.algorithms import segment_steps
+from pcp.distributed.algorithms import Topology, segment_steps
 from pcp.distributed.coordinator.effects import LeaseChanged
 from pcp.distributed.coordinator.rounds import adoptions, budgets, data_ranges
 from pcp.distributed.coordinator.rounds.cells import Cells
@@ -11,6 +11,8 @@ from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldL
 from pcp.distributed.coordinator.timing import SHORT_REST, PeersPace, lease_seconds, peers_pace
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
+TOLD_HEARTBEATS = 2
+"""How long a worker has told of steps before its pace counts: its first step may take longer than others."""
 NOTHING = Cells(DataRange(0, 0), frozenset())
 
 
@@ -226,6 +228,30 @@ def expire(turn: Turn) -> None:
             withdraw(turn, state.members[held.worker_id], reason)
             # Its worker delivers no more, so the others may take another time now.
             peers, left = None, _ageing(state)
+
+
+def give_up_slow(turn: Turn) -> None:
+    """Take first leases back that idle workers would wait for much longer than they need to train them.
+
+    A worker that nobody measured gets as much as the others. When one of them is done, what the worker tells of its steps
+    shows whether it is so slow; it then rests, and gets less.
+    """
+    state, config = turn.state, turn.state.run.config
+    if not config.step_budgets or config.algorithm.topology is Topology.PAIRS:
+        return
+    for lease_id in _ageing(state):
+        held = state.leases.get(lease_id)
+        if held is None or held.update or not state.roster.idle:
+            continue
+        pace, lasted = turn.pace(held.worker_id), turn.now - held.granted
+        told = held.begun is not None and turn.now - held.begun >= TOLD_HEARTBEATS * config.heartbeat_seconds
+        usual = turn.peers().usual(_comparable_steps(turn, held.lease.batches))
+        left = held.left * pace.told_seconds
+        if not told or pace.work_seconds or lasted < usual or left <= config.lease.slack * usual:
+            continue
+        pace.rest(turn.now, config.heartbeat_seconds, lasted - usual)
+        reason = f"it would take {left:.1f} s more; others take {usual:.1f} s for all of it"
+        withdraw(turn, state.members[held.worker_id], reason)
 
 
 def _ageing(state: State) -> list[int]:

@@ -86,6 +86,8 @@ def heard(turn: Turn, member: Member, heartbeat: Heartbeat) -> bool:
     if held is None or held.worker_id != member.worker_id or held.update:
         return False
     held.steps_done = min(max(held.steps_done, heartbeat.steps_done), held.lease.batches)
+    if held.steps_done and held.begun is None:
+        held.begun = turn.now
     return may_end(turn.state, held.lease, heartbeat.batches) and shorten(turn, held, heartbeat.batches)
 
 

@@ -31,7 +31,7 @@ def blob_named(*name: object) -> Blob:
     return Blob(hashlib.sha256(repr(name).encode()).digest(), BYTES)
 
 
-def update_of(config: RunConfig, lease: Lease) -> Update:
+def update_of(config: RunConfig, lease: Lease, step_seconds: float = STEP_SECONDS) -> Update:
     """The proper update of a lease."""
     steps = lease.batches
     cuts = config.audits.borders(steps) if config.audits.rate else ()
@@ -43,7 +43,7 @@ def update_of(config: RunConfig, lease: Lease) -> Update:
         steps=steps,
         tokens=steps * config.tokens_per_batch,
         losses=told((2.0,) * steps),
-        seconds=steps * STEP_SECONDS,
+        seconds=steps * step_seconds,
         commitments=tuple(_state(lease, place, len(cuts)).digest for place in range(len(cuts))),
     )
 
@@ -58,10 +58,14 @@ class Honest:
     Arguments:
         name, incarnation: who it is.
         config: of the run.
+        step_seconds: that it takes for a step.
     """
 
-    def __init__(self, name: str, incarnation: bytes, config: RunConfig) -> None:
+    def __init__(
+        self, name: str, incarnation: bytes, config: RunConfig, step_seconds: float = STEP_SECONDS
+    ) -> None:
         self.name, self.incarnation, self._config = name, incarnation, config
+        self._step_seconds = step_seconds
         self.connection = self.generation = self._beats = 0
         self.leases: dict[int, Lease] = {}
         self.begun: dict[int, float] = {}
@@ -122,9 +126,9 @@ class Honest:
             for each in lease.adopt
         )
         begun = self.begun.setdefault(lease.lease_id, now)
-        if waits or now < begun + lease.batches * STEP_SECONDS:
+        if waits or now < begun + lease.batches * self._step_seconds:
             return None
-        update = self.updates[lease.lease_id] = update_of(self._config, lease)
+        update = self.updates[lease.lease_id] = update_of(self._config, lease, self._step_seconds)
         self._known |= {each: Blob(each, BYTES) for each in update.commitments}
         del self.leases[lease.lease_id]
         if (following := self.current) is not None:
@@ -137,8 +141,13 @@ class Honest:
         lease = self.current
         if lease is None:
             return Heartbeat(self._beats, self.generation, 0, 0, 0.0)
-        steps = int((now - self.begun.get(lease.lease_id, now)) / STEP_SECONDS)
+        steps = int((now - self.begun.get(lease.lease_id, now)) / self._step_seconds)
         done = min(max(0, steps), lease.batches)
         return Heartbeat(
-            self._beats, self.generation, lease.lease_id, done, STEP_SECONDS if done else 0.0, lease.batches
+            self._beats,
+            self.generation,
+            lease.lease_id,
+            done,
+            self._step_seconds if done else 0.0,
+            lease.batches,
         )

@@ -339,9 +339,9 @@ class ShepherdLife:
     def behaving(self, name: str, count: int) -> list[Honest]:
         return [Honest(f"{name} {each}", f"{name} {each}".encode(), self.config) for each in range(count)]
 
-    def second(self) -> None:
-        """Let a second pass, in which some behave."""
-        self.now += 1.0
+    def second(self, part: float = 1.0) -> None:
+        """Let a second pass, or a part of it, in which some behave."""
+        self.now += part
         self.do(Tick(self.now))
         for each in self.honest:
             if not each.connection and not self.over:

@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pcp.distributed.bounds import (
+    LOSSES,
     SECONDS,
     Bound,
     Count,
@@ -29,7 +30,6 @@ from pcp.distributed.messages import Outcome
 from pcp.errors import PCPError
 
 LONGEST_LINE = 400
-MOST_LOSSES = 1 << 20
 _LONGEST_SAID = 80
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LONGEST_NUMBER = 40
@@ -121,7 +121,7 @@ class Done:
 
     payload: Made
     tokens: Count
-    losses: Annotated[tuple[Loss, ...], Many(MOST_LOSSES)]
+    losses: Annotated[tuple[Loss, ...], Many(LOSSES)]
     seconds: Seconds
     overhead: Seconds
     waited: Seconds

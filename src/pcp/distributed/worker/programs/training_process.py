@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pcp.distributed.bounds import LOSSES
 from pcp.distributed.gossip.exchanger import Meet
 from pcp.distributed.job import Job
 from pcp.distributed.messages import (
@@ -102,9 +103,8 @@ class TrainingProcess:
         self._temporary = TemporaryFolder(CONFINED)
         self._process: ConfinedProcess | None = None
         self._adoptions: dict[int, list[Adopt]] = {}
-        self._later: dict[
-            int, Later
-        ] = {}  # told of pushes that are made while the next lease is trained, by lease
+        # Told of pushes that are made while the next lease is trained, by lease, and how many batches that held.
+        self._later: dict[int, tuple[Later, int]] = {}
         self._began = False  # whether this process has trained a lease
         self._guard = threading.Lock()
         self.inbox = self
@@ -195,7 +195,7 @@ class TrainingProcess:
                     self._lend(process, said, aborted)
 
         if later is not None:
-            self._later[lease.lease_id] = later
+            self._later[lease.lease_id] = later, lease.batches
         try:
             said = process.ask(
                 "train",
@@ -221,11 +221,11 @@ class TrainingProcess:
 
     def _pushed(self, lease_id: int, answer: Callable[[], Done]) -> None:
         """The process says what a lease came to whose push it made while the next is trained."""
-        later = self._later.get(lease_id)
-        if later is None:
+        if lease_id not in self._later:
             return
+        later, batches = self._later[lease_id]
         try:
-            made: Trained | Exception = self._trained(answer())
+            made: Trained | Exception = self._trained(answer(), batches)
         except SaidWrong:
             raise  # which ends the process, and `train` says so
         except PCPError as error:
@@ -233,10 +233,12 @@ class TrainingProcess:
         self._later.pop(lease_id, None)
         later(made)
 
-    def _trained(self, said: Done, batches: int | None = None) -> Trained:
-        if batches is not None and max(len(said.losses), said.batches) > batches:
+    def _trained(self, said: Done, batches: int) -> Trained:
+        trained = said.batches or batches
+        if trained > batches or len(said.losses) > min(trained, LOSSES):
             raise ComputationFailed(
-                f"the process that runs programs tells of {max(len(said.losses), said.batches)} steps of a lease of {batches}"
+                f"the process that runs programs tells of {trained} steps of a lease of {batches}, and of "
+                f"{len(said.losses)} losses; expected no more"
             )
         return Trained(
             self._made(said.payload),
@@ -247,7 +249,7 @@ class TrainingProcess:
             said.waited,
             tuple(map(self._made, said.states)),
             tuple(Settlement(each.fragment, each.outcome) for each in said.settled),
-            said.batches,
+            trained,
         )
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:

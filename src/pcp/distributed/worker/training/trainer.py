@@ -56,7 +56,7 @@ class Trained:
         waited_seconds: for fragments that were not merged, or not here, at the step where they are adopted.
         states: the inner states at the borders of the lease's pieces, for audits; in the store.
         settled: what was told of earlier pushes, applied before this one.
-        batches: after which the lease ended; 0: all.
+        batches: that were trained, as the lease may have ended sooner.
     """
 
     payload: Blob
