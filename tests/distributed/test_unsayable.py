@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.messages import Assign, Failure, FailureKind, Message, Update
+from pcp.distributed.messages import Assign, Failure, FailureKind, Message, Revoke, Update
+from pcp.distributed.shepherd.host import Host as ShepherdHost
 from pcp.distributed.wire import Traffic
 from pcp.distributed.wire.codec import encode_control
 from pcp.distributed.worker.effects import AbortLease, StartLease, UploadUpdate
@@ -76,6 +77,27 @@ def test_an_update_that_cannot_be_said_gives_the_lease_back(caplog: pytest.LogCa
     assert (failure.lease_id, bench.logic.state.pushes) == (21, {})
     assert "its update cannot be told: Update has a value" in failure.reason
     assert {"unsaid": 1}.items() <= records[-1].items()
+
+
+def test_what_a_shepherd_cannot_say_is_an_error_that_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    nothing: Any = None
+    runtime, store, disk = Now(), type("Store", (), {})(), type("Disk", (), {"lacks": None})()
+    records: list[Record] = []
+    host = ShepherdHost(
+        *(nothing, nothing, store, nothing, disk, runtime),  # type: ignore[arg-type]  # as far as is needed
+        mark=b"1", push_bytes=1, tick_seconds=1.0,
+        revoked=nothing, paused=nothing, report=records.append, ended=nothing,
+    )  # fmt: skip
+    line: Any = Line()
+    line.worker = "ada"
+    host.connections[3] = line
+    with caplog.at_level(logging.ERROR):
+        for lease_id in (-1, 2**64, 7):
+            host._send(3, Revoke(lease_id, "no"))
+    assert line.said == [Revoke(7, "no")]
+    assert "Revoke cannot be told to ada: Revoke has a value that the protocol cannot carry" in caplog.text
+    assert [record["event"] for record in records] == ["trouble", "trouble"]
+    assert records[1]["message"].endswith("(so far 2 such messages)")
 
 
 def test_what_is_no_update_and_cannot_be_said_ends_nothing() -> None:

@@ -35,6 +35,8 @@ from pcp.distributed.data_range import DataRange as DataRange
 from pcp.distributed.lease import Adoption as Adoption
 from pcp.distributed.lease import Blob as Blob
 from pcp.distributed.lease import Lease as Lease
+from pcp.distributed.takeovers import TAKEOVERS_KEPT
+from pcp.distributed.takeovers import Takeover as Takeover
 
 PROTOCOL_VERSION = 4
 """Raised when the meaning of messages changes in a way that an older peer must not meet."""
@@ -80,7 +82,7 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Welcome:
     """Shepherd to Worker: the worker is a member; `run` is a JSON description naming the blobs it needs, and `profile` what
-    others of like hardware measured."""
+    others of like hardware measured. `epoch` and `takeovers` say which history of the run this is; see `takeovers.py`."""
 
     worker_id: Number
     generation: Number
@@ -89,6 +91,8 @@ class Welcome:
     run: Annotated[str, Text(1 << 24)]
     blobs: Annotated[tuple[Blob, ...], Many(4096)] = field(default=())
     profile: Annotated[tuple[SiteMeasurement, ...], Many(ROWS)] = field(default=())
+    epoch: Number = 0
+    takeovers: Annotated[tuple[Takeover, ...], Many(TAKEOVERS_KEPT)] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +120,14 @@ class HeartbeatReply:
         lease_id: 0 where nothing is wanted.
         batches: how many of the lease's batches to train. The worker stops at an exchange, there or later, and says where.
         last_step: as the lease's.
+        version: rounds that are merged.
     """
 
     sequence: Number
     lease_id: Number = 0
     batches: Count = 0
     last_step: Count = 0
+    version: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +307,7 @@ class FailureKind(StrEnum):
     REFUSED = "refused"  # a program does what no worker allows
     UNSIGNED = "unsigned"  # the owner of the run did not sign the programs
     DIVERGED = "diverged"  # a loss is not finite
+    HISTORY = "history"  # the run's folder is another copy than the one that the worker trained for
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,13 @@ struct Welcome {
   run @4 :Text;  # JSON
   blobs @5 :List(Blob);
   profile @6 :List(SiteMeasurement);
+  epoch @7 :UInt64;
+  takeovers @8 :List(Takeover);
+}
+
+struct Takeover {
+  mark @0 :Data;
+  version @1 :UInt64;
 }
 
 struct SiteMeasurement {
@@ -138,6 +145,7 @@ struct HeartbeatReply {
   leaseId @1 :UInt64;
   batches @2 :UInt64;
   lastStep @3 :UInt64;
+  version @4 :UInt64;
 }
 
 struct Ready {

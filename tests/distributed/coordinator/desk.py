@@ -96,9 +96,12 @@ class Desk:
         config: of a new run.
         log: payloads of an event log to restore a run from instead.
         now: the time.
+        mark: of the process.
     """
 
-    def __init__(self, config: RunConfig = CONFIG, log: list[bytes] | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self, config: RunConfig = CONFIG, log: list[bytes] | None = None, now: float = 0.0, mark: bytes = b""
+    ) -> None:
         self.now = now
         self.log = [] if log is None else list(log)
         self.history = list(self.log)  # never compacted
@@ -111,7 +114,7 @@ class Desk:
         self.replayed = replay(self.log)
         self.effects: list[Effect] = []
         self.generations: dict[int, int] = {}
-        self.do(Started(now))
+        self.do(Started(now, mark))
 
     @property
     def state(self) -> Any:

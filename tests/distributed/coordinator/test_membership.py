@@ -17,6 +17,7 @@ from pcp.distributed.messages import (
     Message,
     Ready,
     Revoke,
+    Takeover,
     UpdateReply,
     Welcome,
 )
@@ -33,10 +34,14 @@ def lively(desk: Desk, connections: list[int], seconds: float) -> None:
 
 
 def test_a_welcome_says_what_the_run_is() -> None:
-    desk = Desk()
+    desk = Desk(mark=b"here")
     desk.hello(1, "a")
     assert desk.sent(1, Welcome) == [
-        Welcome(1, 1_000_000_001, "tested", 1.0, '{"model": "tested"}', CONFIG.blobs)
+        Welcome(
+            *(1, 1_000_000_001, "tested", 1.0, '{"model": "tested"}', CONFIG.blobs),
+            epoch=1,
+            takeovers=(Takeover(b"here", 0),),
+        )
     ]
     assert desk.reported(WorkerChanged)[0] == WorkerChanged(1, "a", "joined", "cpu:0", 1)
 

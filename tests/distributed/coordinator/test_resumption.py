@@ -135,3 +135,22 @@ def test_where_the_shepherd_merges_leases_end_with_the_membership(desk: Desk) ->
     again.hello(1, "a")
     resumed(again, 1, lease)
     assert again.sent(1, Revoke) == [Revoke(lease.lease_id, "leases of this run end with the membership")]
+
+
+def test_nobody_resumes_what_was_granted_to_another_that_is_away(pair: Desk) -> None:
+    lease = pair.lease(2)
+    pair.say(1, Goodbye(False, "later"))
+    pair.say(2, Goodbye(False, "later"))
+    pair.hello(3, "a")
+    resumed(pair, 3, lease)
+    assert pair.sent(3, Revoke) == [Revoke(lease.lease_id, "it was granted to another worker")]
+    back(pair, 4, "b", lease)
+    told = pair.assigned(4)
+    assert told is not None
+    assert told.lease_id == lease.lease_id
+    again = Desk(log=pair.log)  # which knows by name only what is resumed before
+    back(again, 5, "b", lease)
+    again.say(5, Goodbye(False, "later"))
+    again.hello(6, "a")
+    resumed(again, 6, lease)
+    assert again.sent(6, Revoke) == [Revoke(lease.lease_id, "it was granted to another worker")]

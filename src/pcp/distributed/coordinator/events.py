@@ -7,9 +7,10 @@ from pcp.distributed.messages import Blob, Hello, Message
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The Shepherd process runs; the first event, once."""
+    """The Shepherd process runs; the first event, once. `mark` is random bytes that no other process has."""
 
     now: float
+    mark: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,8 @@ class Coordinator:
     def _dispatch(self, turn: Turn, event: Event) -> bool:
         """Handle one event; return whether it may have made something new possible."""
         match event:
-            case Started():
-                self._start(turn)
+            case Started(_, mark):
+                self._start(turn, mark)
             case _ if self.state.finished and not isinstance(event, MemberJoined):
                 return False
             case MemberJoined():
@@ -153,7 +153,7 @@ class Coordinator:
             sharing.ask(turn)
         closing.set_time(turn)
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, turn: Turn, mark: bytes) -> None:
         turn.effects += self._opening
         if self.state.run.finished:
             self.state.finished = True
@@ -161,7 +161,7 @@ class Coordinator:
             return
         # Until this record is safe no number of the new epoch may be seen by anybody: another epoch would
         # reuse it.
-        turn.append(EpochStarted(self.state.run.epoch + 1), sync=True)
+        turn.append(EpochStarted(self.state.run.epoch + 1, mark), sync=True)
         for round in self.state.run.in_flight:
             rounds.start_clock(turn, round)
         resumption.wait_for_workers(turn)

@@ -55,6 +55,8 @@ def join(turn: Turn, event: MemberJoined) -> None:
             heartbeat_seconds=config.heartbeat_seconds,
             run=config.description,
             blobs=config.blobs,
+            epoch=state.run.epoch,
+            takeovers=state.run.takeovers,
         ),
     )
     turn.report(

@@ -24,12 +24,15 @@ from pcp.distributed.coordinator.log.records import (
     WorkerBarred,
     WorkerNamed,
 )
-from pcp.distributed.coordinator.log.serialisation import decode, encode, storable
+from pcp.distributed.coordinator.log.serialisation import decode, encode, register, storable
 from pcp.distributed.coordinator.rounds import data_ranges
 from pcp.distributed.coordinator.rounds.data_ranges import Ranges
 from pcp.distributed.coordinator.rounds.fragments import Fragment, Round
 from pcp.distributed.messages import Blob, DataRange
+from pcp.distributed.takeovers import TAKEOVERS_KEPT, Takeover
 from pcp.errors import PCPError
+
+register(Takeover)
 
 
 class ImpossibleRecord(PCPError):
@@ -56,6 +59,7 @@ class Run:
         finished: whether all is merged and the last checkpoint is written.
         barred: why a name is kept out, by name.
         paces: of the workers that trained, by number.
+        takeovers: the last ones, of this epoch last.
     """
 
     config: RunConfig
@@ -72,6 +76,7 @@ class Run:
     finished: bool = False
     barred: dict[str, str] = field(default_factory=dict)
     paces: dict[int, MeasuredPace] = field(default_factory=dict)
+    takeovers: tuple[Takeover, ...] = ()
 
     @property
     def version(self) -> int:
@@ -135,9 +140,10 @@ class Run:
             RangesOverlap: an outer step merges batches twice.
         """
         match record:
-            case EpochStarted(epoch):
+            case EpochStarted(epoch, mark):
                 self._require(epoch == self.epoch + 1, record)
                 self.epoch = epoch
+                self.takeovers = (*self.takeovers, Takeover(mark, self.version))[-TAKEOVERS_KEPT:]
             case WorkerNamed() | WorkerBarred() | PacesMeasured():
                 self._know(record)
             case RoundOpened():

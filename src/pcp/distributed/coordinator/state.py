@@ -115,6 +115,7 @@ class State:
         members: by worker number.
         connections: worker number of every connection that belongs to a member.
         leases: by number.
+        granted: to which worker number a lease of this epoch was, where leases outlive memberships.
         waiting: leases whose update came before its blob, by the blob.
         adopting: leases that wait for the outer step of the oldest round.
         references: how often a blob is named by a lease that is out, or held for an audit.
@@ -150,6 +151,7 @@ class State:
     members: dict[int, Member] = field(default_factory=dict)
     connections: dict[int, int] = field(default_factory=dict)
     leases: dict[int, HeldLease] = field(default_factory=dict)
+    granted: dict[int, int] = field(default_factory=dict)
     waiting: dict[Blob, list[int]] = field(default_factory=dict)
     adopting: set[int] = field(default_factory=set)
     references: Counter[Blob] = field(default_factory=Counter)

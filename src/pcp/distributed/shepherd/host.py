@@ -42,7 +42,7 @@ from pcp.distributed.shepherd.peers import Neighbours
 from pcp.distributed.shepherd.profiles import Profiles
 from pcp.distributed.shepherd.reports import Record, Reporter
 from pcp.distributed.shepherd.uploads import Uploads
-from pcp.distributed.wire import Announcements, RefusalCode
+from pcp.distributed.wire import Announcements, FrameError, MessageError, RefusalCode
 from pcp.distributed.wire.bulk.responder import Storage
 from pcp.errors import PCPError
 
@@ -122,6 +122,7 @@ class Host:
         calculation: what computes for it.
         disk: knows whether there is room.
         runtime: what this process lives on.
+        mark: random bytes of this process.
         push_bytes: what a worker may begin to upload after each lease or question.
         tick_seconds: how often time passes for the coordinator.
         revoked: serial numbers of certificates that are not admitted any more; the same object while they are the same.
@@ -139,6 +140,7 @@ class Host:
         disk: Disk,
         runtime: Runtime,
         *,
+        mark: bytes,
         push_bytes: int,
         tick_seconds: float,
         revoked: Callable[[], frozenset[int]],
@@ -148,7 +150,7 @@ class Host:
     ) -> None:
         self._coordinator, self._log, self._store = coordinator, log, store
         self._calculation, self._disk, self._runtime = calculation, disk, runtime
-        self._push_bytes, self._tick_seconds = push_bytes, tick_seconds
+        self._mark, self._push_bytes, self._tick_seconds = mark, push_bytes, tick_seconds
         self._revoked, self._paused, self._report, self._ended = revoked, paused, report, ended
         self._reporter, self._profiles = Reporter(report), Profiles()
         self._neighbours = Neighbours(self._send)
@@ -160,7 +162,7 @@ class Host:
         )
         """What they fetch from and push to."""
         self.connections: dict[int, Link] = {}
-        self._last_connection = 0
+        self._last_connection = self._unsaid = 0
         self._put_out: frozenset[int] = frozenset()
         self._inbox: deque[Event] = deque()
         self._handled: Event | None = None
@@ -180,7 +182,7 @@ class Host:
             removed,
         )
         self._calculation.start(self._runtime, self.post, self._evaluated, self._compiled)
-        self.post(Started(self._runtime.now()))
+        self.post(Started(self._runtime.now(), self._mark))
         self._runtime.after(self._tick_seconds, self._tick)
 
     def post(self, event: Event) -> None:
@@ -339,6 +341,11 @@ class Host:
             link.post(message)
             if isinstance(message, Welcome):
                 self._neighbours.welcomed(number, self._runtime.now())
+        except (MessageError, FrameError) as error:
+            self._unsaid += 1
+            words = f"{type(message).__name__} cannot be told to {link.worker}: {error} (so far {self._unsaid} such messages)"
+            log.error("%s", words)
+            self._report({"event": "trouble", "message": words})
         except PCPError as error:
             log.info("%s does not get %s: %s", link.address, type(message).__name__, error)
 

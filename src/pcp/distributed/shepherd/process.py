@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -183,6 +184,7 @@ class Shepherd:
             self._calculation,
             self._disk,
             self._runtime,
+            mark=os.urandom(16),
             push_bytes=self._push_bytes,
             tick_seconds=TICK_SECONDS,
             revoked=frozenset if self._revocations is None else self._revocations.serials,

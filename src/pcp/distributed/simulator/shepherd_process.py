@@ -80,6 +80,7 @@ class ShepherdProcess(Process):
             calculation,
             disk,
             runtime,
+            mark=repr(world.clock.now).encode(),
             push_bytes=PUSH_BYTES,
             tick_seconds=config.heartbeat_seconds / 2,
             revoked=frozenset,

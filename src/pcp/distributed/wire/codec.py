@@ -29,6 +29,7 @@ from pcp.distributed.messages import (
     PeerAddress,
     Settlement,
     SiteMeasurement,
+    Takeover,
 )
 from pcp.distributed.wire.bulk import messages as transfer_messages
 from pcp.distributed.wire.bulk.messages import TransferMessage
@@ -95,6 +96,7 @@ _PARTS = (
     Settlement,
     SiteMeasurement,
     PeerAddress,
+    Takeover,
 )  # structs inside messages
 
 _T = TypeVar("_T")

@@ -3,8 +3,19 @@
 from dataclasses import dataclass, field, replace
 
 from pcp.distributed.bounds import SECONDS
-from pcp.distributed.messages import Goodbye, Heartbeat, HeartbeatReply, Message, Ready, Resume, Welcome
+from pcp.distributed.messages import (
+    Failure,
+    FailureKind,
+    Goodbye,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    Ready,
+    Resume,
+    Welcome,
+)
 from pcp.distributed.near_end import is_near_end
+from pcp.distributed.takeovers import Seen, contradiction
 from pcp.distributed.worker.effects import (
     AbortLease,
     Connect,
@@ -127,6 +138,15 @@ def leave(turn: Turn, reason: str, trouble: str = "no connection to the Shepherd
 def welcome(turn: Turn, message: Welcome) -> None:
     """Become a member: leases of an earlier membership are void, those of the same go on."""
     state = turn.state
+    if message.run_id == state.run_id and (
+        reason := contradiction(state.seen, message.epoch, message.takeovers)
+    ):
+        turn.send(Failure(message.generation, 0, reason, FailureKind.HISTORY))
+        leave(turn, reason, "this Shepherd cannot be followed")
+        return
+    if message.takeovers:
+        version = state.seen.version if message.run_id == state.run_id else 0
+        state.seen = Seen(message.epoch, message.takeovers[-1].mark, version)
     anew = (message.generation, message.run_id) != (state.generation, state.run_id)
     resumes = state.resumes and message.run_id == state.run_id and message.run == state.prepared
     if anew and not resumes:
@@ -231,6 +251,7 @@ def heard(turn: Turn, reply: HeartbeatReply) -> None:
     """
     if turn.state.prepared is not None:
         turn.state.attempts = 0
+    turn.state.seen = replace(turn.state.seen, version=max(turn.state.seen.version, reply.version))
     task, wanted = turn.state.task, (reply.batches, reply.last_step)
     if task is None or task.lease.lease_id != reply.lease_id or task.stage is not Stage.TRAINING:
         return

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pcp.distributed.messages import PROTOCOL_VERSION, Adoption, Blob, Hello, Lease, Repeat, Update
+from pcp.distributed.takeovers import NOTHING_SEEN, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class WorkerState:
         attempts: connections tried since one was good.
         alone_since: when the first of them was tried.
         generation, run_id: of the membership; 0 and empty before the first.
+        seen: of the run's history; see `takeovers.py`.
         heartbeat_seconds: as the Shepherd wishes.
         preparing, prepared: descriptions of the run being prepared, and ready.
         overlap: whether updates are told before they are uploaded.
@@ -198,6 +200,7 @@ class WorkerState:
     alone_since: float = 0.0
     generation: int = 0
     run_id: str = ""
+    seen: Seen = NOTHING_SEEN
     heartbeat_seconds: float = 1.0
     preparing: str | None = None
     prepared: str | None = None

@@ -24,9 +24,10 @@ class RunStarted:
 @storable
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """A Shepherd process took the run over; everything it granted before is void."""
+    """A Shepherd process took the run over; what was granted before is void. `mark` is random; see `takeovers.py`."""
 
     epoch: int
+    mark: bytes = b""
 
 
 @storable

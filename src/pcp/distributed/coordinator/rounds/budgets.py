@@ -192,7 +192,7 @@ def _free(turn: Turn, member: Member, round: Round) -> float:
     state = turn.state
     overhead = _overhead(turn, member, _will_fetch(turn, member, round.fragment))
     if member.auditing:
-        return math.inf  # nobody knows when it comes back
+        return _audited(turn, member) + overhead
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
     last = member.following or member.training
@@ -204,6 +204,14 @@ def _free(turn: Turn, member: Member, round: Round) -> float:
     if member.following:
         free += state.leases[last].lease.data.count * _step_seconds(turn, member)
     return free + overhead
+
+
+def _audited(turn: Turn, member: Member) -> float:
+    """When a worker will have repeated what an audit asks of it; never, once that has lasted much longer than it should."""
+    audit, config = turn.state.audits.audits[member.auditing], turn.state.run.config
+    seconds = _overhead(turn, member, True) + audit.piece.steps * _step_seconds(turn, member)
+    patience = config.heartbeat_seconds + config.lease.slack * seconds
+    return max(turn.now, audit.since + seconds) if turn.now < audit.since + patience else math.inf
 
 
 def _will_fetch(turn: Turn, member: Member, fragment: int) -> bool:

@@ -94,6 +94,8 @@ def grant(
     )
     held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)
     state.leases[lease.lease_id] = held
+    if run.config.algorithm.topology is Topology.PAIRS:
+        state.granted[lease.lease_id] = member.worker_id
     state.references.update(adoptions.blobs(lease))
     if adoptions.awaits_merge(lease):
         state.adopting.add(lease.lease_id)
@@ -237,17 +239,16 @@ def give_up_slow(turn: Turn) -> None:
     shows whether it is so slow; it then rests, and gets less.
     """
     state, config = turn.state, turn.state.run.config
-    if not config.step_budgets or config.algorithm.topology is Topology.PAIRS:
+    if not (config.step_budgets and state.roster.idle) or config.algorithm.topology is Topology.PAIRS:
         return
+    told_by, peers = turn.now - TOLD_HEARTBEATS * config.heartbeat_seconds, turn.peers()
     for lease_id in _ageing(state):
         held = state.leases.get(lease_id)
-        if held is None or held.update or not state.roster.idle:
+        if held is None or held.update or held.begun is None or held.begun > told_by:
             continue
         pace, lasted = turn.pace(held.worker_id), turn.now - held.granted
-        told = held.begun is not None and turn.now - held.begun >= TOLD_HEARTBEATS * config.heartbeat_seconds
-        usual = turn.peers().usual(_comparable_steps(turn, held.lease.batches))
-        left = held.left * pace.told_seconds
-        if not told or pace.work_seconds or lasted < usual or left <= config.lease.slack * usual:
+        left, usual = held.left * pace.told_seconds, peers.usual(_comparable_steps(turn, held.lease.batches))
+        if pace.work_seconds or lasted < usual or left <= config.lease.slack * usual:
             continue
         pace.rest(turn.now, config.heartbeat_seconds, lasted - usual)
         reason = f"it would take {left:.1f} s more; others take {usual:.1f} s for all of it"

@@ -36,6 +36,7 @@ def resume(turn: Turn, member: Member, lease: Lease) -> None:
         state.pending.take(each)
     seconds = run.config.lease.initial_seconds
     lease = replace(lease, adopt=(), deadline_seconds=seconds)
+    state.granted[lease.lease_id] = member.worker_id
     state.leases[lease.lease_id] = HeldLease(lease, member.worker_id, fragments, turn.now, turn.now + seconds)
     member.leases.add(lease.lease_id)
     member.training, member.fresh = lease.lease_id, False
@@ -62,6 +63,8 @@ def _unacceptable(state: State, member: Member, lease: Lease, cells: list[Cells]
         return "its data is merged, or another worker has it"
     if any(each.lease_id == lease.lease_id for each in round.admitted):
         return "its update is admitted already"
+    if state.granted.get(lease.lease_id, member.worker_id) != member.worker_id:
+        return "it was granted to another worker"
     if lease.fragments or max(lease.first_step, lease.last_step) > run.config.batches:
         return "it is no lease of this run"
     return ""

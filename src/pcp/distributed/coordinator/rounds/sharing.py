@@ -96,13 +96,14 @@ def reply(turn: Turn, member: Member, heartbeat: Heartbeat) -> HeartbeatReply:
     state = turn.state
     held = state.leases.get(heartbeat.lease_id)
     if held is None or held.worker_id != member.worker_id or not in_pairs(state):
-        return HeartbeatReply(heartbeat.sequence)
+        return HeartbeatReply(heartbeat.sequence, version=state.run.version)
     lease = held.lease
     return HeartbeatReply(
         heartbeat.sequence,
         lease.lease_id,
         held.wanted or lease.batches,
         max(_last_step(turn), lease.first_step + 1),
+        state.run.version,
     )
 
 

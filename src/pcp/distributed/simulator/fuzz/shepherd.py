@@ -138,7 +138,7 @@ class ShepherdLife:
         self.names.clear()
         for each in self.honest:
             each.connection = 0
-        self.do(Started(self.now))
+        self.do(Started(self.now, b"%d" % self.events))
 
     def restart(self) -> None:
         """Let the Shepherd die, and begin again from its log."""
