@@ -28,10 +28,10 @@ def spread(x):  # two temporaries of 16 MB
 
 plan = pcp.plan(pcp.trace(spread, pcp.spec((2048,), "f32")), cache=False)
 x = np.random.default_rng(0).normal(size=2048).astype(np.float32)
-for _ in range(2):
+for _ in range(3):
     plan.run(x)
 faults = []
-for _ in range(5):
+for _ in range(12):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     float(plan.run(x))
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
