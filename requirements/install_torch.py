@@ -4,6 +4,7 @@ Run as `.venv/bin/python requirements/install_torch.py` (`make test-peers` does)
 would take: on Linux the ordinary package needs gigabytes of CUDA libraries, and PCP's tests need none.
 """
 
+import argparse
 import json
 import platform
 import re
@@ -41,6 +42,7 @@ def cuda_requirements(package: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Install `TORCH`, or end with what to do where only a CUDA build is offered."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     report = pip("install", "--dry-run", "--quiet", "--no-deps", "--report", "-", TORCH)
     for package in json.loads(report)["install"]:
         if needs := cuda_requirements(package):
