@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 SECONDS = 100.0
 
 Record = dict[str, Any]
@@ -82,7 +84,10 @@ class Command:
 
     def end(self, seconds: float = SECONDS) -> int:
         """Wait for its end, and return the exit code."""
-        code = self.process.wait(seconds)
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"not ended within {seconds} s; the last: {self.records[-5:]}; {self.said}")
         self._reader.join(10.0)
         return code
 

@@ -15,7 +15,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_health_check_initial_delay_ms": "1000",  # a killed node is seen within seconds
     "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_failure_threshold": "4",
+    "RAY_health_check_failure_threshold": "8",  # but not one that a busy machine makes slow
 }
 os.environ.update(ENVIRONMENT)
 

@@ -186,3 +186,17 @@ def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster:
     step, state, _ = load_state(folder)
     assert step == STEPS
     assert_equal_arrays(state["params"], replay(folder, batches_of(rounds, SAMPLES, 2)), 0, 1e-6)
+
+
+def test_a_run_whose_own_node_is_gone_ends_and_says_how_it_goes_on(
+    tmp_path: Path, cluster: RayCluster
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    settings = options(tmp_path, steps=STEPS, workers=2, algorithm="data-parallel")
+    engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
+    with Command(["train", *settings, *engine], tmp_path, ENVIRONMENT) as train:
+        train.wait_for(is_round(2))
+        cluster.made.head_node.kill_raylet(check_alive=False)
+        assert train.end() == 2
+    assert "this machine is no longer part of the Ray cluster" in train.said
+    assert f"pcp train --resume {folder.path} --engine ray" in train.said

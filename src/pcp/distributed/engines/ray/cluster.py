@@ -17,6 +17,10 @@ class ClusterUnreachable(PCPError):
     """There is no Ray cluster where one was asked for, or this process cannot be part of it."""
 
 
+class ClusterLost(PCPError):
+    """The cluster goes on without this node, or is gone."""
+
+
 class ClusterTooSmall(PCPError):
     """A cluster that does not have what the run's Workers need."""
 
@@ -65,6 +69,12 @@ def connect(address: str | None, namespace: str) -> None:
             "for one of this machine alone"
         ) from None
     signal.signal(signal.SIGTERM, terminate)  # Ray has one of its own
+
+
+def is_connected() -> bool:
+    """Whether this process is still part of its cluster; Ray lets the program of a node that was lost wait for ever."""
+    here = ray.get_runtime_context().get_node_id()
+    return any(node["Alive"] for node in ray.nodes() if node["NodeID"] == here)
 
 
 def share_of_cluster(workers: int, device: str) -> Share:

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pcp.distributed.engines.ray.cluster import Share, connect, share_of_cluster
+from pcp.distributed.engines.ray.cluster import ClusterLost, Share, connect, is_connected, share_of_cluster
 from pcp.distributed.engines.ray.objects import SHEPHERD
 from pcp.distributed.engines.ray.shepherd import ShepherdActor
 from pcp.distributed.engines.ray.worker import WorkerActor
@@ -89,6 +89,7 @@ def train_on_ray(folder: RunFolder, address: str | None, shown: MetricSink) -> N
     Raises:
         ClusterUnreachable, ClusterTooSmall: there is no such cluster, or no place in it.
         ChildFailed: an actor cannot be kept alive.
+        ClusterLost: this node was taken out of the cluster, which lost sight of it.
         RunStopped: the operator stopped the run.
     """
     config = folder.config()
@@ -108,6 +109,11 @@ def train_on_ray(folder: RunFolder, address: str | None, shown: MetricSink) -> N
             while shepherd.result is None:
                 for record in (*metrics.read(), *_looked_after(actors)):
                     shown.write(record)
+                    if record.get("event") == "restart" and not is_connected():
+                        raise ClusterLost(
+                            "this machine is no longer part of the Ray cluster, where its part has ended or was too slow "
+                            f"to answer; start it again, then pcp train --resume {folder.path} --engine ray"
+                        )
             left = [worker.running for worker in workers if worker.due is None]
             ray.wait(left, num_returns=max(1, len(left)), timeout=GRACE_SECONDS)
         finally:
