@@ -25,9 +25,11 @@ PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers i
 # What `make check` runs, and so `make test` does not.
 CHECKS = tests/test_layers.py tests/test_house_rules.py tests/suite/test_rooms.py
 
-# What XLA runs. A machine with a GPU brings its own jax, which no lock here names.
+# What XLA runs. A machine with a GPU brings its own jax, which no lock here names, and need not have what the wire is made of.
 GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests/planning tests/nn tests/optimizers \
-	tests/models tests/inference tests/rewrite tests/training tests/test_tensor.py tests/test_tracing.py --ignore=tests/training/data
+	tests/models tests/inference tests/rewrite tests/training tests/test_tensor.py tests/test_tracing.py \
+	--ignore=tests/training/data $(shell $(PYTHON) -c 'import capnp' 2>/dev/null || echo $(WIRE_TESTS:%=--ignore=%))
+WIRE_TESTS = tests/ops/test_records.py tests/kernels/native/test_building.py tests/kernels/native/test_native.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -43,7 +45,7 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
 
 test: install ## Run the tests (no torch needed)
-	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times build/test_times.json $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times=build/test_times.json $(TEST_FLAGS)
 
 test-times: install ## Print what the last `make test` took, by file and room, beside the budgets; RECORD=record keeps it
 	@$(BIN)/python -m tests.suite.budgets $(RECORD)

@@ -83,6 +83,7 @@ def test_scales_are_ones_shifts_are_zeros_and_the_rest_is_normal(tmp_path: Path)
 def test_one_command_trains_a_file_without_weights_on_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("capnp", reason="no run without what the wire is made of")
     model, text, run = written(tmp_path), tmp_path / "text.txt", tmp_path / "run"
     text.write_text(TEXT)
     command = ["train", "--model", str(model), "--weights", "random", "--data", str(text), "--run", str(run)]
