@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from tests.random_choices import Array, Choices
 
 Made = tuple[Any, ...]
 """What was drawn, in words; a function; and the arrays that it takes."""
@@ -15,20 +16,8 @@ FAMILIES: dict[str, Callable[["Draw"], Made]] = {}
 KINKS = np.array([-3.0, -2.0, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0])
 
 
-class Draw:
+class Draw(Choices):
     """One stream of random choices."""
-
-    def __init__(self, *seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
-
-    def pick(self, *options: Any) -> Any:
-        return options[self.generator.integers(len(options))]
-
-    def integer(self, low: int, high: int) -> int:
-        return int(self.generator.integers(low, high + 1))
-
-    def flag(self) -> bool:
-        return self.integer(0, 1) == 1
 
     def shape(self, low: int = 0, high: int = 3) -> tuple[int, ...]:
         shape = [self.integer(2, 4) for _ in range(self.integer(low, high))]
@@ -36,20 +25,8 @@ class Draw:
             shape[-1] = self.pick(0, 1, 1)
         return tuple(shape)
 
-    def axis(self, shape: tuple[int, ...]) -> int:
-        return self.integer(-len(shape), len(shape) - 1)
-
-    def normal(self, *shape: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.generator.normal(size=shape))
-
-    def floats(self, *shape: int) -> np.ndarray[Any, Any]:
-        return self.normal(*shape) if self.flag() else np.asarray(self.generator.choice(KINKS, size=shape))
-
-    def positive(self, *shape: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.generator.uniform(0.2, 0.9, size=shape))
-
-    def integers(self, low: int, high: int, *shape: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.generator.integers(low, high + 1, size=shape))
+    def floats(self, *shape: int) -> Array:
+        return self.near(KINKS, *shape)
 
 
 def family(draw: Callable[[Draw], Made]) -> Callable[[Draw], Made]:
@@ -72,7 +49,7 @@ ACTIVATIONS = [
 SPECIAL = [
     "erf", "erfc", "erfinv", "gammaln", "digamma", "expit", "logit", "ndtr", "ndtri", "log_ndtr", "entr", "i0e", "i1",
     "i1e", "spence", "exp1", "zeta2", "gammainc", "gammaincc", "betainc", "betaln", "xlogy", "xlog1py", "polygamma",
-    "multigammaln", "rel_entr", "kl_div", "expi", "bernoulli", "sph_harm",
+    "multigammaln", "rel_entr", "kl_div", "expi", "bernoulli",
 ]  # fmt: skip
 
 

@@ -4,25 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.random_choices import Array, Choices
 
 KINKS = np.array([-4.0, -3.0, -2.5, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
-class Draw:
+class Draw(Choices):
     """One stream of random choices."""
-
-    def __init__(self, *seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
-
-    def pick(self, *options: Any) -> Any:
-        return options[self.generator.integers(len(options))]
-
-    def integer(self, low: int, high: int) -> int:
-        """One of low, ..., high."""
-        return int(self.generator.integers(low, high + 1))
-
-    def flag(self) -> bool:
-        return self.integer(0, 1) == 1
 
     def number(self) -> float:
         return self.pick(-2.5, -1, 0, 0.5, 1, 2, 3)
@@ -37,33 +25,16 @@ class Draw:
             shape[self.integer(0, len(shape) - 1)] = self.pick(0, 1, 1)
         return tuple(shape)
 
-    def axis(self, shape: tuple[int, ...]) -> int:
-        """An axis, counted from either end; of a scalar, 0 or -1."""
-        count = max(len(shape), 1)
-        return self.integer(-count, count - 1)
-
     def axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Distinct axes, one or more."""
         count = max(len(shape), 1)
         chosen = self.generator.permutation(count)[: self.integer(1, count)]
         return tuple(int(a) - (count if self.flag() else 0) for a in chosen)
 
-    def floats(self, *shape: int) -> np.ndarray[Any, Any]:
-        """Normal numbers, or those at which functions have kinks, with ties."""
-        if self.flag():
-            return np.asarray(self.generator.normal(size=shape))
-        return np.asarray(self.generator.choice(KINKS, size=shape))
+    def floats(self, *shape: int) -> Array:
+        return self.near(KINKS, *shape)
 
-    def normal(self, *shape: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.generator.normal(size=shape))
-
-    def positive(self, *shape: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.generator.uniform(0.2, 0.9, size=shape))
-
-    def integers(self, low: int, high: int, *shape: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.generator.integers(low, high + 1, size=shape))
-
-    def flags(self, *shape: int) -> np.ndarray[Any, Any]:
+    def flags(self, *shape: int) -> Array:
         return np.asarray(self.generator.random(shape) < 0.5)
 
 
