@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from tests.random_choices import Array, Choices
+from tests.importers.random_choices import Array, Choices
 
 Made = tuple[Any, ...]
 """What was drawn, in words; a function; and the arrays that it takes."""
