@@ -22,6 +22,9 @@ PYTEST    := $(BIN)/python -m pytest
 # files --only-optional runs no other test again.
 PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
 
+# Without bytecode every process of the tests would compile all of their files anew, which takes it twenty seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What `make check` runs, and so `make test` does not.
 CHECKS = tests/test_layers.py tests/test_house_rules.py tests/suite/test_rooms.py
 
@@ -45,7 +48,7 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
 
 test: install ## Run the tests (no torch needed)
-	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times=build/test_times.json $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times=build/test_times.json $(TEST_FLAGS)
 
 test-times: install ## Print what the last `make test` took, by file and room, beside the budgets; RECORD=record keeps it
 	@$(BIN)/python -m tests.suite.budgets $(RECORD)
@@ -63,7 +66,7 @@ fuzz: install ## Fuzz the state machines of distributed runs for FUZZ_SECONDS=60
 	$(BIN)/python -m pcp.distributed.simulator.fuzz --seconds $(FUZZ_SECONDS)
 
 test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
-	$(PYTEST) -n $(JOBS) -m "not long" --only-optional $(PEER_TESTS) $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long" --only-optional $(PEER_TESTS) $(TEST_FLAGS)
 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
 	PCP_TEST_PLATFORM=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -q -n $(JOBS) -p no:benchmark -m "not long" $(GPU_TESTS) $(TEST_FLAGS)

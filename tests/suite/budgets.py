@@ -85,7 +85,11 @@ def table(budgets: dict[str, Any], times: dict[str, Any]) -> str:
         budget = budgets["rooms"].get(name, {}).get("budget", 0)
         over = "  OVER" if measured[name] > budget else ""
         lines.append(f"{measured[name]:8.1f}  of {budget:5}  {name}{over}")
-    return "\n".join([*lines, f"{sum(measured.values()):8.1f}  of {budgets['total']:5}  in all"])
+    lines.append(f"{sum(measured.values()):8.1f}  of {budgets['total']:5}  in all")
+    lines.append(
+        f"{times.get('alone', 0.0):8.1f}  seconds on the wall from the end of the first process to that of the last"
+    )
+    return "\n".join(lines)
 
 
 def recorded(budgets: dict[str, Any], times: dict[str, Any], functions: dict[str, int]) -> dict[str, Any]:
