@@ -5,7 +5,9 @@ PYTHON      ?= python3
 JOBS        ?= 2
 DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --plan-seconds 30
 TEST_FLAGS  ?=
-SCHEDULES   ?= 10000
+SCHEDULES   ?= 4000
+# Another commit simulates other seeds of the first 100,000; the command prints which. FIRST=0 takes those from 0 on.
+FIRST       ?= $(shell .venv/bin/python -m tests.suite.share $(SCHEDULES))
 FUZZ_SECONDS ?= 600
 BENCH_FLAGS ?=
 RECORD      ?=
@@ -59,8 +61,8 @@ test-runs: install ## Run the tests of whole runs whose processes are killed, au
 simulated-share: install ## Tell which part of the code that runs in production also runs under simulation
 	$(BIN)/python -m tests.distributed.simulator.share
 
-test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
-	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
+test-schedules: install ## Simulate SCHEDULES=4000 seeded schedules of faults in distributed runs, others for every commit
+	$(BIN)/python -m pcp.distributed.simulator --first $(FIRST) --seeds $(SCHEDULES) --jobs $(JOBS)
 
 fuzz: install ## Fuzz the state machines of distributed runs for FUZZ_SECONDS=600 with any messages in any order
 	$(BIN)/python -m pcp.distributed.simulator.fuzz --seconds $(FUZZ_SECONDS)
