@@ -12,6 +12,7 @@ from tests.suite.budgets import complaints, main, recorded, room_of, table
 from tests.suite.times import Times, calibration
 
 BUDGETS: dict[str, Any] = {
+    "goal": 20,
     "work": 0.1,
     "total": 30,
     "elsewhere": ["peers"],
@@ -51,11 +52,12 @@ def test_a_room_without_budget_many_new_tests_and_too_large_a_sum_are_named() ->
 def test_the_table_is_in_proportion_to_the_machine() -> None:
     lines = table(BUDGETS, RUN).splitlines()
     assert lines[1].split() == ["25.0", "7", "tests", "tests/ops/test_a.py"]
-    assert [line.split() for line in lines[-4:-1]] == [
+    assert [line.split() for line in lines[-5:-2]] == [
         ["25.0", "of", "20", "ops", "OVER"],
         ["1.0", "of", "10", "."],
         ["26.0", "of", "30", "in", "all"],
     ]
+    assert lines[-2].split()[:3] == ["26.0", "of", "20"]
     assert lines[-1].split()[:4] == ["7.0", "seconds", "on", "the"]
 
 
