@@ -54,12 +54,12 @@ def part(cases: Iterable[Case], of: int, name: Callable[[Case], str] = str) -> l
 
 
 def make_others_long(items: Iterable[pytest.Item]) -> None:
-    """Mark as `long` what is not in this run's share."""
+    """Mark as `long` what is not in this run's share, of the cases that are not long in every run."""
     chosen = settle()
     tables: dict[Any, list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("share")
-        if mark is not None:
+        if mark is not None and not item.get_closest_marker("long"):
             tables[_table(item, mark)].append(item)
     for (_, of, _), table in tables.items():
         kept = [] if chosen == NONE else _chosen(table, of, chosen, lambda item: item.nodeid)

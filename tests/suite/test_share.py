@@ -55,6 +55,10 @@ def test_kinds(name, n): ...
 @pytest.mark.parametrize("n", [1, 1, 2])
 def test_fields(n): ...
 
+@pytest.mark.share(2)
+@pytest.mark.parametrize("n", [0, *[pytest.param(n, marks=pytest.mark.long) for n in range(1, 20)]])
+def test_beside_long_ones(n): ...
+
 @pytest.mark.parametrize("n", [0, *[pytest.param(n, marks=pytest.mark.share(2)) for n in range(1, 5)]])
 def test_one_is_always_there(n): ...
 
@@ -94,6 +98,7 @@ def test_other_cases_are_long_in_this_run(pytester: pytest.Pytester, monkeypatch
         assert sum(name.startswith("test_rows") for name in quick) == 2
         assert [sum(name.startswith(f"test_kinds[{kind}") for name in quick) for kind in "ab"] == [2, 2]
         assert sum(name.startswith("test_fields") for name in quick) == 2
+        assert "test_beside_long_ones[0]" in quick
         assert sum(name.startswith("test_one") for name in quick) == 1 + 2
         assert "test_one_is_always_there[0]" in quick
     monkeypatch.setenv(share.VARIABLE, share.NONE)
