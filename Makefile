@@ -5,7 +5,9 @@ PYTHON      ?= python3
 JOBS        ?= 2
 DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --plan-seconds 30
 TEST_FLAGS  ?=
-SCHEDULES   ?= 10000
+SCHEDULES   ?= 4000
+# Another commit simulates other seeds of the first 100,000; the command prints which. FIRST=0 takes those from 0 on.
+FIRST       ?= $(shell .venv/bin/python -m tests.suite.share $(SCHEDULES))
 FUZZ_SECONDS ?= 600
 BENCH_FLAGS ?=
 RECORD      ?=
@@ -21,6 +23,9 @@ PYTEST    := $(BIN)/python -m pytest
 # Besides tests/peers: the files with tests that skip themselves where an optional package is absent, as in `make test`. Of these
 # files --only-optional runs no other test again.
 PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
+
+# Without bytecode every process of the tests would compile all of their files anew, which takes it twenty seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What `make check` runs, and so `make test` does not.
 CHECKS = tests/test_layers.py tests/test_house_rules.py tests/suite/test_rooms.py
@@ -45,7 +50,7 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
 
 test: install ## Run the tests (no torch needed)
-	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times=build/test_times.json $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) --times=build/test_times.json $(TEST_FLAGS)
 
 test-times: install ## Print what the last `make test` took, by file and room, beside the budgets; RECORD=record keeps it
 	@$(BIN)/python -m tests.suite.budgets $(RECORD)
@@ -56,14 +61,14 @@ test-runs: install ## Run the tests of whole runs whose processes are killed, au
 simulated-share: install ## Tell which part of the code that runs in production also runs under simulation
 	$(BIN)/python -m tests.distributed.simulator.share
 
-test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
-	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
+test-schedules: install ## Simulate SCHEDULES=4000 seeded schedules of faults in distributed runs, others for every commit
+	$(BIN)/python -m pcp.distributed.simulator --first $(FIRST) --seeds $(SCHEDULES) --jobs $(JOBS)
 
 fuzz: install ## Fuzz the state machines of distributed runs for FUZZ_SECONDS=600 with any messages in any order
 	$(BIN)/python -m pcp.distributed.simulator.fuzz --seconds $(FUZZ_SECONDS)
 
 test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
-	$(PYTEST) -n $(JOBS) -m "not long" --only-optional $(PEER_TESTS) $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long" --only-optional $(PEER_TESTS) $(TEST_FLAGS)
 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
 	PCP_TEST_PLATFORM=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -q -n $(JOBS) -p no:benchmark -m "not long" $(GPU_TESTS) $(TEST_FLAGS)

@@ -139,6 +139,7 @@ def checked_gradient(
     return found
 
 
+@pytest.mark.share(2, each="row.rule")
 @pytest.mark.parametrize("row", CASES)
 def test_the_gradient_is_that_of_finite_differences_and_of_jax(row: Row) -> None:
     arguments, scales = drawn(row)

@@ -17,6 +17,7 @@ def leaves(results: Any) -> list[Any]:
     return list(results) if isinstance(results, tuple) else [results]
 
 
+@pytest.mark.share(2, each="row.rule")
 @pytest.mark.parametrize("row", CASES)
 def test_a_batch_is_its_samples(row: Row) -> None:
     random = np.random.default_rng(0)

@@ -149,6 +149,7 @@ def test_a_prompt_of_other_tokens(parameters: Any) -> None:
 WIDE = gpt2.GPT2Config(layers=2, heads=2, width=32, context=40, vocabulary=29)
 
 
+@pytest.mark.share(2, each="form")
 @pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
 @pytest.mark.parametrize("length", [3, 20])
 def test_stored_weights_give_the_text_of_what_they_mean(form: str, length: int) -> None:

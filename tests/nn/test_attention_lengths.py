@@ -41,6 +41,7 @@ def close(found: Any, expected: Any, error: float = 1e-11) -> None:
         assert np.linalg.norm(a - b) <= error * max(np.linalg.norm(b), 1e-3)
 
 
+@pytest.mark.share(2, each="masked")
 @pytest.mark.parametrize("groups", [4, 2])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
@@ -66,6 +67,7 @@ LENGTHS = {
 }
 
 
+@pytest.mark.share(2, each="name")
 @pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.parametrize(
     ("groups", "causal", "window", "cap"), [(4, False, None, None), (2, True, None, 2.0), (2, True, 2, None)]

@@ -1,16 +1,21 @@
 """The part of wide tables that one run takes: another for every commit, the same in all processes, and repeatable.
 
-`@pytest.mark.share(3)` keeps a third of a function's cases, `share(3, each="row")` a third of those of every `row`: at least
-one. The others are `long` in that run. With PCP_TEST_SHARE=none all are, and so `make test-long` runs every case. `part` takes
-the same share of a table that one test walks through by itself; another test, a long one, walks through all of it.
+`@pytest.mark.share(3)` keeps a third of a function's cases, `share(3, each="row")` a third of those of every `row`, and
+`share(3, each="row.rule")` of every rule of a row: at least one. The others are `long` in that run. With PCP_TEST_SHARE=none
+all are, and so `make test-long` runs every case. `part` takes the same share of a table that one test walks through by itself;
+another test, a long one, walks through all of it.
+
+    python -m tests.suite.share 4000         print the first of so many seeds that this commit simulates
 """
 
 import functools
 import hashlib
 import os
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +23,8 @@ import pytest
 
 VARIABLE = "PCP_TEST_SHARE"
 NONE = "none"
+SEEDS = 100_000
+"""How many schedules all commits together choose from."""
 Case = TypeVar("Case")
 
 
@@ -47,18 +54,24 @@ def part(cases: Iterable[Case], of: int, name: Callable[[Case], str] = str) -> l
 
 
 def make_others_long(items: Iterable[pytest.Item]) -> None:
-    """Mark as `long` what is not in this run's share."""
+    """Mark as `long` what is not in this run's share, of the cases that are not long in every run."""
     chosen = settle()
     tables: dict[Any, list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("share")
-        if mark is not None:
+        if mark is not None and not item.get_closest_marker("long"):
             tables[_table(item, mark)].append(item)
     for (_, of, _), table in tables.items():
         kept = [] if chosen == NONE else _chosen(table, of, chosen, lambda item: item.nodeid)
         for item in table:
             if item not in kept:
                 item.add_marker(pytest.mark.long)
+
+
+def first_seed(count: int) -> int:
+    """Where this run's seeds begin, so many of those below SEEDS: a block of them that the share chooses."""
+    chosen = int.from_bytes(hashlib.sha256(settle().encode()).digest()[:8])
+    return chosen % max(1, SEEDS // count) * count
 
 
 def _chosen(table: Sequence[Case], of: int, share: str, name: Callable[[Case], str]) -> Sequence[Case]:
@@ -69,5 +82,11 @@ def _chosen(table: Sequence[Case], of: int, share: str, name: Callable[[Case], s
 def _table(item: pytest.Item, mark: pytest.Mark) -> tuple[str, int, str]:
     """What a case is chosen from: its function, and the value of the parameter that keeps a case of every value."""
     (of,), each = mark.args, mark.kwargs.get("each")
-    kind = "" if each is None else str(vars(item)["callspec"].params[each])
+    name, _, field = (each or "").partition(".")
+    kind = vars(item)["callspec"].params[name] if name else ""
+    kind = str(attrgetter(field)(kind) if field else kind)
     return item.nodeid.partition("[")[0], of, kind
+
+
+if __name__ == "__main__":
+    print(first_seed(int(sys.argv[1])))

@@ -12,6 +12,7 @@ from tests.suite.budgets import complaints, main, recorded, room_of, table
 from tests.suite.times import Times, calibration
 
 BUDGETS: dict[str, Any] = {
+    "goal": 20,
     "work": 0.1,
     "total": 30,
     "elsewhere": ["peers"],
@@ -24,6 +25,7 @@ RUN = {
     "seconds": {"tests/ops/test_a.py": 50.0, "tests/test_b.py": 2.0},
     "tests": {"tests/ops/test_a.py": 7, "tests/test_b.py": 1},
     "work": 0.2,
+    "alone": 7.0,
 }
 
 
@@ -50,11 +52,13 @@ def test_a_room_without_budget_many_new_tests_and_too_large_a_sum_are_named() ->
 def test_the_table_is_in_proportion_to_the_machine() -> None:
     lines = table(BUDGETS, RUN).splitlines()
     assert lines[1].split() == ["25.0", "7", "tests", "tests/ops/test_a.py"]
-    assert [line.split() for line in lines[-3:]] == [
+    assert [line.split() for line in lines[-5:-2]] == [
         ["25.0", "of", "20", "ops", "OVER"],
         ["1.0", "of", "10", "."],
         ["26.0", "of", "30", "in", "all"],
     ]
+    assert lines[-2].split()[:3] == ["26.0", "of", "20"]
+    assert lines[-1].split()[:4] == ["7.0", "seconds", "on", "the"]
 
 
 def test_rooms_are_the_top_folders() -> None:
@@ -84,15 +88,16 @@ def test_a_child_process_counts_for_the_test_that_started_it(tmp_path: Path) -> 
     with pytest.raises(StopIteration):
         next(hook)
     assert times.seconds["tests/ops/test_a.py"] > 0.01
-    counted = {"seconds": {"b": 1.5}, "tests": {"b": 2}, "work": 9.0}
-    times.pytest_testnodedown(
-        SimpleNamespace(workeroutput={"times": counted}, gateway=SimpleNamespace(id="gw0"))
-    )
+    for number, ended in enumerate([100.0, 103.0]):
+        counted = {"seconds": {"b": 1.5}, "tests": {"b": 1}, "work": 9.0, "ended": ended}
+        gateway = SimpleNamespace(id=f"gw{number}")
+        times.pytest_testnodedown(SimpleNamespace(workeroutput={"times": counted}, gateway=gateway))
     session: Any = SimpleNamespace(config=None)
     times.pytest_sessionfinish(session)
     written = json.loads(times.file.read_text())
     assert written["tests"] == {"tests/ops/test_a.py": 1, "b": 2}
     assert written["work"] == 9.0
+    assert written["alone"] == 3.0
 
 
 def test_the_calibration_takes_time() -> None:

@@ -29,6 +29,16 @@ def test_no_share_is_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert share.settle() == "1234"
 
 
+def test_commits_simulate_every_block_of_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for number in range(400):
+        monkeypatch.setenv(share.VARIABLE, f"{number:012x}")
+        found.add(share.first_seed(4000))
+    assert found == set(range(0, share.SEEDS, 4000))
+    assert share.first_seed(4000) == share.first_seed(4000)
+    assert share.first_seed(1_000_000) == 0
+
+
 FILE = """
 import pytest
 
@@ -40,6 +50,14 @@ def test_rows(n): ...
 @pytest.mark.parametrize("n", range(6))
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_kinds(name, n): ...
+
+@pytest.mark.share(2, each="n.numerator")
+@pytest.mark.parametrize("n", [1, 1, 2])
+def test_fields(n): ...
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("n", [0, *[pytest.param(n, marks=pytest.mark.long) for n in range(1, 20)]])
+def test_beside_long_ones(n): ...
 
 @pytest.mark.parametrize("n", [0, *[pytest.param(n, marks=pytest.mark.share(2)) for n in range(1, 5)]])
 def test_one_is_always_there(n): ...
@@ -79,6 +97,8 @@ def test_other_cases_are_long_in_this_run(pytester: pytest.Pytester, monkeypatch
         assert not quick & long
         assert sum(name.startswith("test_rows") for name in quick) == 2
         assert [sum(name.startswith(f"test_kinds[{kind}") for name in quick) for kind in "ab"] == [2, 2]
+        assert sum(name.startswith("test_fields") for name in quick) == 2
+        assert "test_beside_long_ones[0]" in quick
         assert sum(name.startswith("test_one") for name in quick) == 1 + 2
         assert "test_one_is_always_there[0]" in quick
     monkeypatch.setenv(share.VARIABLE, share.NONE)

@@ -22,6 +22,7 @@ class Times:
         self.seconds: Counter[str] = Counter()
         self.tests: Counter[str] = Counter()
         self.work = {"": calibration()}
+        self.ended: list[float] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -38,14 +39,15 @@ class Times:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hand on what was counted, or write it in the process that has it all."""
         counted = {"seconds": dict(self.seconds), "tests": dict(self.tests), "work": self.work[""]}
+        counted["ended"] = time.time()
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["times"] = counted
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(
-            json.dumps({**counted, "work": max(self.work.values())}, sort_keys=True, indent=1)
-        )
+        alone = max(self.ended, default=0.0) - min(self.ended, default=0.0)
+        written = {**counted, "work": max(self.work.values()), "alone": alone}
+        self.file.write_text(json.dumps(written, sort_keys=True, indent=1))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -55,6 +57,7 @@ class Times:
             self.seconds.update(counted["seconds"])
             self.tests.update(counted["tests"])
             self.work[node.gateway.id] = counted["work"]
+            self.ended.append(counted["ended"])
 
 
 def processor_seconds() -> float:

@@ -108,7 +108,10 @@ def check(name: str, thorough: bool) -> None:
         again = plan.run([[laid(np.asarray(x)) for x in given] for given in operands])
         for one, other in zip(plain, flatten(again)[0], strict=True):
             assert same(one, other), f"{name} {layout}"
-    simplified = _planned(simplify(program)).run(operands)
+    simpler = simplify(program)
+    if simpler.digest == program.digest:  # the same program, which gives the same
+        return
+    simplified = _planned(simpler).run(operands)
     for one, other in zip(plain, flatten(simplified)[0], strict=True):
         assert same(one, other), f"{name} simplified: {one} and {np.asarray(other)}"
 

@@ -25,6 +25,7 @@ def main() -> int:
         "--shrink", action="store_true", help="print the faults that a failing schedule needs"
     )
     options = parser.parse_args()
+    print(f"schedules of the seeds {options.first} to {options.first + options.seeds - 1}", flush=True)
     started = time.perf_counter()
     if options.jobs > 1:
         results = run_in_processes(options.first, options.seeds, options.jobs)
