@@ -293,7 +293,7 @@ def anybody_may_push(patch: Patch) -> None:
 
 
 PLANTED = [
-    pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
+    (generation_not_checked, 60),
     (content_not_checked, 130),
     (lease_not_given_again, 10),
     (range_leased_twice, 10),
@@ -332,7 +332,7 @@ PLANTED = [
 ]
 
 # Bugs that show in schedules with such a fault only, and rarely there: the others are left out.
-ONLY_BESIDE = {content_not_checked: "hostile update"}
+ONLY_BESIDE = {content_not_checked: "hostile update", generation_not_checked: "hostile update"}
 
 
 def a_contribution_not_merged(patch: Patch) -> None:

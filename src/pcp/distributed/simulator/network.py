@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pcp.distributed.messages import Hello
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.wire.connection import ControlMachine, MessageReceived, Side
+from pcp.distributed.wire.connection import ConnectionEvent, ControlMachine, MessageReceived, Side
 
 SHEPHERD, WORKER = 0, 1
 GIVE_UP_SECONDS = 10.0  # retransmissions of one segment after which a connection breaks
@@ -98,6 +98,9 @@ class Network:
         self._bad: dict[str, tuple[float, float]] = {}
         self.shepherd: Listener | None = None
         self.lost = self.doubled = self.reordered = 0
+        self._given: set[int] = set()  # connections on which bytes were given that are no message
+        self.refused: list[str] = []
+        """What ends of connections said of such bytes."""
 
     def delay(self) -> float:
         """Return the time that one segment travels."""
@@ -139,6 +142,16 @@ class Network:
             machine.send(message)
             message = machine.bytes_to_send()
         self._send(link, towards, message)
+
+    def speaks(self, number: int) -> bool:
+        """Whether a connection carries bytes, and the other end has said hello and welcome on it."""
+        link = self._links.get(number)
+        return link is not None and link.machines is not None and link.machines[WORKER].is_open
+
+    def give(self, number: int, towards: int, content: bytes) -> None:
+        """Put bytes on a connection that carries bytes, past the state machine of that end: they are no message."""
+        self._given.add(number)
+        self._send(self._links[number], towards, content)
 
     def close(self, number: int, by: int) -> None:
         """Close a connection from one end: the other end takes what is under way, then learns of it."""
@@ -246,8 +259,22 @@ class Network:
                 end.delivered(link.number, message)
             else:
                 for event in link.machines[towards].receive(message):
-                    assert isinstance(event, MessageReceived), f"{link.worker}: {event}"
-                    end.delivered(link.number, event.message)
+                    if isinstance(event, MessageReceived):
+                        end.delivered(link.number, event.message)
+                    else:
+                        self._refuse(link, towards, event)
+
+    def _refuse(self, link: Link, by: int, event: ConnectionEvent) -> None:
+        """One end does not go on: it closes the connection as soon as it has said why."""
+        assert link.number in self._given, f"{link.worker}: {event}"
+        assert link.machines is not None, "it carries bytes"
+        end, why = link.ends[by], link.machines[by].bytes_to_send()
+        if why:
+            self.refused.append(str(event))
+            self._send(link, 1 - by, why)
+        self.close(link.number, by)
+        if end is not None:
+            end.broken(link.number)
 
 
 def _telling(end: Endpoint, number: int) -> Callable[[], None]:

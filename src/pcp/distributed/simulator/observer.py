@@ -39,6 +39,8 @@ class Observer:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
         self.spoilt: set[int] = set()  # these may be carried, unread
+        self.hostile: Counter[str] = Counter()
+        """What taken-over workers said instead of an update, by kind."""
         self.verdicts: Counter[str] = Counter()
         self.most_in_flight = 0
         self._tries: Counter[tuple[str, int, object]] = Counter()
@@ -61,6 +63,10 @@ class Observer:
         key = worker, incarnation, effect
         self._tries[key] += 1
         require(self._tries[key] <= MOST_TRIES, f"{worker} tries {effect} again and again")
+
+    def lease_besides(self, lease_id: int) -> int:
+        """The newest lease that was granted besides one; one that never was, where there is none."""
+        return max((each for each in self._leases if each != lease_id), default=lease_id + 1)
 
     def heard(self, worker: str, now: float) -> None:
         """Take note that the Shepherd handled a message of a worker, or learned that its connection is gone."""

@@ -24,6 +24,7 @@ from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
 from pcp.distributed.simulator.runtime import Process, VirtualRuntime
 from pcp.distributed.simulator.transfers import BulkServer
 from pcp.distributed.simulator.witness import InvariantViolated
+from pcp.distributed.wire import MessageError
 from pcp.distributed.wire.refusal import RefusalCode
 
 if TYPE_CHECKING:
@@ -158,7 +159,10 @@ class Link:
 
     def post(self, message: Message) -> None:
         """See `host.Link`."""
-        self.world.network.send(self.connection, WORKER, message)
+        try:
+            self.world.network.send(self.connection, WORKER, message)
+        except MessageError as error:
+            raise InvariantViolated(f"the Shepherd cannot say {message}: {error}") from error
 
     def close(self) -> None:
         """See `host.Link`."""
