@@ -306,7 +306,7 @@ PLANTED = [
     (torn_tail_kept, 30),
     (snapshot_without_rounds_in_flight, 30),
     (leases_never_expire, 30),
-    (peers_do_not_bound_a_lease, 30),
+    (peers_do_not_bound_a_lease, 40),
     (silence_not_noticed, 30),
     (a_failed_upload_is_tried_at_every_tick, 60),
     (carried_cells_counted_twice, 10),

@@ -106,7 +106,9 @@ class ShepherdProcess(Process):
 
     def accept(self, worker: str, bulk: bool) -> Endpoint:
         """Return the Shepherd's end of a new connection."""
-        return BulkServer(self, worker) if bulk else self
+        if not bulk:
+            return self
+        return BulkServer(self, worker, self.host.arrivals, self.host.announcements)
 
     def crash_after(self, effects: int, power_lost: bool) -> None:
         """Stop the process before it performs so many more effects."""

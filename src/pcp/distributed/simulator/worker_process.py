@@ -2,14 +2,15 @@
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Message, Update
+from pcp.distributed.messages import Message, Peers, Update
 from pcp.distributed.simulator import hostile
-from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
+from pcp.distributed.simulator.peers.neighbour import Neighbour
 from pcp.distributed.simulator.runtime import Later, Process, VirtualRuntime
 from pcp.distributed.simulator.scenario import is_signed
 from pcp.distributed.simulator.transfers import SimulatedTransfers
@@ -67,6 +68,7 @@ class WorkerProcess(Process):
         self._tampering: dict[int, tuple[hostile.Change, int]] = {}
         self._said: set[int] = set()
         self.hello: Message | None = None
+        self.neighbour = Neighbour(self) if world.scenario.listens else None
 
     @property
     def is_stuck(self) -> bool:
@@ -76,9 +78,13 @@ class WorkerProcess(Process):
     def start(self) -> None:
         """Begin to work."""
         down, up, aside = (SimulatedTransfers(self) for _ in range(3))
+        fetches: Any = down
+        if self.neighbour is not None:
+            fetches = self.neighbour.fetches
+            self.world.network.listening[self.name] = self
         make = self._make_trainer
         self._host.start(
-            Workshop(self.blobs, down, up, aside, make, is_signed, self.runtime, self._host.post)
+            Workshop(self.blobs, fetches, up, aside, make, is_signed, self.runtime, self._host.post)
         )
 
     def slow_down(self, seconds: float) -> None:
@@ -107,8 +113,18 @@ class WorkerProcess(Process):
             self.world.observer.spoilt.add(lease_id)
         return spoils
 
+    def accept(self, worker: str, bulk: bool) -> Endpoint:
+        """Its end of a connection of another worker."""
+        assert bulk, "it listens for transfers only"
+        assert self.neighbour is not None, "it listens"
+        return self.neighbour.accept(worker)
+
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
+        if isinstance(message, Peers):
+            if self.neighbour is not None:
+                self.when_awake(partial(self.neighbour.heard, message))
+            return
         self.when_awake(lambda: self._host.received(self._numbers.get(connection, 0), message))
 
     def broken(self, connection: int) -> None:
@@ -147,7 +163,8 @@ class WorkerProcess(Process):
         )
 
     def _connected(self, connection: int) -> None:
-        hello = self._logic.config.hello()
+        listens = "" if self.neighbour is None else self.neighbour.address
+        hello = replace(self._logic.config.hello(), listens=listens)
         self.hello = self.hello or hello
         self.world.network.send(connection, SHEPHERD, hello)
         self._numbers[connection] = self._host.connected(Link(self, connection))
@@ -156,6 +173,8 @@ class WorkerProcess(Process):
         compiled = Later()
         self.runtime.after(self.world.random.uniform(0.1, 1.0), compiled.come)
         await compiled
+        if self.neighbour is not None and job.exchange_every:
+            self.neighbour.prepared(job)
         return WorkerTraining(self, job)
 
     def _ended(self, how: effects.Stop | BaseException) -> None:
