@@ -10,13 +10,14 @@ from pcp.distributed.algorithms import NoLoCo
 from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.gossip.offers import load_offer, store_offer
 from pcp.distributed.gossip.pairs import partner_of
-from pcp.distributed.gossip.slow_weights import SlowWeights
+from pcp.distributed.gossip.slow_weights import SlowWeights, Swap
 from pcp.distributed.merging import merge
 from pcp.distributed.messages import Blob
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.outer import OuterSteps
 from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
 from pcp.distributed.round_arithmetic.replica import Replica
+from pcp.distributed.runtime import finished
 from pcp.distributed.wire import BlobStore
 from pcp.planning import plan
 from pcp.training.recipes.recipe import Recipe
@@ -89,8 +90,8 @@ class PairsLockstep:
         names = [str(worker) for worker in range(len(self.replicas))]
         offers: dict[str, Blob] = {}
 
-        def keep(name: str) -> Callable[[int, Blob | None], Exchanged]:
-            def swap(wanted: int, own: Blob | None) -> Exchanged:
+        def keep(name: str) -> Swap:
+            async def swap(wanted: int, own: Blob | None) -> Exchanged:
                 if own is not None:
                     offers[name] = own
                     raise _Kept
@@ -100,7 +101,7 @@ class PairsLockstep:
 
         for name in names:
             with contextlib.suppress(_Kept):
-                self._slow[int(name)].exchange(keep(name))
+                finished(self._slow[int(name)].exchange(keep(name)))
         if self._tamper is not None:
             size = self.weights(0).size
             offers[names[-1]] = store_offer(
@@ -109,9 +110,16 @@ class PairsLockstep:
         for name in names:
             partner = partner_of(name, self._recipe.config.seed, number, names) or ""
             met = Exchanged(number, partner, offers.get(partner))
-            self._slow[int(name)].exchange(lambda *_, met=met: met)
+            finished(self._slow[int(name)].exchange(_swap_for(met)))
         for blob in offers.values():
             self._store.remove(blob.digest)
+
+
+def _swap_for(met: Exchanged) -> Swap:
+    async def swap(_wanted: int, _own: Blob | None) -> Exchanged:
+        return met
+
+    return swap
 
 
 class _Kept(Exception):

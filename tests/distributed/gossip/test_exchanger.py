@@ -21,6 +21,7 @@ from pcp.distributed.peers.clients import PeerClients
 from pcp.distributed.peers.holdings import Holdings
 from pcp.distributed.peers.listening import listen
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
+from pcp.distributed.runtime import finished
 from pcp.distributed.wire import BlobStore, WireServer
 from tests.distributed.wire.loopback import Run
 
@@ -49,8 +50,8 @@ class Peer:
         return store_offer(self.store, number, theta, theta + 1)
 
     def meet(self, number: int, value: float = 0.0) -> Exchanged:
-        number = self.exchanger.meet(number, None, 0.0, lambda: False).number
-        return self.exchanger.meet(number, self.offer(number, value), 2.5, lambda: False)
+        number = finished(self.exchanger.meet(number, None, 0.0, lambda: False)).number
+        return finished(self.exchanger.meet(number, self.offer(number, value), 2.5, lambda: False))
 
 
 class Peers:
@@ -201,7 +202,7 @@ def test_waiting_ends_when_it_is_given_up(peers: Peers, monkeypatch: pytest.Monk
     ada, _ = peers.add("ada"), peers.add("bob")
     given_up = threading.Event()
     threading.Timer(0.1, given_up.set).start()
-    assert ada.exchanger.exchange(1, ada.offer(1), given_up.is_set) == Exchanged(1)
+    assert finished(ada.exchanger.exchange(1, ada.offer(1), given_up.is_set)) == Exchanged(1)
 
 
 def test_a_box_keeps_the_last_of_each_and_few_of_all(store: BlobStore) -> None:

@@ -64,6 +64,7 @@ def shards_in(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.runs
+@pytest.mark.timeout(600)  # it writes and digests a gigabyte, and takes 98 s on two cores of its own
 def test_workers_fetch_what_their_leases_touch(
     tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,7 +81,7 @@ def test_workers_fetch_what_their_leases_touch(
             for key, folder, more in zip(keys, folders, given, strict=True)
         ]
         with workers[0], workers[1]:
-            shepherd.wait_for(is_round(5))
+            shepherd.wait_for(is_round(5), seconds=400.0)
             memory = [largest_memory(each.process.pid) for each in (shepherd, *workers)]
             assert shepherd.end() == 0, shepherd.said
             assert [worker.end() for worker in workers] == [0, 0], workers[1].said

@@ -112,6 +112,24 @@ def test_bytes_that_are_no_arrays_are_refused(store: BlobStore, content: bytes) 
         load_arrays(store, store.put(content), *layout_of(VALUE))
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":{"dtype":"F32","shape":[' + b",".join([b"1"] * 100) + b'],"data_offsets":[0,4]}}',
+        b'{"a":{"dtype":"F32","shape":[0,1180591620717411303424],"data_offsets":[0,0]}}',
+    ],
+    ids=["nested", "many dimensions", "empty and too large"],
+)
+def test_a_header_that_no_array_has_is_refused_by_name(store: BlobStore, header: bytes) -> None:
+    """Of a member's push; what is no PCPError would end the Shepherd."""
+    blob = store.put(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(
+        ArraysRefused, match=r"is not a file of arrays: .*(cannot be read|no array is like that)"
+    ):
+        load_arrays(store, blob, *layout_of({"a": np.float32(0)}))
+
+
 def test_a_truncated_file_is_refused(store: BlobStore) -> None:
     whole = store.get(store_arrays(store, VALUE))
     for length in (7, 8, 40, len(whole) // 2, len(whole) - 1):

@@ -1,9 +1,9 @@
 """Which part of the code that runs in production also runs under simulation: `make simulated-share`.
 
 What is counted are lines with a statement inside functions of `src/pcp/distributed`: what a module runs while it is imported
-proves nothing. Production is two whole runs over real sockets, TLS, threads and files in this process: DiLoCo, and Streaming
-DiLoCo with 4-bit codecs both ways, audits and a Worker that comes back. Simulation is schedules of the simulator. The share is
-that of the lines that production ran which simulation ran, too.
+proves nothing. Production is three whole runs over real sockets, TLS, threads and files in this process: DiLoCo, Streaming
+DiLoCo with 4-bit codecs both ways and audits, and NoLoCo; Workers listen, and one of them comes back. Simulation is schedules
+of the simulator. The share is that of the lines that production ran which simulation ran, too.
 
 Left out is what holds sockets, and processes with their confinement: `LEFT_OUT`, each with its reason.
 """
@@ -25,12 +25,14 @@ from unittest import mock
 
 import pcp.distributed
 from pcp.distributed.job import Job
+from pcp.distributed.messages import Blob, Lease
+from pcp.distributed.runtime import finished
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.simulator import scenario_of, simulate
 from pcp.distributed.wire import Authority, BlobStore
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.distributed.worker.training import plans
-from pcp.distributed.worker.training.trainer import InnerTrainer, make_trainer
+from pcp.distributed.worker.training.trainer import InnerTrainer, Progress, make_trainer
 from pcp.distributed.worker.ways import wire
 from pcp.distributed.worker.ways.wire import WireWay
 from pcp.ir import Program
@@ -52,6 +54,8 @@ LEFT_OUT = {
     "worker/process.py": "an asyncio loop, connections and a folder around the host",
     "worker/ways/": "sockets, TLS and a listening port around the workshop",
     "engines/": "actors of Ray",
+    "peers/clients.py": "TLS sockets to other workers",
+    "peers/listening.py": "a listening socket",
     "wire/identity/": "TLS and certificates",
     "wire/sockets.py": "sockets",
     "wire/server.py": "a listening socket",
@@ -107,8 +111,17 @@ class Tracer:
 class InThisProcess(InnerTrainer):
     """Stands for `TrainingProcess`: what that has in a confined process is traced here."""
 
-    def __new__(cls, job: Job, store: BlobStore, device: str, *_: object) -> Any:
-        made = make_trainer(job, store, device)
+    def __new__(cls, job: Job, store: BlobStore, device: str, *others: Any) -> Any:
+        made, meet = make_trainer(job, store, device), others[3]
+        train = made.train
+
+        def meeting(lease: Lease, progress: Progress, aborted: Callable[[], bool], later: Any = None) -> Any:
+            def offered(number: int, own: Blob | None, loss: float) -> None:
+                made.inbox.met(finished(meet(number, own, loss, aborted)))
+
+            return train(lease, progress, aborted, offered, later)
+
+        made.train = meeting  # type: ignore[method-assign]  # as the parent of the process would
         made.end = made.close = lambda *_: None  # type: ignore[attr-defined]  # nothing to end
         return made
 
@@ -122,7 +135,7 @@ def production(folder: Path, **settings: Any) -> None:
     recipe, authority = tiny_recipe(folder, workers=2, **settings), Authority.create(folder / "keys")
 
     async def work(port: int, name: str, seconds: float) -> None:
-        way = WireWay(f"127.0.0.1:{port}", authority.issue(name))
+        way = WireWay(f"127.0.0.1:{port}", authority.issue(name), "127.0.0.1:0")
         worker = WorkerProcess(way, folder / name, "cpu:0", 1 << 30, hardware="a core")
         asyncio.get_running_loop().call_later(seconds, worker.stop, "for a while")
         if not (await worker.run()).finished:
@@ -172,6 +185,7 @@ def in_production() -> Lines:
                 "audit_rate": 1.0,
                 "steps": 24,
             },
+            {"algorithm": "noloco", "inner_steps": 4, "steps": 24},
         ):
             with tempfile.TemporaryDirectory() as folder:
                 production(Path(folder), **settings)

@@ -3,6 +3,7 @@
 `PCP_SIMULATED_SEEDS=10000 pytest tests/distributed/simulator/test_schedules.py` runs more of them.
 """
 
+import collections
 import os
 from collections import Counter
 from dataclasses import replace
@@ -13,17 +14,31 @@ from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, Strea
 from pcp.distributed.coordinator import Refusal, RunConfig
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.effects import Close, LeaseChanged, Report, RoundMerged, Send, WorkerChanged
-from pcp.distributed.messages import Assign, Outcome, UpdateReply
+from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
+    Assign,
+    Blob,
+    Hello,
+    Outcome,
+    Update,
+    UpdateReply,
+    Welcome,
+)
 from pcp.distributed.simulator import (
     FAULTS,
     Fault,
     Scenario,
     Simulation,
     SimulationFailed,
+    hostile,
     scenario_of,
     simulate,
     training,
 )
+from pcp.distributed.simulator import simulation as simulation_module
+from pcp.distributed.wire.codec import decode_control, encode_control
+from pcp.distributed.wire.connection import ControlMachine, ProtocolViolation, Side
+from pcp.distributed.wire.frames import FrameDecoder
 
 FIRST = 80  # those before are run by the test of what schedules reach
 SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "140"))
@@ -164,6 +179,8 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
         network, witness = simulation.network, simulation.witness
         seen.update(lost=network.lost, doubled=network.doubled, reordered=network.reordered)
         seen.update(simulation.observer.verdicts)
+        seen.update(network.refused[:1] and ["no message"])
+        seen.update(group for group in HOSTILE if HOSTILE[group].keys() & simulation.observer.hostile.keys())
         seen["masked"] += witness.masked_leases
         seen["two in flight"] += simulation.observer.most_in_flight == 2
         for machine in (simulation.shepherd_machine, *simulation.worker_machines):
@@ -174,7 +191,9 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     assert not [each for each in REACHED if not seen[each]]
 
 
+HOSTILE = {"wrong": hostile.WRONG, "a lie": hostile.LIES}
 REACHED = (
+    *(*HOSTILE, "no message"),
     *(
         "lost",
         "doubled",
@@ -195,8 +214,11 @@ REACHED = (
 )
 
 
-def test_hostile_updates_meet_every_refusal() -> None:
+def test_hostile_workers_meet_every_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation_module, "SPEAKING", 2)
     seen: set[str] = set()
+    said: Counter[str] = Counter()
+    refused: list[str] = []
 
     def note(_time: float, _who: str, what: object) -> None:
         if isinstance(what, Report) and isinstance(what.metrics, RoundMerged):
@@ -205,8 +227,51 @@ def test_hostile_updates_meet_every_refusal() -> None:
     for seed in range(90):
         scenario = scenario_of(seed)
         workers = range(len(scenario.step_seconds))
-        hostile = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)
+        taken = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)
         unaudited = replace(scenario.config, audits=AuditPolicy())
-        simulate(replace(scenario, config=unaudited, faults=hostile + scenario.faults), note)
-    # The simulated workers know no lease but their own, and their runs are not audited.
-    assert {refusal.name for refusal in Refusal} - seen <= {"FOREIGN_LEASE", "WRONG_COMMITMENTS"}
+        simulation = Simulation(replace(scenario, config=unaudited, faults=taken + scenario.faults), note)
+        simulation.run()
+        said += simulation.observer.hostile
+        refused += simulation.network.refused
+    # The runs are not audited, and what is not finite comes through no codec.
+    assert {refusal.name for refusal in Refusal} - seen == {"WRONG_COMMITMENTS", "NOT_FINITE"}
+    assert not {*hostile.WRONG, *hostile.LIES} - said.keys()
+    # What is said just before the connection breaks anyway is refused by nobody.
+    assert len(refused) > sum(said[kind] for kind in hostile.NO_MESSAGES) / 2 > 4
+
+
+@pytest.mark.parametrize("kind", sorted(hostile.NO_MESSAGES))
+def test_what_is_no_message_is_refused_by_the_machine_of_the_connection(kind: str) -> None:
+    update = Update(3, 4, 1, Blob(bytes(32), 9), 4, 28, (1.5,) * 4, 2.0)
+    shepherd, worker = ControlMachine(Side.SHEPHERD, "ada"), ControlMachine(Side.WORKER)
+    worker.send(Hello(PROTOCOL_VERSION, "ada", b"1", (), 1))
+    assert len(shepherd.receive(worker.bytes_to_send())) == 1
+    shepherd.send(Welcome(1, 1, "run", 1.0, "{}"))
+    [event] = shepherd.receive(hostile.NO_MESSAGES[kind](update))
+    assert isinstance(event, ProtocolViolation)
+    assert shepherd.is_closed
+
+
+def test_what_hostile_workers_say_as_messages_fits_the_wire() -> None:
+    update = Update(3, 4, 1, Blob(bytes(32), 9), 4, 28, (1.5,) * 4, 2.0)
+    for change in (*hostile.WRONG.values(), *hostile.LIES.values()):
+        (frame,) = FrameDecoder().feed(encode_control(changed := change(update, 9)))
+        assert decode_control(frame) == changed != update
+
+
+def test_a_simulated_worker_says_nothing_that_cannot_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        hostile.WRONG, "of ten times the tokens", lambda update, _: replace(update, tokens=-1)
+    )
+    taken = [
+        replace(
+            scenario_of(seed),
+            config=replace(scenario_of(seed).config, audits=AuditPolicy()),
+            faults=tuple(Fault(0.0, "hostile update", worker, 15.0, 0) for worker in range(4)),
+            step_seconds=(0.5,) * 4,
+            clock_rates=(1.0,) * 4,
+        )
+        for seed in range(1, 90, 4)
+    ]
+    with pytest.raises(SimulationFailed, match=r"cannot say Update.*Update.tokens is -1"):
+        collections.deque(map(simulate, taken), maxlen=0)

@@ -241,3 +241,17 @@ def test_forgotten_partials(store: BlobStore) -> None:
     assert store.forget_partials() == 1
     assert names(store) == []
     assert store.total_bytes == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="this system opens whatever a name leads to")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_name_that_leads_elsewhere_is_not_written_through(
+    store: BlobStore, tmp_path: Path, there: bool
+) -> None:
+    blob, elsewhere = blob_of(b"content"), tmp_path / "precious"
+    if there:
+        elsewhere.write_bytes(b"a key")
+    (store.folder / f"{blob.digest.hex()}.alice.part").symlink_to(elsewhere)
+    with pytest.raises(StoreError, match=r"cannot write blob .* symbolic links"):
+        store.begin(blob, "alice")
+    assert (elsewhere.read_bytes() if there else elsewhere.exists()) == (b"a key" if there else False)

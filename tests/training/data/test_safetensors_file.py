@@ -149,11 +149,22 @@ def header_file(path: Path, header: object, data: bytes = b"12345678") -> Path:
         ({"a": {"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]}}, "not a whole number"),
         ({"a": {"dtype": "F32", "shape": [2]}}, "header cannot be read: KeyError"),
         ({"a": 3}, "header cannot be read: TypeError"),
+        ({"a": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}, "has 100 dimensions"),
+        ({"a": {"dtype": "F32", "shape": [0, 1 << 70], "data_offsets": [0, 0]}}, "no array is like that"),
+        ({"a": {"dtype": "F32", "shape": [0, 1 << 62, 8], "data_offsets": [0, 0]}}, "no array is like that"),
     ],
 )
 def test_inconsistent_headers(header: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(SafetensorsCorrupt, match=message):
         read_arrays(header_file(tmp_path / "f", header))
+
+
+def test_a_header_of_nested_brackets(tmp_path: Path) -> None:
+    text = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    (file := tmp_path / "f").write_bytes(len(text).to_bytes(8, "little") + text)
+    for read in (read_arrays, map_arrays):
+        with pytest.raises(SafetensorsCorrupt, match="the header cannot be read: RecursionError"):
+            read(file)
 
 
 def test_a_header_that_promises_more_than_the_file_has(tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pcp.distributed.gossip.offer_box import Offer, OfferBox
 from pcp.distributed.gossip.pairs import partner_of
 from pcp.distributed.messages import Blob
 from pcp.distributed.peers.book import PeerBook
-from pcp.distributed.peers.clients import PeerClients
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
 
@@ -45,8 +45,22 @@ class Exchanged:
     theirs: Blob | None = None
 
 
-Meet = Callable[[int, Blob | None, float, Callable[[], bool]], Exchanged]
+Meet = Callable[[int, Blob | None, float, Callable[[], bool]], Coroutine[Any, Any, Exchanged]]
 """What `Exchanger.meet` is."""
+
+
+class Pushes(Protocol):
+    """Brings offers to other workers: `PeerClients`."""
+
+    async def push(self, peer: tuple[str, str], blob: Blob, store: Any) -> None:
+        """Bring a blob of the store to another worker, in one attempt.
+
+        Raises:
+            PCPError, OSError: it did not get there.
+        """
+
+    def drop(self, peer: tuple[str, str]) -> None:
+        """Close the connection of a peer; the next use makes a new one."""
 
 
 class Exchanger:
@@ -71,7 +85,7 @@ class Exchanger:
         book: PeerBook,
         box: OfferBox,
         store: BlobStore,
-        clients: PeerClients,
+        clients: Pushes,
         told: Callable[[Exchanged, float], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,11 +95,13 @@ class Exchanger:
         self._passed_over: dict[str, tuple[float, int]] = {}  # until when, and offers heard before, by name
         self._spent: list[Blob] = []
 
-    def meet(self, number: int, own: Blob | None, loss: float, given_up: Callable[[], bool]) -> Exchanged:
+    async def meet(
+        self, number: int, own: Blob | None, loss: float, given_up: Callable[[], bool]
+    ) -> Exchanged:
         """Say which number an exchange has, where there is no offer yet; else exchange it and tell of it."""
         if own is None:
             return Exchanged(self.number_for(number))
-        exchanged = self.exchange(number, own, given_up)
+        exchanged = await self.exchange(number, own, given_up)
         self._told(exchanged, loss)
         return exchanged
 
@@ -94,7 +110,7 @@ class Exchanger:
         found = self._box.newest(self._is_meant_for(wanted))
         return found.number if found is not None else wanted
 
-    def exchange(self, number: int, own: Blob, given_up: Callable[[], bool]) -> Exchanged:
+    async def exchange(self, number: int, own: Blob, given_up: Callable[[], bool]) -> Exchanged:
         """Exchange offers. It takes no longer than sending one, and the wait.
 
         Arguments:
@@ -106,7 +122,7 @@ class Exchanger:
             self._store.remove(blob.digest)
         self._spent = [own]
         patience = min(max(self._now() - self._ended, SHORTEST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
-        found = self._exchanged(number, own, patience, given_up)
+        found = await self._exchanged(number, own, patience, given_up)
         self._ended = self._now()
         if found is None:
             return Exchanged(number)
@@ -114,7 +130,7 @@ class Exchanger:
         self._box.remove(found)
         return Exchanged(found.number, found.worker, found.blob)
 
-    def _exchanged(
+    async def _exchanged(
         self, number: int, own: Blob, patience: float, given_up: Callable[[], bool]
     ) -> Offer | None:
         listening = self._book.listening()
@@ -124,9 +140,9 @@ class Exchanger:
         is_wanted = self._is_meant_for(number)
         found = self._box.newest(is_wanted)
         passed_over = found is None and self._is_passed_over(partner)
-        if passed_over or not self._sent(partner, listening[partner], own):
+        if passed_over or not await self._sent(partner, listening[partner], own):
             patience = 0.0
-        found = found or self._box.wait(is_wanted, patience, given_up)
+        found = found or await self._box.wait(is_wanted, patience, given_up)
         if found is None and patience:
             log.warning("%s let exchange %d wait %.1f s in vain; going on alone", partner, number, patience)
             self._pass_over(partner)
@@ -150,10 +166,10 @@ class Exchanger:
 
         return is_meant
 
-    def _sent(self, partner: str, address: str, own: Blob) -> bool:
+    async def _sent(self, partner: str, address: str, own: Blob) -> bool:
         peer = (partner, address)
         try:
-            self._clients.use(peer, own.size, lambda client: client.push(own, self._store))
+            await self._clients.push(peer, own, self._store)
         except (PCPError, OSError) as error:
             log.warning("%s cannot be reached: %s", partner, error)
             self._clients.drop(peer)

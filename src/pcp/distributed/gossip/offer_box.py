@@ -41,10 +41,11 @@ class OfferBox:
 
     Arguments:
         store: where blobs are.
+        now: a clock, in seconds.
     """
 
-    def __init__(self, store: BlobStore) -> None:
-        self._store = store
+    def __init__(self, store: BlobStore, now: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._now = store, now
         self._changed = threading.Condition()
         self._offers: dict[str, Offer] = {}
         self._begun: dict[str, PartialBlob] = {}
@@ -80,17 +81,25 @@ class OfferBox:
             if self._offers.get(offer.worker) == offer:
                 del self._offers[offer.worker]
 
-    def wait(
+    async def wait(
         self, wanted: Callable[[Offer], bool], seconds: float, given_up: Callable[[], bool]
     ) -> Offer | None:
         """The first offer that is wanted; None if none came in time, or waiting was given up."""
-        until = time.monotonic() + seconds
+        until = self._now() + seconds
         with self._changed:
             while (found := self._newest(wanted)) is None and not given_up():
-                if (left := until - time.monotonic()) <= 0:
+                if (left := until - self._now()) <= 0:
                     break
-                self._changed.wait(min(WAIT_SECONDS, left))
+                await self._wait(min(WAIT_SECONDS, left))
             return found
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for an offer, for some time at most, and let others in meanwhile."""
+        self._changed.wait(seconds)
+
+    def wake(self) -> None:
+        """Have who waits look again; to be called by who holds the lock."""
+        self._changed.notify_all()
 
     def _newest(self, wanted: Callable[[Offer], bool]) -> Offer | None:
         return max(
@@ -105,7 +114,7 @@ class OfferBox:
             self.heard[worker] += 1
             if len(self._offers) > KEPT:
                 replaced.append(self._offers.pop(next(iter(self._offers))))
-            self._changed.notify_all()
+            self.wake()
         for each in replaced:
             if each is not None and each.blob != blob:
                 self._store.remove(each.blob.digest)

@@ -1,7 +1,7 @@
 """The slow weights and the momentum of a worker that exchanges, in the process that runs its programs."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
 from pcp.distributed.wire.blob_files import StoreError
 from pcp.distributed.wire.blobs import BlobStore
+
+Swap = Callable[[int, Blob | None], Awaitable[Exchanged]]
+"""From a number to the one that an exchange has, and from that and an offer to what came of it."""
 
 log = logging.getLogger("pcp.distributed.gossip")
 
@@ -44,18 +47,19 @@ class SlowWeights:
             self._momentum, self._met_nobody = np.zeros_like(np.asarray(self._slow)), True
             self._number = 0
 
-    def exchange(self, swap: Callable[[int, Blob | None], Exchanged]) -> None:
+    async def exchange(self, swap: Swap) -> None:
         """Offer what was trained, and take the outer step with what comes back; alone where nothing does.
 
         Who comes late takes the other's slow weights over, rather than drawing them to its own, which hardly anybody trained.
 
         Arguments:
-            swap: from a number to the one that the exchange has, and from that and the offer to what came of it.
+            swap: see `Swap`.
         """
         theta = self._replica.weights(0)
         wanted = number_after(self._number)
-        number = swap(wanted, None).number
-        exchanged = swap(number, store_offer(self._store, number, np.asarray(theta), np.asarray(self._slow)))
+        number = (await swap(wanted, None)).number
+        offer = store_offer(self._store, number, np.asarray(theta), np.asarray(self._slow))
+        exchanged = await swap(number, offer)
         self._number = exchanged.number
         theirs = None
         if exchanged.theirs is not None:

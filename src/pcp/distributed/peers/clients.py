@@ -4,7 +4,8 @@ import math
 import threading
 from collections.abc import Callable
 
-from pcp.distributed.wire import BulkClient, Credentials, Traffic, WireLimits
+from pcp.distributed.messages import Blob
+from pcp.distributed.wire import BlobStore, BulkClient, Credentials, Traffic, WireLimits
 
 LIMITS = WireLimits(connect_seconds=3.0, handshake_seconds=5.0, stall_seconds=5.0)
 
@@ -51,6 +52,16 @@ class PeerClients:
             move(client)
         finally:
             late.cancel()
+
+    async def push(self, peer: tuple[str, str], blob: Blob, store: BlobStore) -> None:
+        """Bring a blob of the store to a peer; see `use`."""
+        self.use(peer, blob.size, lambda client: client.push(blob, store))
+
+    async def fetch(
+        self, peer: tuple[str, str], blob: Blob, store: BlobStore, owner: str, within: float
+    ) -> None:
+        """Bring a blob of a peer into the store; see `use`."""
+        self.use(peer, blob.size, lambda client: client.fetch(blob, store, owner), within)
 
     def drop(self, peer: tuple[str, str]) -> None:
         """Close the connection of a peer; the next use makes a new one."""

@@ -4,11 +4,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.peers.book import PeerBook
 from pcp.distributed.peers.clients import PeerClients
 from pcp.distributed.peers.holdings import Holdings
+from pcp.distributed.runtime import finished
 from pcp.distributed.wire import (
     BlobStore,
     RefusalCode,
@@ -75,6 +77,10 @@ class HolderFetcher:
         Raises:
             PCPError: as `StripedFetcher.fetch`; no holder had it, and the Shepherd does not give it.
         """
+        finished(self.bring(blob, store, owner))
+
+    async def bring(self, blob: Blob, store: Any, owner: str = "fetch") -> None:
+        """See `fetch`; in a thread it waits for nothing but by blocking that."""
         asked, left = 0, self._patience(blob.size)
         for holder in self._book.to_ask(blob) if not store.has(blob) else ():
             if asked == HOLDERS_ASKED or self._closed:
@@ -83,12 +89,12 @@ class HolderFetcher:
                 continue
             asked += 1
             began = self._now()
-            if self._fetched_from(holder, blob, store, owner, left / 2):
+            if await self._fetched_from(holder, blob, store, owner, left / 2):
                 break
             left -= min(left / 2, self._now() - began)
         if not store.has(blob):
             began = self._now()
-            self._shepherd.fetch(blob, store, owner)
+            await self._from_shepherd(blob, store, owner)
             self._remember(blob.size, self._now() - began)
         self._holdings.hold_out(blob)
 
@@ -107,12 +113,15 @@ class HolderFetcher:
         self._shepherd.close()
         self._clients.close()
 
-    def _fetched_from(
-        self, holder: tuple[str, str], blob: Blob, store: BlobStore, owner: str, within: float
+    async def _from_shepherd(self, blob: Blob, store: Any, owner: str) -> None:
+        self._shepherd.fetch(blob, store, owner)
+
+    async def _fetched_from(
+        self, holder: tuple[str, str], blob: Blob, store: Any, owner: str, within: float
     ) -> bool:
         worker, began = holder[0], self._now()
         try:
-            self._clients.use(holder, blob.size, lambda client: client.fetch(blob, store, owner), within)
+            await self._clients.fetch(holder, blob, store, owner, within)
         except StoreFull:
             raise
         except (PCPError, OSError) as error:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pcp.distributed.messages import Hello
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.wire.connection import ControlMachine, MessageReceived, Side
+from pcp.distributed.wire.connection import ConnectionEvent, ControlMachine, MessageReceived, Side
 
 SHEPHERD, WORKER = 0, 1
 GIVE_UP_SECONDS = 10.0  # retransmissions of one segment after which a connection breaks
@@ -56,10 +56,11 @@ class Stream:
 
 @dataclass(slots=True)
 class Link:
-    """A connection between a worker and the Shepherd.
+    """A connection between a worker and the Shepherd, or another worker in its place.
 
     Arguments:
         ends: the Shepherd's and the worker's; None once that end is closed or was told.
+        other: the worker in the Shepherd's place.
         machines: what makes bytes of messages at each end, and messages of bytes; None where messages travel as they are.
         streams: towards each end.
     """
@@ -68,6 +69,7 @@ class Link:
     worker: str
     ends: list[Endpoint | None]
     machines: tuple[ControlMachine, ControlMachine] | None = None
+    other: str = ""
     streams: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
 
 
@@ -97,7 +99,12 @@ class Network:
         self._blocked: dict[tuple[str, int], float] = {}
         self._bad: dict[str, tuple[float, float]] = {}
         self.shepherd: Listener | None = None
+        self.listening: dict[str, Listener] = {}
+        """Workers that others may connect to, by name."""
         self.lost = self.doubled = self.reordered = 0
+        self._given: set[int] = set()  # connections on which bytes were given that are no message
+        self.refused: list[str] = []
+        """What ends of connections said of such bytes."""
 
     def delay(self) -> float:
         """Return the time that one segment travels."""
@@ -112,15 +119,19 @@ class Network:
         """Lose, double and reorder a share of the segments between a worker and the Shepherd, for some time."""
         self._bad[worker] = share, self._clock.now + seconds
 
-    def connect(self, worker: str, end: Endpoint, connected: Callable[[int], None], bulk: bool) -> None:
-        """Connect a worker's process, or tell it after a while that it cannot."""
+    def connect(
+        self, worker: str, end: Endpoint, connected: Callable[[int], None], bulk: bool, to: str = ""
+    ) -> None:
+        """Connect a worker's process to the Shepherd or to another worker, or tell it after a while that it cannot."""
 
         def arrive() -> None:
-            blocked = max(self._blocked.get((worker, each), 0.0) for each in (SHEPHERD, WORKER))
-            if self.shepherd is None or blocked > self._clock.now:
+            blocked = max(self._held_back(worker, to, each) for each in (SHEPHERD, WORKER))
+            listener = self.listening.get(to) if to else self.shepherd
+            if listener is None or blocked > self._clock.now:
                 self._clock.after(self.delay(), lambda: end.broken(0))
                 return
-            link = self._link(worker, [self.shepherd.accept(worker, bulk), end], bulk)
+            link = self._link(worker, [listener.accept(worker, bulk), end], bulk)
+            link.other = to
             self._clock.after(self.delay(), lambda: connected(link.number))
 
         self._clock.after(self.delay(), arrive)
@@ -139,6 +150,16 @@ class Network:
             machine.send(message)
             message = machine.bytes_to_send()
         self._send(link, towards, message)
+
+    def speaks(self, number: int) -> bool:
+        """Whether a connection carries bytes, and the other end has said hello and welcome on it."""
+        link = self._links.get(number)
+        return link is not None and link.machines is not None and link.machines[WORKER].is_open
+
+    def give(self, number: int, towards: int, content: bytes) -> None:
+        """Put bytes on a connection that carries bytes, past the state machine of that end: they are no message."""
+        self._given.add(number)
+        self._send(self._links[number], towards, content)
 
     def close(self, number: int, by: int) -> None:
         """Close a connection from one end: the other end takes what is under way, then learns of it."""
@@ -171,6 +192,7 @@ class Network:
 
     def vanish(self, process: object, silent: bool) -> None:
         """Take a process that stopped off the network; the other ends learn of it unless it went silently."""
+        self.listening = {name: each for name, each in self.listening.items() if each is not process}
         for link in list(self._links.values()):
             for side, end in enumerate(link.ends):
                 if end is not None and end.process is process:
@@ -188,7 +210,7 @@ class Network:
 
     def connections_of(self, worker: str) -> list[int]:
         """Return the connections of a worker."""
-        return [link.number for link in self._links.values() if link.worker == worker]
+        return [link.number for link in self._links.values() if worker in (link.worker, link.other)]
 
     def _link(self, worker: str, ends: list[Endpoint | None], bulk: bool) -> Link:
         self._numbers += 1
@@ -199,11 +221,16 @@ class Network:
         self._links[link.number] = link
         return link
 
+    def _held_back(self, worker: str, other: str, towards: int) -> float:
+        """Until when nothing travels towards an end of a connection that a worker made, to another or the Shepherd."""
+        own = self._blocked.get((worker, towards), 0.0)
+        return max(own, self._blocked.get((other, 1 - towards), 0.0))
+
     def _send(self, link: Link, towards: int, message: Any) -> None:
         stream = link.streams[towards]
         sequence, stream.sent = stream.sent, stream.sent + 1
-        start = max(self._clock.now, self._blocked.get((link.worker, towards), 0.0))
-        share, until = self._bad.get(link.worker, (0.0, 0.0))
+        start = max(self._clock.now, self._held_back(link.worker, link.other, towards))
+        share, until = max(self._bad.get(each, (0.0, 0.0)) for each in (link.worker, link.other))
         if start >= until:
             self._arrive_at(start + self.delay(), link, towards, sequence, message)
             return
@@ -246,8 +273,22 @@ class Network:
                 end.delivered(link.number, message)
             else:
                 for event in link.machines[towards].receive(message):
-                    assert isinstance(event, MessageReceived), f"{link.worker}: {event}"
-                    end.delivered(link.number, event.message)
+                    if isinstance(event, MessageReceived):
+                        end.delivered(link.number, event.message)
+                    else:
+                        self._refuse(link, towards, event)
+
+    def _refuse(self, link: Link, by: int, event: ConnectionEvent) -> None:
+        """One end does not go on: it closes the connection as soon as it has said why."""
+        assert link.number in self._given, f"{link.worker}: {event}"
+        assert link.machines is not None, "it carries bytes"
+        end, why = link.ends[by], link.machines[by].bytes_to_send()
+        if why:
+            self.refused.append(str(event))
+            self._send(link, 1 - by, why)
+        self.close(link.number, by)
+        if end is not None:
+            end.broken(link.number)
 
 
 def _telling(end: Endpoint, number: int) -> Callable[[], None]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from pcp.distributed.algorithms import Contribution, segment_steps
+from pcp.distributed.algorithms import Contribution, Topology, segment_steps
 from pcp.distributed.coordinator import Run, State, effects
 from pcp.distributed.coordinator.log.records import (
     EpochStarted,
@@ -39,12 +39,15 @@ class Observer:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
         self.spoilt: set[int] = set()  # these may be carried, unread
+        self.hostile: Counter[str] = Counter()
+        """What taken-over workers said instead of an update, by kind."""
         self.verdicts: Counter[str] = Counter()
         self.most_in_flight = 0
         self._tries: Counter[tuple[str, int, object]] = Counter()
         self._witness, self._value_of = witness, value_of
         self._unsynced: list[Merge] = []
         self._admitted: set[int] = set()
+        self._admitted_unsynced: set[int] = set()
         self._closed: dict[int, tuple[tuple[Contribution, ...], tuple[float, ...]]] = {}
         self._leases: dict[int, tuple[Lease, bytes]] = {}
         self._newest_lease = 0
@@ -56,11 +59,20 @@ class Observer:
         self._epoch = 0
         self._durable_version = 0
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether workers exchange in pairs."""
+        return self.shadow is not None and self.shadow.config.algorithm.topology is Topology.PAIRS
+
     def tried(self, worker: str, incarnation: int, effect: object) -> None:
         """Take note that a worker's process performs an effect that it repeats where it fails; object if there is no end."""
         key = worker, incarnation, effect
         self._tries[key] += 1
         require(self._tries[key] <= MOST_TRIES, f"{worker} tries {effect} again and again")
+
+    def lease_besides(self, lease_id: int) -> int:
+        """The newest lease that was granted besides one; one that never was, where there is none."""
+        return max((each for each in self._leases if each != lease_id), default=lease_id + 1)
 
     def heard(self, worker: str, now: float) -> None:
         """Take note that the Shepherd handled a message of a worker, or learned that its connection is gone."""
@@ -108,7 +120,7 @@ class Observer:
                 overheads.append(max(median(each) for each in others if each))
         if not steps:
             return math.inf
-        count = max(held.lease.data.count, segment_steps(config.algorithm))
+        count = max(held.lease.batches, segment_steps(config.algorithm))
         usual = median(overheads) + count * median(steps)
         return max(config.lease.floor_seconds, config.lease.peers * usual)
 
@@ -130,6 +142,8 @@ class Observer:
                 self._welcomed(*speaker(connection), generation)
             case effects.Send(connection, Assign(lease)):
                 self._assigned(lease, speaker(connection)[1])
+                if self.in_pairs:
+                    self._assigned_at[lease.lease_id] = now
                 self._assigned_at.setdefault(lease.lease_id, now)
                 if any(adoption.parameters is None for adoption in lease.adopt):
                     self._waiting.add(lease.lease_id)
@@ -177,6 +191,7 @@ class Observer:
             lease_id = record.contribution.lease_id
             require(lease_id not in self._admitted, f"lease {lease_id} was admitted twice")
             self._admitted.add(lease_id)
+            self._admitted_unsynced.add(lease_id)
         elif isinstance(record, RoundClosed):
             self._check_order(record)
         elif isinstance(record, WorkerBarred):
@@ -205,6 +220,7 @@ class Observer:
         for merge in self._unsynced:
             self._merged(merge)
         self._unsynced.clear()
+        self._admitted_unsynced.clear()
         self._note_closed()
 
     def _merged(self, merge: Merge) -> None:
@@ -231,12 +247,24 @@ class Observer:
             after=0,
         )
         known = self._leases.get(lease.lease_id)
-        if known is None:
+        if known is not None and self.in_pairs:
+            self._given_back(known, plain, incarnation)
+        elif known is None:
             require(lease.lease_id > self._newest_lease, f"lease number {lease.lease_id} goes back")
             self._newest_lease = lease.lease_id
             self._leases[lease.lease_id] = plain, incarnation
         else:
             require(known == (plain, incarnation), f"lease {lease.lease_id} was given to two processes")
+
+    def _given_back(self, known: tuple[Lease, bytes], lease: Lease, incarnation: bytes) -> None:
+        """Where workers exchange in pairs, a lease outlives its membership, and may be shortened."""
+        before, process = known
+        require(process == incarnation, f"lease {lease.lease_id} was given to two processes")
+        longest = replace(before, generation=lease.generation)
+        require(
+            lease.batches <= before.batches and longest.cut(lease.batches).ranges == lease.ranges,
+            f"lease {lease.lease_id} was of {before.named}, and is given back as {lease.named}",
+        )
 
     def restarted(self, run: Run | None, power_lost: bool) -> None:
         """Compare what a restarted Shepherd read in its log with what was logged."""
@@ -248,5 +276,9 @@ class Observer:
             if merge[0].round < version:  # it had reached the disk all the same
                 self._merged(merge)
         self._unsynced.clear()
+        kept = {each.lease_id for flight in run.in_flight for each in flight.admitted} if run else set()
+        self._admitted -= self._admitted_unsynced - kept  # who exchanges in pairs is given such a lease again
+        self._admitted_unsynced.clear()
+        self._witness.restarts += run is not None
         self.shadow = run
         self._note_closed()

@@ -9,6 +9,7 @@ from pcp.distributed.algorithms import (
     DecoupledDiLoCo,
     DiLoCo,
     MuLoCo,
+    NoLoCo,
     SparseLoCo,
     StreamingDiLoCo,
     overlaps,
@@ -63,6 +64,8 @@ FAULTS = (
     "stuck worker",
     "stranger",
 )
+IN_PAIRS, LISTENING = 16, 8
+"""In one schedule of so many, workers exchange in pairs; in one of so many others they fetch from each other."""
 DRAWN_APART = 2  # the last faults are drawn apart, so that older schedules stay what they were
 
 
@@ -109,6 +112,7 @@ class Scenario:
         limit_seconds: virtual time in which the run must be over.
         evaluate_every: steps between two evaluations; 0 for one at the end.
         arrays: whether it trains on arrays, by production's own arithmetic, instead of numbers.
+        listens: whether workers are reached by others.
     """
 
     seed: int
@@ -121,6 +125,7 @@ class Scenario:
     limit_seconds: float
     evaluate_every: int = 0
     arrays: bool = False
+    listens: bool = False
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -128,7 +133,10 @@ def scenario_of(seed: int) -> Scenario:
     random = Random(seed)
     workers = random.randint(1, 4)
     algorithm, stuck, audits = _algorithm(random), _stuck(seed, workers), _audits(seed)
-    arrays = _on_arrays(seed)
+    pairs = _in_pairs(seed)
+    arrays = pairs or _on_arrays(seed)
+    if pairs is not None:
+        workers, stuck, audits = max(2, workers), (), AuditPolicy()
     if arrays is not None:
         algorithm = arrays
     job, update_bytes = _job(seed) if arrays is None else ArrayCourse(arrays).job()
@@ -138,21 +146,23 @@ def scenario_of(seed: int) -> Scenario:
     config = RunConfig(
         run_id=f"simulated-{seed}",
         workers=(expected := max(1, workers - random.randint(0, 1))),
-        batches=expected * algorithm.inner_steps * max(1, random.randint(2, 4) // algorithm.fragments),
+        batches=expected
+        * (pairs.lease_steps if pairs else algorithm.inner_steps)
+        * max(1, (random.randint(2, 4) if pairs is None else random.randint(1, 1)) // algorithm.fragments),
         algorithm=algorithm,
         description=signed(job.to_json(), _signature, Term(f"simulated-{seed}", 0, 1 << 36)),
         blobs=job.blobs,
         update_bytes=update_bytes * (1 if arrays else algorithm.fragments),
         tokens_per_batch=1 if arrays else TOKENS_PER_BATCH,
-        quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early else 1.0,
+        quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early and not pairs else 1.0,
         patience_seconds=5.0,
         heartbeat_seconds=3.0,
         reconnect_seconds=random.choice((0.5, 3.0)),
         # Where workers get stuck, only what their peers do shows that they are.
         lease=TimeoutPolicy(
-            initial_seconds=120.0 if stuck else 20.0,
-            floor_seconds=2.0,
-            cap_seconds=120.0 if stuck else 60.0,
+            initial_seconds=200.0 if pairs else 120.0 if stuck else 20.0,
+            floor_seconds=60.0 if pairs else 2.0,
+            cap_seconds=200.0 if pairs else 120.0 if stuck else 60.0,
             peers=6.0,
         ),
         grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
@@ -170,14 +180,16 @@ def scenario_of(seed: int) -> Scenario:
         faults=tuple(
             fault
             for fault in sorted(
-                (*_faults(random, workers), *stuck, *_strangers(seed)), key=lambda fault: fault.time
+                (*_faults(random, workers), *stuck, *_strangers(seed), *_shepherds(seed, pairs)),
+                key=lambda fault: fault.time,
             )
             # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
-        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate or stuck else 1),
+        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate or stuck or pairs else 1),
         evaluate_every=Random(f"evaluations {seed}").choice((0, 1, 4)),
         arrays=arrays is not None,
+        listens=pairs is not None or seed % LISTENING == 2,
     )
 
 
@@ -212,6 +224,15 @@ def _on_arrays(seed: int) -> Algorithm | None:
             return StreamingDiLoCo(2 * steps, 2, delay=0, mixing=0.0, upload="f32", merge="default")
 
 
+def _in_pairs(seed: int) -> NoLoCo | None:
+    """The algorithm of a schedule whose workers exchange in pairs; None for another."""
+    if seed % IN_PAIRS != IN_PAIRS // 2:
+        return None
+    random = Random(f"pairs {seed}")
+    every = random.randint(1, 4)
+    return NoLoCo(every, every * random.randint(2, 10))
+
+
 def _audits(seed: int) -> AuditPolicy:
     """Audits in every fourth schedule, drawn apart, so that the others stay what they were without."""
     random = Random(f"audits {seed}")
@@ -236,6 +257,16 @@ def _stuck(seed: int, workers: int) -> tuple[Fault, ...]:
             count=0,
         )
         for _ in range(random.randint(1, 2))
+    )
+
+
+def _shepherds(seed: int, pairs: NoLoCo | None) -> tuple[Fault, ...]:
+    """Where workers exchange in pairs, a Shepherd dies at least once: they go on without it."""
+    random = Random(f"shepherds {seed}")
+    kinds = ("crash shepherd", "cut power", "pause shepherd")
+    return tuple(
+        Fault(random.uniform(2.0, HORIZON_SECONDS), random.choice(kinds), 0, 12.0, random.randint(0, 3))
+        for _ in range(random.randint(1, 3) if pairs else 0)
     )
 
 

@@ -24,6 +24,7 @@ from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
 from pcp.distributed.simulator.runtime import Process, VirtualRuntime
 from pcp.distributed.simulator.transfers import BulkServer
 from pcp.distributed.simulator.witness import InvariantViolated
+from pcp.distributed.wire import MessageError
 from pcp.distributed.wire.refusal import RefusalCode
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ class ShepherdProcess(Process):
 
     def accept(self, worker: str, bulk: bool) -> Endpoint:
         """Return the Shepherd's end of a new connection."""
-        return BulkServer(self, worker) if bulk else self
+        if not bulk:
+            return self
+        return BulkServer(self, worker, self.host.arrivals, self.host.announcements)
 
     def crash_after(self, effects: int, power_lost: bool) -> None:
         """Stop the process before it performs so many more effects."""
@@ -158,7 +161,10 @@ class Link:
 
     def post(self, message: Message) -> None:
         """See `host.Link`."""
-        self.world.network.send(self.connection, WORKER, message)
+        try:
+            self.world.network.send(self.connection, WORKER, message)
+        except MessageError as error:
+            raise InvariantViolated(f"the Shepherd cannot say {message}: {error}") from error
 
     def close(self) -> None:
         """See `host.Link`."""

@@ -1,5 +1,6 @@
 """Transfers of blobs, chunk by chunk, by the wire's own machines; anything may strike between two chunks."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from pcp.distributed.simulator.witness import require
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.bulk.chunks import TransferRefused
 from pcp.distributed.wire.bulk.client import TransferFailed
-from pcp.distributed.wire.bulk.responder import TransferResponder
+from pcp.distributed.wire.bulk.permissions import Permissions
+from pcp.distributed.wire.bulk.responder import Storage, TransferResponder
 from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester
 from pcp.distributed.wire.frames import HEADER_BYTES, Frame, FrameKind
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
@@ -35,14 +37,23 @@ def frames_of(message: list[bytes]) -> list[Frame]:
 
 
 class BulkServer:
-    """The Shepherd's end of a bulk connection."""
+    """The Shepherd's end of a bulk connection, or that of a worker which listens.
 
-    def __init__(self, process: "ShepherdProcess", worker: str) -> None:
+    Arguments:
+        process: that serves.
+        worker: that is served.
+        storage, permissions: see `TransferResponder`.
+    """
+
+    def __init__(
+        self,
+        process: "ShepherdProcess | WorkerProcess",
+        worker: str,
+        storage: Storage,
+        permissions: Permissions,
+    ) -> None:
         self.process, self._worker = process, worker
-        host = process.host
-        self._responder = TransferResponder(
-            worker, host.arrivals, host.announcements, process.world.course.settings
-        )
+        self._responder = TransferResponder(worker, storage, permissions, process.world.course.settings)
         self._ready = 0.0
 
     def delivered(self, connection: int, message: list[bytes]) -> None:
@@ -91,7 +102,7 @@ class BulkServer:
 
 
 class SimulatedTransfers:
-    """Transfers of a worker, one at a time."""
+    """Transfers of a worker with the Shepherd, one at a time."""
 
     def __init__(self, process: "WorkerProcess") -> None:
         self._process = process
@@ -108,28 +119,48 @@ class SimulatedTransfers:
         """See `workshop.Fetches`."""
 
     async def _move(self, blob: Blob, push: bool) -> None:
-        ended, problems = Later(), list[str]()
+        await moved(Transfer(self._process, blob, push))
 
-        def done(problem: str) -> None:
-            problems.append(problem)
-            ended.come()
 
-        Transfer(self._process, blob, push, done).start()
-        await ended
-        if problems[0]:
-            raise TransferFailed(problems[0])
+async def moved(transfer: "Transfer", within: float = math.inf) -> None:
+    """Make a transfer.
+
+    Arguments:
+        within: seconds that it may take.
+
+    Raises:
+        TransferFailed, TransferRefused: it ended otherwise.
+    """
+    ended = Later()
+    transfer.done = ended.come
+    if within < math.inf:
+        transfer.process.runtime.after(within, transfer.give_up)
+    transfer.start()
+    await ended
+    if transfer.refused is not None:
+        raise transfer.refused
+    if transfer.problem:
+        raise TransferFailed(transfer.problem)
 
 
 class Transfer:
     """A worker's transfer of one blob, tried again where it breaks; the blob goes on where it ended.
 
     Arguments:
-        push: whether it goes to the Shepherd.
-        done: told what went wrong in the end, "" for nothing.
+        push: whether it goes there, or comes from there.
+        to: the worker there; the Shepherd without.
+        attempts: how often it is tried.
     """
 
-    def __init__(self, process: "WorkerProcess", blob: Blob, push: bool, done: Callable[[str], None]) -> None:
-        self.process, self._blob, self._push, self._done = process, blob, push, done
+    def __init__(
+        self, process: "WorkerProcess", blob: Blob, push: bool, to: str = "", attempts: int = ATTEMPTS
+    ) -> None:
+        self.process, self._blob, self._push, self._to, self._most = process, blob, push, to, attempts
+        self.problem = ""
+        """What went wrong in the end."""
+        self.refused: TransferRefused | None = None
+        """By another worker."""
+        self.done: Callable[[], None] = lambda: None
         self._attempts = 0
         self._turn = 0  # what an earlier attempt planned does not concern the next one
         self._wrong = 0
@@ -153,7 +184,9 @@ class Transfer:
         self._connection, self._machine = 0, None
         world = self.process.world
         self._heard = world.clock.now
-        world.network.connect(self.process.name, self, lambda number: self._connected(turn, number), True)
+        world.network.connect(
+            self.process.name, self, lambda number: self._connected(turn, number), True, self._to
+        )
         self._watch(turn)
 
     def delivered(self, connection: int, message: list[bytes]) -> None:
@@ -230,6 +263,8 @@ class Transfer:
 
     def _judge(self, error: PCPError) -> None:
         refused = error.refusal.kind if isinstance(error, TransferRefused) else None
+        if self._to and isinstance(error, TransferRefused):
+            self.refused = error
         if isinstance(error, DigestMismatch) or refused is RefusalCode.CORRUPT:
             self._wrong += 1
             self._failed(str(error), again=self._wrong == 1)
@@ -244,14 +279,18 @@ class Transfer:
         self._connection, self._machine = 0, None
         self._close_file()
         self._turn += 1
-        if again and self._attempts < ATTEMPTS:
+        if again and self._attempts < self._most:
             pause = 0.2 * 2**self._attempts * world.random.uniform(0.5, 1.0)
             world.clock.after(pause, self.start)
         else:
             self._end(reason)
 
+    def give_up(self) -> None:
+        """Go on no longer."""
+        self._failed("it took too long", again=False)
+
     def _end(self, problem: str) -> None:
-        self._ended = True
+        self._ended, self.problem = True, problem
         self._close_file()
         self.process.world.network.close(self._connection, WORKER)
-        self._done(problem)
+        self.done()

@@ -7,7 +7,8 @@ from typing import Any
 
 from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator import RunConfig
-from pcp.distributed.messages import DataRange, Lease
+from pcp.distributed.gossip.exchanger import Exchanged
+from pcp.distributed.messages import Blob, DataRange, Lease
 from pcp.distributed.simulator import training
 
 
@@ -55,6 +56,11 @@ class Witness:
         fragments = range(config.algorithm.fragments)
         self._masters: list[Any] = [self.value_of_first(fragment) for fragment in fragments]
         self._versions = [[master] for master in self._masters]
+        self._offers: dict[Blob, set[tuple[str, int]]] = defaultdict(set)
+        self.restarts = 0
+        """Of the Shepherd."""
+        self.exchanged = self.alone = 0
+        """Exchanges with another, and without."""
         self.masked_leases = self.merged_contributions = self.trained_batches = 0
 
     def new_chain(self) -> int:
@@ -96,14 +102,24 @@ class Witness:
         )
 
     def trained(
-        self, chain: int, lease: Lease, value: Any, held: dict[int, int], anchors: Sequence[Any]
+        self,
+        chain: int,
+        lease: Lease,
+        value: Any,
+        held: dict[int, int],
+        anchors: Sequence[Any],
+        batches: Sequence[int],
     ) -> None:
         """Take note of a lease that is trained, and of what is pushed at its end."""
         moved = lease.fragments or range(self._algorithm.fragments)
         self.masked_leases += bool(lease.fragments)
-        self.trained_batches += lease.data.count
+        self.trained_batches += len(batches)
+        require(
+            list(batches) == list(_batches([lease.data])),
+            f"lease {lease.lease_id} trained other batches: {batches}",
+        )
         cells = self._chains[chain]
-        for batch in _batches([lease.data]):
+        for batch in batches:
             for fragment in moved:
                 cells[batch, fragment] = self.value_of_batch(batch, fragment, anchors[fragment])
         self._pushes[lease.lease_id] = Push(chain, lease, value)
@@ -122,6 +138,31 @@ class Witness:
                 f"lease {lease.lease_id} of round {lease.round} was trained with version {version} of fragment "
                 f"{fragment}, of which {newest} rounds were before",
             )
+
+    def offered(self, worker: str, offer: Blob, number: int) -> None:
+        """Take note of what a worker offers for an exchange."""
+        self._offers[offer].add((worker, number))
+
+    def met(self, worker: str, number: int, exchanged: Exchanged) -> None:
+        """Check what came of an exchange.
+
+        Arguments:
+            worker: whose.
+            number: that it asked for.
+            exchanged: what came.
+        """
+        require(
+            exchanged.number >= number, f"{worker} asks for exchange {number} and gets {exchanged.number}"
+        )
+        if exchanged.theirs is None:
+            self.alone += 1
+            return
+        self.exchanged += 1
+        made = exchanged.partner, exchanged.number
+        require(
+            exchanged.partner != worker and made in self._offers[exchanged.theirs],
+            f"{worker} gets an offer of {made}; it was made by {self._offers[exchanged.theirs]}",
+        )
 
     def merged(
         self, round: int, fragment: int, contributions: Sequence[Contribution], parameters: Any

@@ -1,19 +1,22 @@
 """A simulated worker process: the Worker's own host under virtual time."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Blob, Message, Update
-from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.messages import Message, Peers, Update
+from pcp.distributed.simulator import hostile
+from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
+from pcp.distributed.simulator.peers.neighbour import Neighbour
 from pcp.distributed.simulator.runtime import Later, Process, VirtualRuntime
 from pcp.distributed.simulator.scenario import is_signed
 from pcp.distributed.simulator.transfers import SimulatedTransfers
+from pcp.distributed.simulator.witness import InvariantViolated
 from pcp.distributed.simulator.worker_training import WorkerTraining
-from pcp.distributed.wire import Traffic
+from pcp.distributed.wire import MessageError, Traffic
 from pcp.distributed.wire.connection import MessageNotAllowed
 from pcp.distributed.worker import WorkerConfig, WorkerLogic, effects, events
 from pcp.distributed.worker.host import Host
@@ -62,9 +65,10 @@ class WorkerProcess(Process):
         )
         self._numbers: dict[int, int] = {}  # of connections, from the network's to the host's
         self._slow_until = self._stuck_until = self._hostile_until = 0.0
-        self._tampering: dict[int, Callable[[Update], Update]] = {}
+        self._tampering: dict[int, tuple[hostile.Change, int]] = {}
         self._said: set[int] = set()
         self.hello: Message | None = None
+        self.neighbour = Neighbour(self) if world.scenario.listens else None
 
     @property
     def is_stuck(self) -> bool:
@@ -74,9 +78,13 @@ class WorkerProcess(Process):
     def start(self) -> None:
         """Begin to work."""
         down, up, aside = (SimulatedTransfers(self) for _ in range(3))
+        fetches: Any = down
+        if self.neighbour is not None:
+            fetches = self.neighbour.fetches
+            self.world.network.listening[self.name] = self
         make = self._make_trainer
         self._host.start(
-            Workshop(self.blobs, down, up, aside, make, is_signed, self.runtime, self._host.post)
+            Workshop(self.blobs, fetches, up, aside, make, is_signed, self.runtime, self._host.post)
         )
 
     def slow_down(self, seconds: float) -> None:
@@ -88,7 +96,7 @@ class WorkerProcess(Process):
         self._stuck_until = self.world.clock.now + seconds
 
     def turn_hostile(self, seconds: float) -> None:
-        """Let the process send tampered updates for a while."""
+        """Let the process say what is wrong or no message for a while."""
         self._hostile_until = self.world.clock.now + seconds
 
     def next_step_seconds(self) -> float:
@@ -101,28 +109,47 @@ class WorkerProcess(Process):
         """Return whether a hostile process pushes bytes that are no push."""
         spoils = self.world.clock.now < self._hostile_until and self.world.random.random() < 0.2
         if spoils:
-            self._tampering[lease_id] = lambda update: update
+            self._tampering[lease_id] = (lambda update, _: update), 0
             self.world.observer.spoilt.add(lease_id)
         return spoils
 
+    def accept(self, worker: str, bulk: bool) -> Endpoint:
+        """Its end of a connection of another worker."""
+        assert bulk, "it listens for transfers only"
+        assert self.neighbour is not None, "it listens"
+        return self.neighbour.accept(worker)
+
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
+        if isinstance(message, Peers):
+            if self.neighbour is not None:
+                self.when_awake(partial(self.neighbour.heard, message))
+            return
         self.when_awake(lambda: self._host.received(self._numbers.get(connection, 0), message))
 
     def broken(self, connection: int) -> None:
         """Learn that a connection is gone, or could not be made."""
         self.when_awake(lambda: self._lost(connection))
 
-    def tampered(self, update: Update) -> Update:
-        """What a hostile process says instead."""
-        world = self.world
-        known = update.lease_id in self._tampering or update.lease_id in self._said
-        self._said.add(update.lease_id)
+    def instead(self, update: Update, connection: int) -> Update | bytes:
+        """What a hostile process says instead of an update: of a lease always the same, or once bytes that are no message."""
+        world, lease_id = self.world, update.lease_id
+        known = lease_id in self._tampering or lease_id in self._said
+        self._said.add(lease_id)
         if world.clock.now < self._hostile_until and not known:
-            self._tampering[update.lease_id] = world.random.choice(TAMPERINGS)
-            world.observer.tampered.add(update.lease_id)
-        tamper = self._tampering.get(update.lease_id)
-        return update if tamper is None else tamper(update)
+            no_messages = hostile.NO_MESSAGES if world.network.speaks(connection) else hostile.WRONG
+            kinds: Any = world.random.choice((hostile.WRONG, hostile.WRONG, hostile.LIES, no_messages))
+            kind = world.random.choice(tuple(kinds))
+            world.observer.hostile[kind] += 1
+            if kind in hostile.NO_MESSAGES:
+                return hostile.NO_MESSAGES[kind](update)
+            if kind in hostile.WRONG:
+                world.observer.tampered.add(lease_id)
+            self._tampering[lease_id] = kinds[kind], world.observer.lease_besides(lease_id)
+        if lease_id not in self._tampering:
+            return update
+        change, other = self._tampering[lease_id]
+        return change(update, other)
 
     def _lost(self, connection: int) -> None:
         number = self._numbers.get(connection, 0)
@@ -136,7 +163,8 @@ class WorkerProcess(Process):
         )
 
     def _connected(self, connection: int) -> None:
-        hello = self._logic.config.hello()
+        listens = "" if self.neighbour is None else self.neighbour.address
+        hello = replace(self._logic.config.hello(), listens=listens)
         self.hello = self.hello or hello
         self.world.network.send(connection, SHEPHERD, hello)
         self._numbers[connection] = self._host.connected(Link(self, connection))
@@ -145,6 +173,8 @@ class WorkerProcess(Process):
         compiled = Later()
         self.runtime.after(self.world.random.uniform(0.1, 1.0), compiled.come)
         await compiled
+        if self.neighbour is not None and job.exchange_every:
+            self.neighbour.prepared(job)
         return WorkerTraining(self, job)
 
     def _ended(self, how: effects.Stop | BaseException) -> None:
@@ -164,11 +194,17 @@ class Link:
         """See `host.Link`; some updates are said twice, and hostile ones are tampered with."""
         world = self.process.world
         if isinstance(message, Update):
-            said = self.process.tampered(message)
+            said = self.process.instead(message, self.connection)
             if said is message and world.random.random() < 0.05:
                 world.clock.after(world.random.uniform(0.0, 4.0), partial(self._say_again, message))
+            if isinstance(said, bytes):
+                world.network.give(self.connection, SHEPHERD, said)
+                return
             message = said
-        world.network.send(self.connection, SHEPHERD, message)
+        try:
+            world.network.send(self.connection, SHEPHERD, message)
+        except MessageError as error:
+            raise InvariantViolated(f"{self.process.name} cannot say {message}: {error}") from error
 
     def _say_again(self, message: Message) -> None:
         with contextlib.suppress(MessageNotAllowed):  # after its goodbye
@@ -194,15 +230,3 @@ class WatchedLogic:
             if isinstance(effect, effects.UploadUpdate | effects.UploadState):
                 world.observer.tried(process.name, process.incarnation, effect)
             yield effect
-
-
-TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
-    lambda update: replace(update, generation=update.generation - 1),
-    lambda update: replace(update, generation=update.generation + 1),
-    lambda update: replace(update, lease_id=update.lease_id + 500_000_000),
-    lambda update: replace(update, round=update.round + 1),
-    lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
-    lambda update: replace(update, tokens=10 * update.tokens + 1),
-    lambda update: replace(update, losses=(float("nan"),) * max(1, update.steps)),
-    lambda update: replace(update, payload=Blob(update.payload.digest, update.payload.size + 1)),
-)

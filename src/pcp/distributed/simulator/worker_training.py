@@ -3,12 +3,15 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from pcp.distributed.gossip.exchanger import Exchanged
+from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.round_arithmetic.replica import Encoded, Encoding, Replica, Runs
 from pcp.distributed.simulator import runtime, training
+from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.offer import ProgramStopped
 from pcp.distributed.worker.training.inbox import Inbox
@@ -42,6 +45,8 @@ class WorkerTraining:
         self.adopting: dict[int, int] = {}  # versions of the fragments that are adopted next
         self.lease: Lease | None = None
         self.pushing: Lease | None = None  # whose push was made last
+        self.batches: list[int] = []
+        """Numbers of those that the lease trained so far."""
         self._is_stuck = False
         self._step: runtime.Later | None = None
         self._ended: ProgramStopped | None = None
@@ -56,7 +61,23 @@ class WorkerTraining:
             if not lease.fresh:
                 raise LeaseRefused("training that this lease goes on from is lost here")
             self.trainer = self._make()
-        return await self.trainer.train(lease, progress, aborted, later=later)
+        self.batches = []
+
+        def offered(number: int, own: Blob | None, loss: float) -> None:
+            assert self.process.neighbour is not None, "who exchanges listens"
+            self.process.neighbour.meet(self.inbox, number, own, loss, aborted)
+
+        return await self.trainer.train(lease, progress, aborted, offered, later=later)
+
+    def batch(self, index: int) -> Any:
+        """A batch by its number; it is noted."""
+        self.batches.append(index)
+        return self._source.batch(index)
+
+    @property
+    def tokens_per_batch(self) -> int:
+        """See `Batches`."""
+        return self._source.tokens_per_batch
 
     async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """See `TrainingProcess.repeat`."""
@@ -104,13 +125,19 @@ class WorkerTraining:
         world, blobs = self.process.world, self.process.blobs
         means = world.course.means(self._job, blobs)
         fragments = world.scenario.config.algorithm.fragments
+        self._source = means.batches
+        replica, store, slow = WitnessedReplica(self, means.plans), cast("BlobStore", blobs), None
+        if self._job.exchange_every:
+            slow = SlowWeights(means.plans["gossip.0"], replica, store)
         return InnerTrainer(
-            WitnessedReplica(self, means.plans),
+            replica,
             Repeater(means.plans, fragments, means.batches.batch, HostileShelf(self, blobs, means.shelf)),
-            means.batches,
+            self,
             KeptStates(lambda blob: blobs.remove(blob.digest)),
             self._job.pieces,
             self.inbox,
+            slow=slow,
+            exchange_every=self._job.exchange_every,
             now=self.process.runtime.now,
             aside=VirtualAside(self),
             ready=self.step,
@@ -166,6 +193,10 @@ class VirtualInbox(Inbox):
             self._owner.adopting[found.fragment] = found.version
         return found
 
+    async def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:  # noqa: ARG002 - see below
+        """See `Inbox`. Who exchanges notices itself that it shall not; as between two processes, its answer comes always."""
+        return await super().wait_to_meet(lambda: False)
+
     async def _wait(self) -> None:
         self._later = runtime.Later()
         await self._later
@@ -198,12 +229,19 @@ class WitnessedReplica(Replica):
         assert lease is not None, "a push belongs to a lease"
         encoding = super().begin_push(fragment)
 
-        def witnessed(encoded: Encoded, versions: dict[int, int], anchors: list[Any]) -> None:
+        def witnessed(
+            encoded: Encoded, versions: dict[int, int], anchors: list[Any], batches: list[int]
+        ) -> None:
             value = self._witness.value_of_push(fragment, encoded.payload, encoded.error)
-            self._witness.trained(chain, lease, value, versions, anchors)
+            self._witness.trained(chain, lease, value, versions, anchors, batches)
             self._owner.pushing = lease
 
-        seen = partial(witnessed, versions=dict(self._versions), anchors=list(self._anchors))
+        seen = partial(
+            witnessed,
+            versions=dict(self._versions),
+            anchors=list(self._anchors),
+            batches=list(self._owner.batches),
+        )
         return WitnessedEncoding(encoding.plan, encoding.arguments, seen)
 
     def _adopts(self, fragment: int, vector: Any) -> None:

@@ -24,6 +24,8 @@ from pcp.distributed.wire.system_calls import set_room_aside, write_back
 from pcp.systems import CLOSED_IN_CHILDREN
 
 _BLOCK_BYTES = 1 << 20
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""A name in a folder of blobs leads to nowhere else: programs that are confined may write there, too."""
 _WRITE_BACK_BYTES = 8 << 20
 
 
@@ -246,7 +248,7 @@ class PartialBlob:
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | CLOSED_IN_CHILDREN, 0o600)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | CLOSED_IN_CHILDREN | _NO_LINK, 0o600)
         except OSError as error:
             raise storage_error(error, self.blob, self.path.parent) from error
 

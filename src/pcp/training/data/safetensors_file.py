@@ -7,6 +7,7 @@ interrupted write is, and its NumPy side knows bfloat16 only in part.
 import hashlib
 import io
 import json
+import math
 import mmap
 import os
 import struct
@@ -188,6 +189,10 @@ def _checked_layout(path: Path, layout: list["Row"], data_start: int, size: int)
                 f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at bytes "
                 f"{start} to {stop}, which does not fit. The header is damaged."
             )
+        if not _can_be(dtype, shape):
+            raise SafetensorsCorrupt(
+                f"{path}: array {name!r} has {len(shape)} dimensions, the largest of {max(shape)}: no array is like that."
+            )
         end = stop
         if data_start + stop > size:
             raise SafetensorsTruncated(
@@ -197,6 +202,15 @@ def _checked_layout(path: Path, layout: list["Row"], data_start: int, size: int)
     if data_start + end != size:
         raise SafetensorsCorrupt(f"{path} has {size - data_start - end} bytes more than its header says.")
     return rows
+
+
+def _can_be(dtype: np.dtype[Any], shape: list[int]) -> bool:
+    """Whether NumPy has arrays of a shape, which may be empty and still too large in other directions."""
+    try:
+        np.empty([min(1, each) for each in shape], dtype)
+        return math.prod(each for each in shape if each) * dtype.itemsize < 1 << 63
+    except ValueError:
+        return False
 
 
 def _bytes_of(array: Array) -> memoryview:
@@ -225,7 +239,7 @@ def _read_header(path: Path, file: BinaryIO, size: int, digest: Any) -> tuple[li
     try:
         header = json.loads(text)
         layout = [_row(name, entry) for name, entry in header.items() if name != "__metadata__"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SafetensorsCorrupt(f"{path}: the header cannot be read: {error!r}.") from error
     return layout, 8 + length
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, NoLoCo, StreamingDiLoCo, Topology
 from pcp.distributed.coordinator import RunConfig
+from pcp.distributed.gossip.offers import offer_bytes
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob
 from pcp.distributed.round_arithmetic.flat_blobs import load_vector
@@ -17,11 +18,12 @@ from pcp.distributed.round_arithmetic.replica import Runs
 from pcp.distributed.shepherd.evaluation import Evaluator
 from pcp.distributed.shepherd.merger import Arithmetic, Merger, compiled
 from pcp.distributed.shepherd.state_checks import StateChecks
-from pcp.distributed.simulator.arrays.recipe import LinearRecipe, recipe
+from pcp.distributed.simulator.arrays.recipe import TOTAL, LinearRecipe, recipe
 from pcp.distributed.simulator.arrays.store import DiskStore
 from pcp.distributed.simulator.arrays.witness import ArrayWitness
 from pcp.distributed.simulator.course import Means
 from pcp.distributed.simulator.machines.disk import Disk
+from pcp.distributed.simulator.peers.witness import PairsWitness
 from pcp.distributed.wire.blob_files import blob_of
 from pcp.distributed.wire.bulk.transfer import TransferSettings
 from pcp.distributed.worker.training.means import means_of, no_shards
@@ -50,9 +52,19 @@ class ArrayCourse:
         plain, made = _plain(self._algorithm), recipe()
         programs = {name: blob_of(each) for name, each in _artifacts(plain).items()}
         data, seed = blob_of(made.file), made.config.seed
-        return Job(programs, data, 1, context=1, seed=seed, vocabulary=2, kind=DataKind.samples), _sizes(
-            plain
+        in_pairs = self._algorithm.topology is Topology.PAIRS
+        job = Job(
+            programs,
+            data,
+            1,
+            context=1,
+            seed=seed,
+            vocabulary=2,
+            kind=DataKind.samples,
+            exchange_every=self._algorithm.inner_steps if in_pairs else 0,
+            offer_bytes=offer_bytes(TOTAL) if in_pairs else 0,
         )
+        return job, _sizes(plain)
 
     def store(self, disk: Disk, power_fails: Callable[[], None]) -> DiskStore:
         """See `Course`."""
@@ -83,7 +95,8 @@ class ArrayCourse:
     def witness(self, config: RunConfig) -> ArrayWitness:
         """See `Course`."""
         outer, _ = _compiled(recipe(), config.algorithm)
-        return ArrayWitness(config, outer)
+        in_pairs = config.algorithm.topology is Topology.PAIRS
+        return PairsWitness(config, outer) if in_pairs else ArrayWitness(config, outer)
 
     def value(self, store: DiskStore, fragment: int, blob: Blob) -> tuple[float, ...]:
         """See `Course`."""
@@ -106,6 +119,8 @@ def _plain(algorithm: Algorithm) -> Any:
     """An algorithm of the same programs: they do not depend on when is pushed and adopted."""
     if isinstance(algorithm, StreamingDiLoCo | DecoupledDiLoCo):
         return replace(algorithm, inner_steps=algorithm.fragments, delay=0)
+    if isinstance(algorithm, NoLoCo):
+        return replace(algorithm, inner_steps=1, lease_steps=1)
     return replace(algorithm, inner_steps=1)  # type: ignore[type-var]  # every algorithm is a dataclass
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -13,6 +12,7 @@ from pcp.distributed.gossip.offer_box import KEPT, OfferBox
 from pcp.distributed.gossip.pairs import pairs
 from pcp.distributed.messages import Blob, PeerAddress
 from pcp.distributed.peers.book import MISSED_SECONDS, PeerBook
+from pcp.distributed.runtime import finished
 from pcp.distributed.simulator.fuzz.shepherd import Broken
 from pcp.distributed.wire import BlobStore, ConnectionLost
 
@@ -28,23 +28,14 @@ class Lines:
     def __init__(self, life: "GossipLife", own: str) -> None:
         self._life, self._own = life, own
 
-    def use(self, peer: tuple[str, str], _: int, call: Callable[[Any], None]) -> None:
-        """Have a client call."""
+    async def push(self, peer: tuple[str, str], blob: Blob, store: BlobStore) -> None:
+        """Give an offer to another."""
         if self._life.random.random() < self._life.loss or peer[0] not in self._life.boxes:
             raise ConnectionLost("the line broke")
-        call(_Line(self._life, self._own, peer[0]))
+        self._life.give(peer[0], self._own, blob, store.get(blob))
 
     def drop(self, peer: tuple[str, str]) -> None:
         """Nothing stays."""
-
-
-class _Line:
-    def __init__(self, life: "GossipLife", own: str, other: str) -> None:
-        self._life, self._own, self._other = life, own, other
-
-    def push(self, blob: Blob, store: BlobStore) -> None:
-        """Give an offer to the other."""
-        self._life.give(self._other, self._own, blob, store.get(blob))
 
 
 class GossipLife:
@@ -119,11 +110,11 @@ class GossipLife:
         """Let a worker do its next exchange; returns with whom."""
         exchanger, store = self.exchangers[name], self.stores[name]
         wanted = number_after(self.numbers[name])
-        number = exchanger.meet(wanted, None, 0.0, lambda: True).number
+        number = finished(exchanger.meet(wanted, None, 0.0, lambda: True)).number
         if not wanted <= number < LARGEST_NUMBER:
             raise Broken(f"exchange {number} follows {self.numbers[name]}")
         own = store.put(struct.pack("<Q", number) + self.random.randbytes(32))
-        met = exchanger.meet(number, own, 0.0, lambda: True)
+        met = finished(exchanger.meet(number, own, 0.0, lambda: True))
         self.numbers[name] = met.number
         kept = sum(1 for each in store.folder.iterdir() if each.is_file() and len(each.name) == 64)
         if kept > BLOBS_KEPT:

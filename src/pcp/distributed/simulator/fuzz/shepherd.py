@@ -282,7 +282,12 @@ class ShepherdLife:
 
     def _resumed(self, connection: int) -> Resume:
         """A lease that was granted to somebody, or one that is much like it."""
-        lease = replace(self.random.choice(self.leases), generation=self.generations.get(connection, 0))
+        lease = self.random.choice(self.leases)
+        if (
+            self.random.random() < 0.5
+        ):  # such as the number of one that ended, with the data of one that is to be had
+            lease = self.values.crossed(lease, self.random.choice(self.leases))
+        lease = replace(lease, generation=self.generations.get(connection, 0))
         if self.random.random() < 0.8:
             lease = replace(lease, after=0)
         elif self.random.random() < 0.5:

@@ -59,6 +59,13 @@ class Values:
         new: T = dataclasses.replace(old, **changes)
         return new
 
+    def crossed(self, one: T, other: T) -> T:
+        """One message with some fields of another of its kind."""
+        old: Any = one
+        names = [field.name for field in dataclasses.fields(old) if self.random.random() < 0.4]
+        new: T = dataclasses.replace(old, **{name: getattr(other, name) for name in names})
+        return new
+
     def _value(self, name: str, hint: Any) -> Any:
         random = self.random
         if NoneType in get_args(hint):

@@ -28,6 +28,7 @@ from pcp.distributed.messages import (
     Settlement,
     SiteMeasurement,
 )
+from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
@@ -180,7 +181,8 @@ class TrainingProcess:
             match said:
                 case Meets() if self._meet is not None:
                     offer = None if said.offer is None else self._made(said.offer)
-                    process.send("partner", self._meet(said.exchange, offer, said.loss, aborted))
+                    met = finished(self._meet(said.exchange, offer, said.loss, aborted))
+                    process.send("partner", met)
                 case Stepped():
                     if max(said.steps, said.batches) > lease.batches:
                         raise SaidWrong(

@@ -37,15 +37,15 @@ class Inbox:
         """Put in what became of the exchange under way."""
         with self._changed:
             self._met = exchanged
-            self._changed.notify_all()
+        self.wake()
 
-    def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:
+    async def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:
         """Take out what became of the exchange under way; None if waiting was given up."""
         with self._changed:
             while self._met is None:
                 if given_up():
                     return None
-                self._changed.wait(WAIT_SECONDS)
+                await self._wait()
             met, self._met = self._met, None
             return met
 

@@ -191,7 +191,7 @@ class InnerTrainer:
                 await self._ready(losses[-2])
                 progress(done, work.seconds / done)
             if self._slow is not None and (done + 1) % self._exchange_every == 0:
-                self._exchange(self._slow, work, losses[-self._exchange_every :], offered)
+                await self._exchange(self._slow, work, losses[-self._exchange_every :], offered)
             wanted = self.inbox.shortened(lease.lease_id) if self._slow is not None else None
             if wanted is not None and course.shorten(wanted, done + 1):
                 progress(done, work.seconds / (done + 1), course.batches)
@@ -295,7 +295,7 @@ class InnerTrainer:
             raise LeaseAborted
         return found
 
-    def _exchange(
+    async def _exchange(
         self,
         slow: SlowWeights,
         work: Work,
@@ -304,16 +304,16 @@ class InnerTrainer:
     ) -> None:
         loss = sum(float(each) for each in losses) / len(losses)
 
-        def swap(number: int, own: Blob | None) -> Exchanged:
+        async def swap(number: int, own: Blob | None) -> Exchanged:
             began = self._now()
             offered(number, own, loss)
-            found = self.inbox.wait_to_meet(work.aborted)
+            found = await self.inbox.wait_to_meet(work.aborted)
             work.waited += self._now() - began
             if found is None:
                 raise LeaseAborted
             return found
 
-        slow.exchange(swap)
+        await slow.exchange(swap)
 
     def _vector(self, found: Adopt) -> Any:
         """The flat parameters of a fragment that is here."""
