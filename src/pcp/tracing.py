@@ -22,7 +22,7 @@ from pcp.symbolic.constraints import Space
 from pcp.symbolic.expressions import Expression, listed, names_in_order
 from pcp.symbolic.numbers import numbers_in
 from pcp.symbolic.program import SymbolicProgram, SymbolicSpec
-from pcp.symbolic.watching import Watches, compared
+from pcp.symbolic.watching import Watches, compared, unseen
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,
@@ -150,6 +150,7 @@ def at_sizes(
     mapped: Callable[[Callable[[Any], Any], Any], Any] = map_tree,
     numbers: Sequence[int] = (),
     cost: int = 1,
+    unseen: str = "",
 ) -> Program:
     """What `make` makes of arguments; where sizes of theirs are symbols, the symbolic program of what it makes at a few sizes.
 
@@ -157,6 +158,7 @@ def at_sizes(
         mapped: what applies a function to every leaf of the arguments.
         numbers: next to which `make` may choose otherwise.
         cost: how many times as long as tracing a function of PCP takes `make`.
+        unseen: why `make` may choose by sizes in ways that are no constraints.
 
     Raises:
         InvalidConstraint, BuiltDifferently, SizeHasNoNumber: as `trace`; and what `make` raises, with the sizes in a note.
@@ -182,7 +184,8 @@ def at_sizes(
     watches = Watches(space, sizes_given, made)
 
     def source() -> Source:
-        return Source(watches.again, tuple(watches.noted), (*sorted(watches.numbers), *numbers), cost)
+        near = (*sorted(watches.numbers), *numbers)
+        return Source(watches.again, tuple(watches.noted), near, cost, unseen or watches.unseen)
 
     taken = {size.number for size in sizes_given if size.number is not None}
     whole = SymbolicProgram.build(space, watches.first, taken, watches.constraints, source)
@@ -270,6 +273,8 @@ def call(program: Program, *arguments: Any) -> Any:
         sizes = program.sizes_of(*arguments)
         for entry in program.space.constraints:
             compared(entry.left.value(sizes), entry.sign, entry.right.value(sizes))
+        if program.evidence.unseen:
+            unseen()
         program = cast(Program, program.at(**sizes))
     leaves = program.flatten_arguments(*arguments)
     tensors = [

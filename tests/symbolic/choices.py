@@ -257,3 +257,5 @@ EVERYWHERE = (
     "einsum",
 )
 """Cases that no size is refused for."""
+FLOATS = ("sqrt", "float32", "float64")
+"""Those of them in which a size becomes a float, so that a file holds at the sizes that were compared alone."""

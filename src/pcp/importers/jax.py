@@ -27,6 +27,11 @@ log = logging.getLogger("pcp.importers.jax")
 _COST = 5
 """How many times as long as PCP JAX takes to trace a function, about."""
 
+_UNSEEN = (
+    "what JAX and Python choose by sizes is not seen (what jax.export.export makes of the function with symbolic sizes "
+    "calculates with them itself: import that by pcp.from_jax)"
+)
+
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 LARGEST_MODULE_BYTES = 64 << 20
 """What a Worker accepts. Constants are part of the program, and MLIR keeps them as long as the process lives."""
@@ -79,7 +84,7 @@ def from_jax(
         return program
 
     numbers = numbers_in(function)
-    return at_sizes(opened, (*constraints, *more), make, mapped_leaves, numbers, _COST)
+    return at_sizes(opened, (*constraints, *more), make, mapped_leaves, numbers, _COST, _UNSEEN)
 
 
 def _imported(

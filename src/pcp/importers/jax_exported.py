@@ -16,6 +16,7 @@ from pcp.ir.toolkit.functions import function_type, main_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
+from pcp.symbolic.computed import watch_sizes
 from pcp.symbolic.constraints import Constraint, InvalidConstraint
 from pcp.symbolic.numbers import numbers_in_text
 from pcp.tracing import OpenArgument, at_sizes, spec
@@ -95,6 +96,7 @@ def exported_program(
 
     def make(closed: tuple[Any, ...]) -> Program:
         module = parse_artifact(artifact)
+        watch_sizes(module, open_shapes)
         refine(module, [entry.spec.shape for entry in closed])
         clean(module)
         main = main_of(module)
@@ -109,5 +111,6 @@ def exported_program(
         leaf if isinstance(leaf, OpenArgument) else spec(tuple(leaf.shape), dtype_of(leaf.dtype))
         for leaf in opened
     )
+    open_shapes = [leaf.spec.shape if isinstance(leaf, OpenArgument) else None for leaf in opened]
     numbers = numbers_in_text(exported.mlir_module())
     return at_sizes(specs, (*constraints, *more), make, numbers=numbers, cost=_COST)

@@ -9,6 +9,7 @@ from pcp.ir import program as program_of_file
 from pcp.ir.bindings import bytecode_of, parse_module
 from pcp.ir.program_file import LEFT_OPEN
 from pcp.ir.specializing import UnknownShape, refine
+from pcp.symbolic.computed import watch_sizes
 from pcp.symbolic.expressions import Expression
 from pcp.symbolic.numbers import numbers_in_text
 from pcp.symbolic.program import SymbolicSpec
@@ -57,9 +58,11 @@ def load(
 
     def make(closed: tuple[Any, ...]) -> Program:
         module = parse_module(bytecode)
+        watch_sizes(module, open_shapes)
         refine(module, closed)
         return Program.from_module(module)
 
+    open_shapes = [entry.spec.shape if isinstance(entry, OpenArgument) else None for entry in opened]
     numbers = numbers_in_text(str(parse_module(bytecode)))
     return at_sizes(opened, constraints, make, _mapped, numbers)
 

@@ -3,8 +3,8 @@
 `expressions` (arithmetic of symbols), `constraints` (what sizes may be), `sampling` (sizes to build a program for), `fitting`
 (numbers of a program as expressions), `template` (its text for any sizes), `agreement` and `checking` (whether that is what the
 function makes), `numbers` (next to which it may not be), `file`, `program` (all of it as one value), `watched`, `quotients` and
-`sizes` (what a traced function sees), `watching` and `proving` (what it asks of its sizes), `lifting` (transformations of
-Programs, of symbolic ones).
+`sizes` (what a traced function sees), `watching` and `proving` (what it asks of its sizes), `computed` and `open_shapes` (what
+a program of StableHLO asks), `solving` (sizes from shapes), `lifting` (transformations of Programs, of symbolic ones).
 """
 
 from pcp.symbolic.constraints import Constraint as Constraint

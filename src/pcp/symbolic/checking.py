@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pcp.ir import Program
@@ -29,12 +29,14 @@ class Source:
         noted: lines where a size became a number that nobody watches.
         numbers: that the function compares sizes with, or holds, next to which it may be built differently.
         cost: how many times as long as tracing a function of PCP takes `make`.
+        unseen: why choices by size in it may be no constraints; empty where each of them is one.
     """
 
     make: Callable[[dict[str, int]], Program]
     noted: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
     cost: int = 1
+    unseen: str = ""
 
     @property
     def advice(self) -> str:
@@ -50,12 +52,53 @@ class Source:
         )
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """At which sizes a program was compared with its source: what holds where the source is not.
+
+    Arguments:
+        spans: for each symbol the least and the largest size between which it agreed.
+        sizes: those at which it agreed.
+        unseen: as of its source: where it is not empty, `sizes` alone are known to be right.
+    """
+
+    spans: tuple[tuple[int, int], ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
+    unseen: str = ""
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Refuse sizes at which nothing is known.
+
+        Raises:
+            SizesRefused: they were not compared, where choices by size are unseen; or one is beyond what was compared.
+        """
+        for (name, size), (least, most) in zip(sizes.items(), self.spans, strict=False):
+            if not self.unseen and not least <= size <= most:
+                raise SizesRefused(
+                    f"the size {name}={size} was given; the program was compared with its function for {name} from {least} to "
+                    f"{most} before it was written, and beyond that nothing is known: expected a size between them, or trace "
+                    f"it again with a constraint that reaches further, as constraints=['{name} <= {max(size, most)}']"
+                )
+        if self.unseen and tuple(sizes.values()) not in self.sizes:
+            near = sorted(self.sizes, key=lambda each: sum(map(_distance, each, sizes.values())))[:4]
+            shown = "; ".join(f"({listed(dict(zip(sizes, each, strict=True)))})" for each in near)
+            raise SizesRefused(
+                f"the sizes ({listed(sizes)}) were given; before it was written the program was compared with its function at "
+                f"{len(self.sizes)} sizes, the nearest {shown}; at these it may be another, because {self.unseen}: expected "
+                f"one of those; where the function lives, call program.at({listed(sizes)}), and then write the program"
+            )
+
+
+def _distance(one: int, other: int) -> float:
+    return abs(math.log(one / other))
+
+
 Same = Callable[[dict[str, int]], bool]
 
 
 def compared_at_many(
     space: Space, example: Mapping[str, int], source: Source, numbers: Iterable[int], lines: int, same: Same
-) -> tuple[tuple[int, int], ...]:
+) -> Evidence:
     """Compare a program with its source at sizes of several magnitudes and on both sides of numbers; a large program, and one
     whose source takes long, at three sizes: about 1,000, the largest, the least.
 
@@ -66,7 +109,7 @@ def compared_at_many(
         same: whether the program at sizes is that of its source; raises what the function raises.
 
     Returns:
-        For each symbol the least and the largest size between which it agrees.
+        The sizes at which it agrees.
 
     Raises:
         BuiltDifferently: it is another program at some sizes.
@@ -107,7 +150,8 @@ def compared_at_many(
     for sizes in beside(space, example, given)[:budget]:
         if all(a <= size <= b for (a, b), size in zip(spans, sizes.values(), strict=True)):
             check(sizes)
-    return spans
+    distinct = tuple(dict.fromkeys(tuple(each.values()) for each in agreed))
+    return Evidence(spans, distinct, source.unseen)
 
 
 def _check_growing(given: Iterable[dict[str, int]], agreed: list[dict[str, int]], check: Same) -> None:
@@ -153,18 +197,3 @@ def check_at(sizes: dict[str, int], program: Program, source: Source, example: M
             f"the sizes ({listed(sizes)}) were given, and the function makes another program there than what follows from "
             f"({listed(example)}); {source.advice}"
         )
-
-
-def check_span(sizes: Mapping[str, int], spans: Sequence[tuple[int, int]]) -> None:
-    """Refuse sizes beyond those at which a program without a source was compared with it.
-
-    Raises:
-        SizesRefused: a size is beyond.
-    """
-    for (name, size), (least, most) in zip(sizes.items(), spans, strict=False):
-        if not least <= size <= most:
-            raise SizesRefused(
-                f"the size {name}={size} was given; the program was compared with its function for {name} from {least} to "
-                f"{most} before it was written, and beyond that nothing is known: expected a size between them, or trace "
-                f"it again with a constraint that reaches further, as constraints=['{name} <= {max(size, most)}']"
-            )

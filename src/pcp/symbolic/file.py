@@ -1,9 +1,9 @@
 """One file, or a row of bytes, for a symbolic program: its constraints and the portable artifacts of its Programs.
 
 Layout, integers little-endian: magic (8 bytes), format version (4), length of the header (4), length of the packed artifacts
-(8), the header (JSON: symbols, constraints, sizes and digest of each artifact, the
-sizes between which it was compared with its source, and what a reader is told), the artifacts one
-after another, packed by zlib, SHA-256 of all that. Expressions are not written down: whoever reads the Programs finds them
+(8), the header (JSON: symbols, constraints, sizes and digest of each artifact, the sizes at which it was compared with its
+source, why choices by size may be unseen, and what a reader is told), the artifacts one after another, packed by zlib, SHA-256
+of all that. Expressions are not written down: whoever reads the Programs finds them
 again, so there is nothing in the file that is not checked.
 """
 
@@ -14,32 +14,35 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pcp.ir import Program
 from pcp.ir.program_file import NewerProgram, library_version, write_atomically
 from pcp.ir.unchecked import CorruptProgram
+from pcp.symbolic.checking import Evidence
 from pcp.symbolic.constraints import LARGEST as LARGEST_SIZE
 from pcp.symbolic.constraints import MOST_SYMBOLS, Constraint, InvalidConstraint, Space
 from pcp.symbolic.expressions import LONGEST, InvalidSize
 
 MAGIC = b"PCPsymb\n"
-FORMAT = 2
+FORMAT = 3
 _FIXED = struct.Struct("<8sIIQ")
 _CHECKSUM = 32
 _MOST_PROGRAMS = 16
 LARGEST = 1 << 30
+_MOST_SIZES = 4096
+_EARLIER = "an earlier version of PCP wrote the file, which did not say whether choices by size were seen"
 _AGAIN = "copy it again, or save the program again"
 
 Programs = tuple[tuple[tuple[int, ...], Program], ...]
-Spans = tuple[tuple[int, int], ...]
-Read = tuple[Space, list[tuple[tuple[int, ...], bytes]], Spans]
+Read = tuple[Space, list[tuple[tuple[int, ...], bytes]], Evidence]
 
 
-def packed(space: Space, programs: Programs, spans: Spans = (), *, named: bool = False) -> bytes:
+def packed(space: Space, programs: Programs, evidence: Evidence, *, named: bool = False) -> bytes:
     """A symbolic program as bytes.
 
     Arguments:
-        spans: of each symbol the least and the largest size at which it was compared with its source.
+        evidence: at which sizes it was compared with its source.
         named: whether composites that name sites stay, as in `Program.artifact`.
 
     Raises:
@@ -50,7 +53,9 @@ def packed(space: Space, programs: Programs, spans: Spans = (), *, named: bool =
         "library": library_version(),
         "symbols": list(space.symbols),
         "constraints": [[str(entry), entry.place] for entry in space.constraints],
-        "spans": [list(span) for span in spans],
+        "spans": [list(span) for span in evidence.spans],
+        "compared": [list(sizes) for sizes in evidence.sizes[:_MOST_SIZES]] if evidence.unseen else [],
+        "unseen": evidence.unseen[:LONGEST],
         "programs": [
             {"sizes": list(sizes), "bytes": len(artifact), "sha256": hashlib.sha256(artifact).hexdigest()}
             for (sizes, _), artifact in zip(programs, artifacts, strict=True)
@@ -63,7 +68,7 @@ def packed(space: Space, programs: Programs, spans: Spans = (), *, named: bool =
 
 
 def unpacked(raw: bytes, name: str = "the symbolic program", largest: int = LARGEST) -> Read:
-    """The space, by sizes the artifacts, and the spans in the bytes of a symbolic program; checked before anything is believed.
+    """The space, by sizes the artifacts, and the evidence in the bytes of a symbolic program; checked before it is believed.
 
     Arguments:
         largest: bytes that the artifacts may take together, unpacked.
@@ -88,7 +93,7 @@ def unpacked(raw: bytes, name: str = "the symbolic program", largest: int = LARG
         )
     header = raw[_FIXED.size : _FIXED.size + header_size]
     try:
-        return _read(json.loads(header), raw[_FIXED.size + header_size : -_CHECKSUM], largest)
+        return _read(json.loads(header), format_, raw[_FIXED.size + header_size : -_CHECKSUM], largest)
     except (
         ValueError,
         KeyError,
@@ -103,7 +108,7 @@ def unpacked(raw: bytes, name: str = "the symbolic program", largest: int = LARG
         ) from None
 
 
-def _read(header: dict[str, list[object]], body: bytes, largest: int) -> Read:
+def _read(header: dict[str, list[object]], format_: int, body: bytes, largest: int) -> Read:
     symbols = [str(entry) for entry in header["symbols"]]
     if not 1 <= len(symbols) <= MOST_SYMBOLS or not all(s.isidentifier() for s in symbols):
         raise ValueError(f"its symbols are {symbols!r:.80}")
@@ -132,18 +137,21 @@ def _read(header: dict[str, list[object]], body: bytes, largest: int) -> Read:
         if len(sizes) != len(symbols) or not space.admits(dict(zip(symbols, sizes, strict=True))):
             raise ValueError(f"the sizes {sizes} of a program are not among those that it takes")
         made_programs.append((sizes, artifact))
-    spans = _spans(header.get("spans", []), [sizes for sizes, _ in made_programs])
-    return space, made_programs, spans
+    sizes_of_programs = tuple(sizes for sizes, _ in made_programs)
+    if format_ < FORMAT:
+        return space, made_programs, Evidence((), sizes_of_programs, _EARLIER)
+    return space, made_programs, _evidence(header, sizes_of_programs)
 
 
-def _spans(given: object, sizes: Sequence[tuple[int, ...]]) -> Spans:
-    """The spans that a header says; earlier versions said none, so nothing is known beyond the sizes of the programs."""
-    if not given:
-        return tuple((min(column), max(column)) for column in zip(*sizes, strict=True))
-    spans = tuple((int(least), int(most)) for least, most in given)  # type: ignore[attr-defined]  # a list, or this raises
-    if len(spans) != len(sizes[0]) or not all(1 <= least <= most <= LARGEST_SIZE for least, most in spans):
+def _evidence(header: dict[str, list[object]], programs: tuple[tuple[int, ...], ...]) -> Evidence:
+    given: Any = header["spans"]
+    spans = tuple((int(least), int(most)) for least, most in given)
+    if len(spans) != len(programs[0]) or not all(1 <= least <= most <= LARGEST_SIZE for least, most in spans):
         raise ValueError(f"its spans are {spans!r:.80}")
-    return spans
+    compared = tuple(tuple(map(int, sizes)) for sizes in header["compared"])  # type: ignore[call-overload]  # lists, or this raises
+    if len(compared) > _MOST_SIZES or any(len(sizes) != len(spans) for sizes in compared):
+        raise ValueError(f"the sizes that were compared are {compared!r:.80}")
+    return Evidence(spans, tuple(dict.fromkeys((*programs, *compared))), str(header["unseen"])[:LONGEST])
 
 
 def _number(entry: object, name: str) -> int:
@@ -157,7 +165,7 @@ def write(
     path: str | os.PathLike[str],
     space: Space,
     programs: Sequence[tuple[tuple[int, ...], Program]],
-    spans: Spans = (),
+    evidence: Evidence,
 ) -> None:
     """Write a symbolic program to one file, which is whole or absent whatever happens meanwhile."""
-    write_atomically(Path(path), packed(space, tuple(programs), spans))
+    write_atomically(Path(path), packed(space, tuple(programs), evidence))

@@ -16,12 +16,13 @@ from pcp.errors import PCPError
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
 from pcp.symbolic.agreement import agree
-from pcp.symbolic.checking import Source, check_at, check_span, compared_at_many
+from pcp.symbolic.checking import Evidence, Source, check_at, compared_at_many
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
 from pcp.symbolic.file import LARGEST, packed, unpacked, write
 from pcp.symbolic.fitting import fitted
 from pcp.symbolic.sampling import samples as sampled
+from pcp.symbolic.solving import solved
 from pcp.symbolic.template import BuiltDifferently, Template, unified
 
 _KEPT = 32
@@ -76,13 +77,13 @@ class SymbolicProgram:
     Arguments:
         space: the symbols and the constraints on them.
         programs: for a few sizes of the symbols, in their order, the Program there.
-        spans: for each symbol the least and the largest size at which it was compared with what it was made from.
+        evidence: at which sizes it was compared with what it was made from.
         source: what it was made from, as long as it lives in this process: Programs at further sizes are compared with it.
     """
 
     space: Space
     programs: tuple[tuple[tuple[int, ...], Program], ...]
-    spans: tuple[tuple[int, int], ...] = dataclasses.field(default=(), compare=False)
+    evidence: Evidence = dataclasses.field(default=Evidence(), compare=False, repr=False)
     source: Source | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @staticmethod
@@ -92,6 +93,7 @@ class SymbolicProgram:
         taken: Iterable[int] = (),
         found: Callable[[], Iterable[Constraint]] = tuple,
         source: Callable[[], Source] | None = None,
+        examples: Sequence[dict[str, int]] = (),
     ) -> "SymbolicProgram":
         """The symbolic program of what `make` makes for sizes.
 
@@ -101,6 +103,7 @@ class SymbolicProgram:
             taken: other numbers that are sizes in the program, which sizes that are tried had better not be.
             found: asked afterwards for constraints that `make` came upon.
             source: asked afterwards what Programs at further sizes are compared with; None: what `make` makes.
+            examples: the few sizes that are tried first.
 
         Raises:
             InvalidConstraint: too few sizes satisfy the constraints.
@@ -108,7 +111,7 @@ class SymbolicProgram:
         """
         error: BuiltDifferently | None = None
         for attempt in range(_ATTEMPTS):  # sizes may by chance equal other numbers of the program
-            chosen = sampled(space, taken, attempt)
+            chosen = (not attempt and examples) or sampled(space, taken, attempt)
             made = tuple((tuple(sizes.values()), make(sizes)) for sizes in chosen)
             whole = SymbolicProgram(space.also(found()), made)
             try:
@@ -134,8 +137,8 @@ class SymbolicProgram:
 
         numbers = self.template.numbers
         lines = sum(piece.count("\n") for piece in self.template.pieces)
-        spans = compared_at_many(self.space, self._samples[0], source, numbers, lines, same)
-        made = dataclasses.replace(self, spans=spans, source=source)
+        evidence = compared_at_many(self.space, self._samples[0], source, numbers, lines, same)
+        made = dataclasses.replace(self, evidence=evidence, source=source)
         made.__dict__.update(template=self.template, _samples=self._samples, _made=known)
         return made
 
@@ -198,9 +201,10 @@ class SymbolicProgram:
         if self.source is not None:
             check_at(sizes, program, self.source, self._samples[0])
         else:
-            check_span(sizes, self.spans)
+            self.evidence.check(sizes)
         with _LOCK:
             self._made[key] = program
+            self._asked[key] = None
             if len(self._made) > _KEPT:
                 self._made.popitem(last=False)
         return program
@@ -226,13 +230,31 @@ class SymbolicProgram:
     def _made(self) -> OrderedDict[tuple[int, ...], Program]:
         return OrderedDict()
 
+    @functools.cached_property
+    def _asked(self) -> dict[tuple[int, ...], None]:
+        return {}
+
+    def _known(self) -> Evidence:
+        """The evidence, with the sizes of its Programs and those for which `at` was called."""
+        sizes = (*(sizes for sizes, _ in self.programs), *self.evidence.sizes, *self._asked)
+        return dataclasses.replace(self.evidence, sizes=tuple(dict.fromkeys(sizes)))
+
     def mapped(self, change: Callable[[Program], Program]) -> "SymbolicProgram":
         """The symbolic program of what `change` makes of the Program at every size: a gradient, a training step.
 
         Raises:
             BuiltDifferently: what it makes has another form for other sizes.
         """
-        return SymbolicProgram.build(self.space, lambda sizes: change(self._at(sizes)), self.numbers)
+
+        def make(sizes: dict[str, int]) -> Program:
+            return change(self._at(sizes))
+
+        known = self._known()
+        source = Source(make, cost=_COST, unseen=known.unseen)
+        made = SymbolicProgram.build(
+            self.space, make, self.numbers, source=lambda: source, examples=self._samples
+        )
+        return dataclasses.replace(made, evidence=dataclasses.replace(made.evidence, sizes=known.sizes))
 
     @functools.cached_property
     def numbers(self) -> frozenset[int]:
@@ -279,42 +301,10 @@ class SymbolicProgram:
             SizesRefused: shapes disagree, or do not say what a symbol is.
         """
         leaves = self.programs[0][1].flatten_arguments(*arguments)
-        found: dict[str, int] = {}
         shapes = [tuple(getattr(leaf, "shape", ())) for leaf in leaves]
-        for entry, shape in zip(self.arguments, shapes, strict=True):
-            if len(shape) != len(entry.spec.shape):
-                raise SizesRefused(
-                    f"argument {entry.name} has shape {shape}; expected {entry.spec}: give an array of that rank"
-                )
-            for expected, size in zip(entry.spec.shape, shape, strict=True):
-                if len(expected.symbols) == 1 and expected == Expression.symbol(expected.symbols[0]):
-                    found.setdefault(expected.symbols[0], int(size))
-        self._solve(shapes, found)
-        sizes = self.space.checked(found)
-        for entry, shape in zip(self.arguments, shapes, strict=True):
-            wanted = tuple(size.value(sizes) for size in entry.spec.shape)
-            if wanted != shape:
-                raise SizesRefused(
-                    f"argument {entry.name} has shape {shape}; expected {entry.spec}, which is {wanted} for "
-                    f"{listed(sizes)}: give arrays whose sizes agree"
-                )
-        return sizes
-
-    def _solve(self, shapes: Sequence[tuple[int, ...]], found: dict[str, int]) -> None:
-        """Symbols that stand only in expressions such as `2*length + 1`, from those that are linear in one unknown."""
-        pairs = [
-            (expected, size)
-            for entry, shape in zip(self.arguments, shapes, strict=True)
-            for expected, size in zip(entry.spec.shape, shape, strict=True)
-        ]
-        pairs += [(c.left - c.right, 0) for c in self.space.constraints if c.sign == "=="]
-        for _ in self.symbols:
-            for expected, size in pairs:
-                unknown = [name for name in expected.symbols if name not in found]
-                if len(unknown) == 1:
-                    zero, one, two = (expected.value({**found, unknown[0]: n}) for n in (0, 1, 2))
-                    if one != zero and two - one == one - zero and (size - zero) % (one - zero) == 0:
-                        found[unknown[0]] = (size - zero) // (one - zero)
+        return solved(
+            self.space, [(entry.name, entry.spec.shape, str(entry.spec)) for entry in self.arguments], shapes
+        )
 
     @functools.cached_property
     def digest(self) -> str:
@@ -335,7 +325,7 @@ class SymbolicProgram:
             InvalidProgram: an operation has no portable form.
             OSError: the file cannot be written.
         """
-        write(path, self.space, self.programs, self.spans)
+        write(path, self.space, self.programs, self._known())
 
     def artifact(self, *, named: bool = False) -> bytes:
         """It as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
@@ -343,7 +333,7 @@ class SymbolicProgram:
         Raises:
             InvalidProgram: an operation has no portable form.
         """
-        return packed(self.space, self.programs, self.spans, named=named)
+        return packed(self.space, self.programs, self._known(), named=named)
 
     @staticmethod
     def from_artifact(
@@ -359,14 +349,14 @@ class SymbolicProgram:
             CorruptProgram, NewerProgram: the bytes have changed, or a later version wrote them.
             BuiltDifferently, InvalidProgram: they hold programs that are not those of one symbolic program.
         """
-        space, artifacts, spans = unpacked(artifact, name, largest)
+        space, artifacts, evidence = unpacked(artifact, name, largest)
         programs = tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts)
-        made = SymbolicProgram(space, programs, spans)
+        made = SymbolicProgram(space, programs, evidence)
         _ = made.template
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SymbolicProgram, (self.space, self.programs, self.spans)
+        return SymbolicProgram, (self.space, self.programs, self._known())
 
     @property
     def text(self) -> str:

@@ -75,6 +75,15 @@ class Watch:
         size = self.shape(shape, depth=4)[0]
         return size.as_integer() if isinstance(size, Size) else shape[0]
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first trace at its sizes, whose questions are recorded."""
+        return self.script is None and self.loops is None
+
+    def exact(self, expression: Expression) -> Any:
+        """A size as this trace shows it to what computes with sizes outside of the function."""
+        return Size(expression.value(self.sizes), expression, self.record)
+
     def is_symbolic(self, size: int) -> bool:
         number = len(self.answers)
         known = self.loops is not None and number < len(self.loops)
@@ -89,6 +98,13 @@ def is_symbolic(size: int) -> bool:
     """Whether a size stands for an expression of symbols in the trace of this thread."""
     watch = WATCH.get()
     return watch is not None and watch.is_symbolic(size)
+
+
+def unseen() -> None:
+    """Say that something of this trace may choose by its sizes in a way that is no constraint."""
+    watch = WATCH.get()
+    if watch is not None:
+        watch.record.note()
 
 
 def compared(left: int, sign: str, right: int) -> bool:
@@ -155,6 +171,13 @@ class Watches:
         self._loops: list[bool] | None = None
         self._first: list[Watch] = []
 
+    @property
+    def unseen(self) -> str:
+        """Why choices by size may be no constraints; empty where each of them is one."""
+        places = ", ".join([place for place in self.noted if place][:3])
+        at = f" at {places}" if places else " in it"
+        return f"a size became a number{at}, and what is chosen by that is not seen" if self.noted else ""
+
     def first(self, sizes: dict[str, int]) -> Any:
         """The program at sizes, and a record of what was asked for.
 
@@ -198,6 +221,7 @@ class Watches:
         samples = [watch.sizes for watch in watches]
         self._loops = watches[0].answers
         found = list(self._choices(watches, samples))
+        self._take(watches, samples, found)
         script = self._script(watches, samples)
         mixed: list[Constraint] = []
         if any(watch.asked for watch in watches):
@@ -208,9 +232,7 @@ class Watches:
             for watch in second:
                 with watching(watch):
                     self.make(dict(watch.sizes))
-                self.noted.update(watch.record.noted)
-                found.extend(watch.record.compared.values())
-                found.extend(_as_constants(watch.record.used, samples))
+            self._take(second, samples, found)
         kept: dict[str, Constraint] = {}
         for entry in map(_turned, found):
             self.numbers.update(_numbers(entry))
@@ -222,6 +244,15 @@ class Watches:
                 mixed.append(entry)
         self.noted.update(dict.fromkeys(entry.place for entry in mixed))
         return tuple(kept.values())
+
+    def _take(
+        self, watches: Iterable[Watch], samples: list[Mapping[str, int]], found: list[Constraint]
+    ) -> None:
+        """Add what exact sizes were asked in some traces to the lines that are noted and to the constraints that are found."""
+        for watch in watches:
+            self.noted.update(watch.record.noted)
+            found.extend(watch.record.compared.values())
+            found.extend(_as_constants(watch.record.used, samples))
 
     def _choices(self, watches: Sequence[Watch], samples: list[Mapping[str, int]]) -> Iterator[Constraint]:
         """What operations of PCP chose by: the numbers of the k-th choice of every trace are an expression."""

@@ -21,6 +21,8 @@ from pcp.tracing import at_sizes, specs_of, trace
 _COST = 40
 """How many times as long as tracing a function of PCP takes `torch.export`, about."""
 
+_UNSEEN = "what PyTorch and Python choose by sizes is not seen"
+
 RANDOM_KEY = "random_key"
 """The buffer that holds the key of the random generator."""
 
@@ -103,7 +105,8 @@ def from_torch(
         return made.program
 
     open_arguments = (tuple(given), dict(named))
-    program = at_sizes(open_arguments, (*constraints, *more), make, mapped, _numbers_in(module), _COST)
+    conditions = (*constraints, *more)
+    program = at_sizes(open_arguments, conditions, make, mapped, _numbers_in(module), _COST, _UNSEEN)
     return replace(first[0], program=program)
 
 
