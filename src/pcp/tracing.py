@@ -185,7 +185,15 @@ def at_sizes(
 
     def source() -> Source:
         near = (*sorted(watches.numbers), *numbers)
-        return Source(watches.again, tuple(watches.noted), near, cost, unseen or watches.unseen)
+        return Source(
+            watches.again,
+            tuple(watches.noted),
+            near,
+            cost,
+            unseen or watches.unseen,
+            watches.hints,
+            watches.mixed,
+        )
 
     taken = {size.number for size in sizes_given if size.number is not None}
     whole = SymbolicProgram.build(space, watches.first, taken, watches.constraints, source)

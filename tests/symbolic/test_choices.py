@@ -1,6 +1,7 @@
 """Choices by size: nothing is silently wrong, next to no size of a program that is the same for all sizes is refused."""
 
 import random
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from pcp.symbolic.agreement import agree
 from pcp.symbolic.checking import Source, compared_at_many
 from pcp.symbolic.constraints import Space
 from pcp.symbolic.watched import SizeHasNoNumber
+from pcp.tensor import ShapeMismatch
 from tests.symbolic.choices import CASES, CHOICES, EVERYWHERE, FLOATS, LOOPS, Case, chunked
 
 EDGES = (1, 2, 3, 10, 93, 200, 1099, 2048, 2501, 3000, 3001, 4001, 5000, 5500, 40001, 500000)
@@ -126,6 +128,95 @@ def test_a_choice_is_a_constraint(function: Callable[[Any], Any], constraint: st
 def test_what_needs_a_number_is_refused_with_the_line(function: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(SizeHasNoNumber, match=message):
         pcp.trace(function, pcp.spec(("n",), "f32"))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "named"),
+    [
+        (lambda x: x * 2 if x.shape[0] % 3 == 0 else x, ("n",), {"n % 3 == 0", "n % 3 != 0"}),
+        (lambda x: pcp.diagonal(x), ("n", "m"), {"n >= m", "n < m"}),
+        (lambda x: x.sum() * min(x.shape), ("n", "m"), {"m < n", "m >= n"}),
+    ],
+)
+def test_a_comparison_that_splits_the_sizes_is_named(
+    function: Callable[[Any], Any], shape: tuple[str, ...], named: set[str]
+) -> None:
+    with pytest.raises(
+        BuiltDifferently,
+        match=r"holds for some sizes and not for others, at .*choices.py:\d+: trace twice, with",
+    ) as found:
+        pcp.trace(function, pcp.spec(shape, "f32"))
+    assert set(re.findall(r"with constraints=\['([^']*)'\]", str(found.value))) == named
+    for constraint in named:
+        assert pcp.trace(function, pcp.spec(shape, "f32"), constraints=[constraint])
+
+
+def test_a_roll_by_more_than_a_symbolic_size_says_what_to_write() -> None:
+    with pytest.raises(
+        ShapeMismatch, match=r"roll: 5000 places .* size is a symbol that may be \d+; expected as"
+    ) as found:
+        pcp.trace(lambda x: pcp.roll(x, 5000, 0), pcp.spec(("n",), "f32"))
+    assert "pcp.take(x, (pcp.arange(size) - distance) % size, axis)" in str(found.value)
+
+    def written(x: pcp.Tensor) -> pcp.Tensor:
+        return pcp.take(x, (pcp.arange(x.shape[0]) - 5000) % x.shape[0], 0)
+
+    x = np.arange(37, dtype=np.float32)
+    got = pcp.plan(pcp.trace(written, pcp.spec(("n",), "f32")), "arena:cpu").run(x)
+    np.testing.assert_array_equal(np.asarray(got), np.roll(x, 5000))
+
+
+def test_a_quantile_along_a_symbolic_axis_takes_a_quotient() -> None:
+    with pytest.raises(
+        ShapeMismatch,
+        match=r"quantile: q = 0.1234567 was given along .*expected a quotient",
+    ):
+        pcp.trace(lambda x: pcp.quantile(x, 0.1234567), pcp.spec(("n",), "f32"))
+
+
+RIGHT: dict[str, Callable[[Any, Any], Any]] = {
+    "%": lambda x, _: x * (x.shape[0] % 7),
+    "% as an extent": lambda x, xp: xp.pad(x, [(0, x.shape[0] % 7)]),
+    "% and //": lambda x, _: x * (x.shape[0] % 7 + x.shape[0] // 30),
+    "// 20": lambda x, _: x[: x.shape[0] // 20 + 1],
+    "padded to blocks": lambda x, xp: xp.pad(x, [(0, -x.shape[0] % 48)]),
+    "n / 4000": lambda x, _: x * (x.shape[0] / 4000),
+    "n * 0.1": lambda x, _: x * (x.shape[0] * 0.1),
+    "n - 0.5": lambda x, _: x * (x.shape[0] - 0.5),
+    "quantile": lambda x, xp: xp.quantile(x, 0.25),
+    "median": lambda x, xp: x * xp.quantile(x, 0.5),
+    "decile": lambda x, xp: xp.quantile(x, 0.9, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_quotients_and_remainders_are_right_at_all_sizes(name: str) -> None:
+    program: Any = pcp.trace(lambda x: RIGHT[name](x, pcp), pcp.spec(("n",), "f32"))
+    seen = [
+        each
+        for each in (program, SymbolicProgram.from_artifact(program.artifact()))
+        if not each.evidence.unseen
+    ]
+    for n in (1, 6, 7, 48, 49, 4001, 50000):
+        x = np.random.default_rng(n).normal(size=n).astype(np.float32)
+        for each in seen or [program]:
+            got = pcp.plan(each.at(n=n), "arena:cpu").run(x)
+            np.testing.assert_allclose(np.asarray(got), RIGHT[name](x, np), rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_and_a_part_know_the_quotients_of_their_program() -> None:
+    program: Any = pcp.trace(
+        lambda x: (x[: x.shape[0] // 20 + 1] ** 2).sum() * x.shape[1], pcp.spec(("n", "m"), "f32")
+    )
+    for each in (
+        pcp.grad(program),
+        SymbolicProgram.from_artifact(pcp.grad(program).artifact()),
+        pcp.grad(program.at(m=3)),
+    ):
+        sizes = {"n": 4001} | ({"m": 3} if len(each.symbols) > 1 else {})
+        x = np.ones((4001, 3), np.float32)
+        got = np.asarray(pcp.plan(each.at(**sizes), "arena:cpu").run(x))
+        assert got.sum() == 201 * 3 * 6
 
 
 def test_a_loss_whose_slice_clips_is_not_planned_beyond_it() -> None:

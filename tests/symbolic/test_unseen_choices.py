@@ -26,11 +26,18 @@ def between(x: Any) -> Any:
     return x * 2 if HIDDEN[0] < float(x.shape[0]) < HIDDEN[1] else x
 
 
-@pytest.mark.parametrize("make", [pcp.from_jax, pcp.trace])
+def by_text(x: Any) -> Any:
+    """Chooses by the text of a size."""
+    return x * {str(HIDDEN[0] + 100): 2.0}.get(f"{x.shape[0]}", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "function"), [(pcp.from_jax, between), (pcp.trace, between), (pcp.trace, by_text)]
+)
 def test_a_file_of_an_unseen_choice_holds_at_the_sizes_that_were_compared(
-    make: Callable[..., Any], tmp_path: Path
+    make: Callable[..., Any], function: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    program = make(between, pcp.spec(("n",), "f32"))
+    program = make(function, pcp.spec(("n",), "f32"))
     assert program.at(n=7).digest == program.at(n=7).digest
     program.save(tmp_path / "between.pcp")
     for each in (read(program), pcp.load(tmp_path / "between.pcp"), read(read(program))):
@@ -53,7 +60,7 @@ def test_why_a_file_holds_at_few_sizes_is_said() -> None:
         read(from_jax).at(n=8)
     traced: Any = pcp.trace(lambda x: x * float(x.shape[0]), pcp.spec(("n",), "f32"))
     with pytest.raises(
-        SizesRefused, match=r"a size became a number at .*test_unseen_choices.py:\d+, and what is"
+        SizesRefused, match=r"a size became a number or a text at .*test_unseen_choices.py:\d+, and what is"
     ):
         read(traced).at(n=8)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pcp.ir import Program
 from pcp.symbolic.agreement import agree
-from pcp.symbolic.constraints import SizesRefused, Space
-from pcp.symbolic.expressions import listed
+from pcp.symbolic.constraints import OPPOSITE, Constraint, SizesRefused, Space
+from pcp.symbolic.expressions import Expression, listed
 from pcp.symbolic.sampling import beside, far, low
 from pcp.symbolic.template import BuiltDifferently
 
@@ -30,6 +30,8 @@ class Source:
         numbers: that the function compares sizes with, or holds, next to which it may be built differently.
         cost: how many times as long as tracing a function of PCP takes `make`.
         unseen: why choices by size in it may be no constraints; empty where each of them is one.
+        hints: quotients and remainders that are in sizes of the program.
+        mixed: comparisons whose outcome differs between the sizes for which it was made.
     """
 
     make: Callable[[dict[str, int]], Program]
@@ -37,6 +39,20 @@ class Source:
     numbers: tuple[int, ...] = ()
     cost: int = 1
     unseen: str = ""
+    hints: tuple[Expression, ...] = ()
+    mixed: tuple[Constraint, ...] = ()
+
+    def explained(self, error: BuiltDifferently) -> BuiltDifferently:
+        """What is said of programs that differ, with the comparison that may be why."""
+        if not self.mixed:
+            return error
+        first = self.mixed[0]
+        opposite = f"{first.left} {OPPOSITE[first.sign]} {first.right}"
+        place = f", at {first.place}" if first.place else ""
+        return BuiltDifferently(
+            f"{error}; {first} holds for some sizes and not for others{place}: trace twice, with constraints=['{first}'] and "
+            f"with constraints=['{opposite}']"
+        )
 
     @property
     def advice(self) -> str:

@@ -87,6 +87,12 @@ class Expression:
         return any(isinstance(atom, Division) for factors, _ in self.terms for atom, _ in factors)
 
     @property
+    def quotients(self) -> tuple["Expression", ...]:
+        """The quotients and remainders in it."""
+        atoms = dict.fromkeys(atom for factors, _ in self.terms for atom, _ in factors)
+        return tuple(Expression(((((atom, 1),), 1),)) for atom in atoms if isinstance(atom, Division))
+
+    @property
     def number(self) -> int | None:
         """Its value where it has no symbol."""
         if not self.terms:

@@ -22,7 +22,7 @@ from pcp.ir.unchecked import CorruptProgram
 from pcp.symbolic.checking import Evidence
 from pcp.symbolic.constraints import LARGEST as LARGEST_SIZE
 from pcp.symbolic.constraints import MOST_SYMBOLS, Constraint, InvalidConstraint, Space
-from pcp.symbolic.expressions import LONGEST, InvalidSize
+from pcp.symbolic.expressions import LONGEST, Expression, InvalidSize
 
 MAGIC = b"PCPsymb\n"
 FORMAT = 3
@@ -35,14 +35,18 @@ _EARLIER = "an earlier version of PCP wrote the file, which did not say whether 
 _AGAIN = "copy it again, or save the program again"
 
 Programs = tuple[tuple[tuple[int, ...], Program], ...]
-Read = tuple[Space, list[tuple[tuple[int, ...], bytes]], Evidence]
+Hints = tuple[Expression, ...]
+Read = tuple[Space, list[tuple[tuple[int, ...], bytes]], Evidence, Hints]
 
 
-def packed(space: Space, programs: Programs, evidence: Evidence, *, named: bool = False) -> bytes:
+def packed(
+    space: Space, programs: Programs, evidence: Evidence, hints: Hints = (), *, named: bool = False
+) -> bytes:
     """A symbolic program as bytes.
 
     Arguments:
         evidence: at which sizes it was compared with its source.
+        hints: quotients and remainders that are in its sizes.
         named: whether composites that name sites stay, as in `Program.artifact`.
 
     Raises:
@@ -55,6 +59,7 @@ def packed(space: Space, programs: Programs, evidence: Evidence, *, named: bool 
         "constraints": [[str(entry), entry.place] for entry in space.constraints],
         "spans": [list(span) for span in evidence.spans],
         "compared": [list(sizes) for sizes in evidence.sizes[:_MOST_SIZES]] if evidence.unseen else [],
+        "quotients": [str(hint) for hint in hints],
         "unseen": evidence.unseen[:LONGEST],
         "programs": [
             {"sizes": list(sizes), "bytes": len(artifact), "sha256": hashlib.sha256(artifact).hexdigest()}
@@ -139,8 +144,11 @@ def _read(header: dict[str, list[object]], format_: int, body: bytes, largest: i
         made_programs.append((sizes, artifact))
     sizes_of_programs = tuple(sizes for sizes, _ in made_programs)
     if format_ < FORMAT:
-        return space, made_programs, Evidence((), sizes_of_programs, _EARLIER)
-    return space, made_programs, _evidence(header, sizes_of_programs)
+        return space, made_programs, Evidence((), sizes_of_programs, _EARLIER), ()
+    hints = tuple(Expression.of(str(text)) for text in header["quotients"][:_MOST_SIZES])
+    if any(name not in space.symbols for hint in hints for name in hint.symbols):
+        raise ValueError(f"its quotients are {list(map(str, hints))!r:.80}")
+    return space, made_programs, _evidence(header, sizes_of_programs), hints
 
 
 def _evidence(header: dict[str, list[object]], programs: tuple[tuple[int, ...], ...]) -> Evidence:
@@ -166,6 +174,7 @@ def write(
     space: Space,
     programs: Sequence[tuple[tuple[int, ...], Program]],
     evidence: Evidence,
+    hints: Hints = (),
 ) -> None:
     """Write a symbolic program to one file, which is whole or absent whatever happens meanwhile."""
-    write_atomically(Path(path), packed(space, tuple(programs), evidence))
+    write_atomically(Path(path), packed(space, tuple(programs), evidence, hints))

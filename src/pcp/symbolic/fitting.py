@@ -13,25 +13,46 @@ import numpy as np
 from pcp.symbolic.expressions import Expression
 
 Samples = Sequence[Mapping[str, int]]
+Hints = Sequence[Expression]
 _MOST_FACTORS = 4
 _LARGEST_DIVISOR = 64
 _LARGEST_QUOTIENT = 16
+_LARGEST_DENOMINATOR = 4096
 _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 
 
-def fitted(values: Sequence[int], samples: Samples) -> Expression | None:
+def fitted(values: Sequence[int], samples: Samples, hints: Hints = ()) -> Expression | None:
     """The simplest expression that has these values at these sizes; None if none of those that are tried has.
 
     Tried are products with a coefficient plus a number, sums of two such, the quotients of them, and products of all that
     with a symbol. The sizes are more than the coefficients, so an expression that fits by chance is next to impossible.
+
+    Arguments:
+        hints: quotients and remainders that are known to be in the program, which are tried before others.
     """
     if len(set(values)) == 1:
         return Expression.of(values[0])
-    return _of_products(values, samples) or _quotient(values, samples) or _factored(values, samples)
+    found = _of_products(values, samples)
+    if found is None or found.divides:
+        found = _hinted(values, samples, hints) or found or _quotient(values, samples)
+    return found or _factored(values, samples, hints)
+
+
+def _hinted(values: Sequence[int], samples: Samples, hints: Hints) -> Expression | None:
+    """A multiple of a hint, and perhaps of a symbol or another hint, plus a number."""
+    known = [(hint, [hint.value(sizes) for sizes in samples]) for hint in hints]
+    known = [each for each in known if len(set(each[1])) > 1]
+    others = [(Expression.symbol(name), [sizes[name] for sizes in samples]) for name in samples[0]]
+    pairs = [[each, other] for i, each in enumerate(known) for other in (*others, *known[i + 1 :])]
+    for parts in ([each] for each in known):
+        made = _linear(values, parts, whole=True)
+        if made is not None:
+            return made
+    return next((made for parts in pairs if (made := _linear(values, parts, whole=True)) is not None), None)
 
 
 def fitted_float(
-    values: Sequence[float], samples: Samples, dtype: np.dtype[Any]
+    values: Sequence[float], samples: Samples, dtype: np.dtype[Any], hints: Hints = ()
 ) -> tuple[str, Expression] | None:
     """As `fitted` for constants of a floating-point type: the way in which an expression becomes it, one of `FORMS`.
 
@@ -43,14 +64,16 @@ def fitted_float(
             numbers = [inverse(value) if value else math.nan for value in values]
         if not all(math.isfinite(number) and abs(number) < 2**53 for number in numbers):
             continue
-        for scale in (1, 2, 3, 4, 8):
+        for scale in (1, 2, 3, 4, 8, *_denominators(numbers, dtype)):
             whole = [round(number * scale) for number in numbers]
             near = 8 * float(_finfo(dtype).eps)
             if any(abs(n * scale - w) > near * abs(w) for n, w in zip(numbers, whole, strict=True)):
                 continue
             simple = scale > 1 or "sqrt" in form
-            fit = _of_products if simple else fitted
+            fit = _of_products if simple else functools.partial(fitted, hints=hints)
             expression = fit(whole, samples) if len(set(whole)) > 1 else None
+            if expression is None and simple and len(set(whole)) > 1:
+                expression = _hinted(whole, samples, hints)
             if expression is None:
                 continue
             given = zip(values, samples, strict=True)
@@ -58,6 +81,14 @@ def fitted_float(
             if all(_is_close(made(expression.value(s) / scale), value, dtype, allowed) for value, s in given):
                 return (form if scale == 1 else f"{form}/{scale}"), expression
     return None
+
+
+def _denominators(numbers: Sequence[float], dtype: np.dtype[Any]) -> list[int]:
+    """What makes integers of quotients that are exact enough to say by what was divided."""
+    if dtype.itemsize < 4:
+        return []
+    found = math.lcm(*(Fraction(n).limit_denominator(_LARGEST_DENOMINATOR).denominator for n in numbers))
+    return [found] if 8 < found <= _LARGEST_DENOMINATOR else []
 
 
 def _is_close(made: float, value: float, dtype: np.dtype[Any], allowed: float) -> bool:
@@ -115,6 +146,8 @@ def _linear(
 ) -> Expression | None:
     """The sum of coefficients times products, and a number, with these values; None if there is none with small divisors, or,
     if `whole`, none without."""
+    if not _is_linear(values, [xs for _, xs in parts]):
+        return None
     rows = [[Fraction(xs[i]) for _, xs in parts] + [Fraction(1)] for i in range(len(values))]
     solved = _solved(rows, [Fraction(v) for v in values])
     if solved is None:
@@ -126,6 +159,18 @@ def _linear(
     for (product, _), coefficient in zip(parts, solved, strict=False):
         total = total + product * int(coefficient * divisor)
     return total // divisor if divisor > 1 else total
+
+
+def _is_linear(values: Sequence[int], parts: Sequence[Sequence[int]]) -> bool:
+    """Whether values are a linear function of the parts, one or two, that determine it; in integers, for most are not."""
+    rows = [[entry - row[0] for entry in row[1:]] for row in (*parts, values)]
+    while len(rows) > 1:
+        first, *rows = rows
+        pivot = next((i for i, entry in enumerate(first) if entry), None)
+        if pivot is None:
+            return False
+        rows = [[e * first[pivot] - row[pivot] * f for e, f in zip(row, first, strict=True)] for row in rows]
+    return not any(rows[0])
 
 
 def _solved(rows: Sequence[Sequence[Fraction]], values: Sequence[Fraction]) -> list[Fraction] | None:
@@ -175,14 +220,16 @@ def _with_quotients(samples: Samples, depth: int) -> Iterator[list[tuple[Express
                     yield [part, (Expression.symbol(other), [sizes[other] for sizes in samples])]
 
 
-def _factored(values: Sequence[int], samples: Samples) -> Expression | None:
+def _factored(values: Sequence[int], samples: Samples, hints: Hints = ()) -> Expression | None:
     """A number or symbol that divides all values, times what the rest is."""
     divisor = math.gcd(*values)
     if divisor > 1:
-        rest = fitted([v // divisor for v in values], samples)
+        rest = fitted([v // divisor for v in values], samples, hints)
         return None if rest is None else rest * divisor
     for name in samples[0]:
         if all(v and v % sizes[name] == 0 for v, sizes in zip(values, samples, strict=True)):
-            rest = fitted([v // sizes[name] for v, sizes in zip(values, samples, strict=True)], samples)
+            rest = fitted(
+                [v // sizes[name] for v, sizes in zip(values, samples, strict=True)], samples, hints
+            )
             return None if rest is None else rest * Expression.symbol(name)
     return None

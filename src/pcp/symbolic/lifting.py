@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pcp.ir import Program
+from pcp.symbolic.checking import Source
 from pcp.symbolic.constraints import Constraint, Space
 from pcp.symbolic.expressions import Expression
-from pcp.symbolic.program import SymbolicProgram
+from pcp.symbolic.program import COST, SymbolicProgram
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -47,4 +48,5 @@ def with_symbol(
     def at(sizes: dict[str, int]) -> Program:
         return make(program.at(**{name: sizes[name] for name in symbols}), sizes[symbol])
 
-    return typing.cast(Program, SymbolicProgram.build(space, at, taken))
+    source = program.derived(at) if isinstance(program, SymbolicProgram) else Source(at, cost=COST)
+    return typing.cast(Program, SymbolicProgram.build(space, at, taken, source=lambda: source))

@@ -17,7 +17,7 @@ from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
 from pcp.symbolic.agreement import agree
 from pcp.symbolic.checking import Evidence, Source, check_at, compared_at_many
-from pcp.symbolic.constraints import Constraint, SizesRefused, Space
+from pcp.symbolic.constraints import Constraint, SizesRefused, Space, replaced
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
 from pcp.symbolic.file import LARGEST, packed, unpacked, write
 from pcp.symbolic.fitting import fitted
@@ -28,7 +28,7 @@ from pcp.symbolic.template import BuiltDifferently, Template, unified
 _KEPT = 32
 """Programs at sizes that were asked for last."""
 _ATTEMPTS = 3
-_COST = 4
+COST = 4
 """How many times as long as tracing a transformation takes, about."""
 _LOCK = threading.Lock()
 _LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
@@ -78,12 +78,14 @@ class SymbolicProgram:
         space: the symbols and the constraints on them.
         programs: for a few sizes of the symbols, in their order, the Program there.
         evidence: at which sizes it was compared with what it was made from.
+        hints: quotients and remainders that are in its sizes.
         source: what it was made from, as long as it lives in this process: Programs at further sizes are compared with it.
     """
 
     space: Space
     programs: tuple[tuple[tuple[int, ...], Program], ...]
     evidence: Evidence = dataclasses.field(default=Evidence(), compare=False, repr=False)
+    hints: tuple[Expression, ...] = dataclasses.field(default=(), compare=False, repr=False)
     source: Source | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @staticmethod
@@ -113,13 +115,17 @@ class SymbolicProgram:
         for attempt in range(_ATTEMPTS):  # sizes may by chance equal other numbers of the program
             chosen = (not attempt and examples) or sampled(space, taken, attempt)
             made = tuple((tuple(sizes.values()), make(sizes)) for sizes in chosen)
-            whole = SymbolicProgram(space.also(found()), made)
+            constraints = found()
+            origin = Source(make, cost=COST) if source is None else source()
+            whole = SymbolicProgram(space.also(constraints), made, hints=origin.hints)
             try:
                 _ = whole.template
             except BuiltDifferently as mistake:
-                error = error or mistake
+                error = error or origin.explained(mistake)
+                if any(entry.sign not in ("==", "!=") for entry in origin.mixed):
+                    break  # at other sizes, too
                 continue
-            return whole._compared(Source(make, cost=_COST) if source is None else source())
+            return whole._compared(origin)
         assert error is not None
         raise error
 
@@ -149,7 +155,7 @@ class SymbolicProgram:
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """What holds of the sizes, each as a text; besides, every size is 1 or more."""
+        """What holds of the sizes, each as a text; every size is 1 or more."""
         return tuple(map(str, self.space.constraints))
 
     @functools.cached_property
@@ -165,12 +171,12 @@ class SymbolicProgram:
         """
 
         def texts(located: bool) -> list[str]:
-            modules = [program.module() for _, program in self.programs]
+            modules = (program.module() for _, program in self.programs)
             return [str(module.operation.get_asm(enable_debug_info=located)) for module in modules]
 
         with contextlib.suppress(BuiltDifferently):  # lines of the source may differ where operations do not
-            return unified(texts(True), self._samples)
-        return unified(texts(False), self._samples)
+            return unified(texts(True), self._samples, self.hints)
+        return unified(texts(False), self._samples, self.hints)
 
     def at(self, **sizes: int) -> Any:
         """The Program at these sizes; with sizes for some of the symbols, the symbolic program of the others.
@@ -181,7 +187,8 @@ class SymbolicProgram:
         """
         if self._is_part(sizes):
             space = self.space.without(sizes)
-            return SymbolicProgram.build(space, lambda others: self._at({**sizes, **others}))
+            source = self.derived(lambda others: self._at({**sizes, **others}), sizes)
+            return SymbolicProgram.build(space, source.make, source=lambda: source)
         return self._at(sizes)
 
     def _is_part(self, sizes: Mapping[str, int]) -> bool:
@@ -246,15 +253,19 @@ class SymbolicProgram:
             BuiltDifferently: what it makes has another form for other sizes.
         """
 
-        def make(sizes: dict[str, int]) -> Program:
-            return change(self._at(sizes))
-
-        known = self._known()
-        source = Source(make, cost=_COST, unseen=known.unseen)
+        known, source = self._known(), self.derived(lambda sizes: change(self._at(sizes)))
         made = SymbolicProgram.build(
-            self.space, make, self.numbers, source=lambda: source, examples=self._samples
+            self.space, source.make, self.numbers, source=lambda: source, examples=self._samples
         )
         return dataclasses.replace(made, evidence=dataclasses.replace(made.evidence, sizes=known.sizes))
+
+    def derived(
+        self, make: Callable[[dict[str, int]], Program], sizes: Mapping[str, int] | None = None
+    ) -> Source:
+        """The source of what `make` makes from it, where some symbols have sizes."""
+        numbers = {name: Expression.of(size) for name, size in (sizes or {}).items()}
+        hints = tuple(replaced(hint, numbers) for hint in self.hints)
+        return Source(make, cost=COST, unseen=self.evidence.unseen, hints=hints)
 
     @functools.cached_property
     def numbers(self) -> frozenset[int]:
@@ -280,7 +291,7 @@ class SymbolicProgram:
 
     def _spec(self, row: Sequence[Any]) -> SymbolicSpec:
         shapes = zip(*(entry.spec.shape for entry in row), strict=True)
-        sizes = [fitted(values, self._samples) for values in shapes]
+        sizes = [fitted(values, self._samples, self.hints) for values in shapes]
         return SymbolicSpec(tuple(size for size in sizes if size is not None), row[0].spec.dtype)
 
     @property
@@ -325,7 +336,7 @@ class SymbolicProgram:
             InvalidProgram: an operation has no portable form.
             OSError: the file cannot be written.
         """
-        write(path, self.space, self.programs, self._known())
+        write(path, self.space, self.programs, self._known(), self.hints)
 
     def artifact(self, *, named: bool = False) -> bytes:
         """It as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
@@ -333,7 +344,7 @@ class SymbolicProgram:
         Raises:
             InvalidProgram: an operation has no portable form.
         """
-        return packed(self.space, self.programs, self._known(), named=named)
+        return packed(self.space, self.programs, self._known(), self.hints, named=named)
 
     @staticmethod
     def from_artifact(
@@ -349,14 +360,14 @@ class SymbolicProgram:
             CorruptProgram, NewerProgram: the bytes have changed, or a later version wrote them.
             BuiltDifferently, InvalidProgram: they hold programs that are not those of one symbolic program.
         """
-        space, artifacts, evidence = unpacked(artifact, name, largest)
+        space, artifacts, evidence, hints = unpacked(artifact, name, largest)
         programs = tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts)
-        made = SymbolicProgram(space, programs, evidence)
+        made = SymbolicProgram(space, programs, evidence, hints)
         _ = made.template
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SymbolicProgram, (self.space, self.programs, self._known())
+        return SymbolicProgram, (self.space, self.programs, self._known(), self.hints)
 
     @property
     def text(self) -> str:

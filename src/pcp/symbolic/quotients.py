@@ -10,7 +10,7 @@ import numpy as np
 
 from pcp.refusals import is_of_package
 from pcp.symbolic.expressions import Expression, InvalidSize
-from pcp.symbolic.watched import SIGNS, Record, SizeHasNoNumber, Watched, as_number, expression_of
+from pcp.symbolic.watched import SIGNS, Record, SizeHasNoNumber, Watched, as_number, expression_of, line
 
 _DENOMINATOR = 1 << 12
 """Quotients by numbers up to this one are far enough from integers that a float rounds up and down as they do."""
@@ -40,13 +40,13 @@ class Quotient(Watched):
     @property
     def number(self) -> float:
         """The number that an operation takes it for."""
+        for size in (*self.above.quotients, *self.below.quotients):
+            self.record.used.setdefault(size, line())
         return float(self.value)
 
-    def __str__(self) -> str:
+    def _shown(self) -> str:
         text = f"{self.above.enclosed} / {self.below.enclosed}"
         return f"sqrt({text})" if self.root else text
-
-    __repr__ = __str__
 
     def _made(self, function: Callable[[Any, Any], Any], other: Any, turned: bool) -> Any:
         if not isinstance(other, int | float | np.number | Watched) or isinstance(other, complex):

@@ -45,10 +45,8 @@ class Size(Whole):
         self.record.used.setdefault(self.expression, line())
         return int(self.value)
 
-    def __str__(self) -> str:
+    def _shown(self) -> str:
         return str(self.expression)
-
-    __repr__ = __str__
 
     def _made(self, name: str, other: Any, turned: bool) -> Any:
         theirs = expression_of(other)
@@ -63,13 +61,13 @@ class Size(Whole):
             raise SizeHasNoNumber(str(error)) from None
         return Size(number, expression, self.record) if expression.symbols else number
 
-    def __add__(self, other: Any) -> Any: return self._made("add", other, False)  # fmt: skip
+    def __add__(self, other: Any) -> Any: return self._sum("add", other, False)  # fmt: skip
 
-    def __radd__(self, other: Any) -> Any: return self._made("add", other, True)  # fmt: skip
+    def __radd__(self, other: Any) -> Any: return self._sum("add", other, True)  # fmt: skip
 
-    def __sub__(self, other: Any) -> Any: return self._made("sub", other, False)  # fmt: skip
+    def __sub__(self, other: Any) -> Any: return self._sum("sub", other, False)  # fmt: skip
 
-    def __rsub__(self, other: Any) -> Any: return self._made("sub", other, True)  # fmt: skip
+    def __rsub__(self, other: Any) -> Any: return self._sum("sub", other, True)  # fmt: skip
 
     def __floordiv__(self, other: Any) -> Any: return self._quotient("floordiv", other, False)  # fmt: skip
 
@@ -96,6 +94,11 @@ class Size(Whole):
         return (
             self._rational(operator.mul, other, True) if is_float(other) else self._made("mul", other, True)
         )
+
+    def _sum(self, name: str, other: Any, turned: bool) -> Any:
+        if is_float(other):
+            return self._rational(getattr(operator, name), other, turned)
+        return self._made(name, other, turned)
 
     def _quotient(self, name: str, other: Any, turned: bool) -> Any:
         if is_float(other):

@@ -14,7 +14,7 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
-from pcp.symbolic.fitting import Samples, fitted, fitted_float, float_of
+from pcp.symbolic.fitting import Hints, Samples, fitted, fitted_float, float_of
 
 
 class BuiltDifferently(PCPError):
@@ -90,8 +90,11 @@ class Template:
         return "".join(made)
 
 
-def unified(texts: Sequence[str], samples: Samples) -> Template:
+def unified(texts: Sequence[str], samples: Samples, hints: Hints = ()) -> Template:
     """The template of which these are the texts at these sizes.
+
+    Arguments:
+        hints: quotients and remainders that are in it.
 
     Raises:
         BuiltDifferently: they differ in more than numbers, or in a number that is no expression of the sizes.
@@ -107,7 +110,7 @@ def unified(texts: Sequence[str], samples: Samples) -> Template:
         if row.count(row[0]) == len(row):
             plain += row[0]
             continue
-        for token in _line(row, samples, known):
+        for token in _line(row, samples, hints, known):
             if isinstance(token, Hole):
                 pieces.append(plain)
                 holes.append(token)
@@ -132,7 +135,9 @@ def _check_alike(counts: Sequence[int], samples: Samples) -> None:
         )
 
 
-def _line(row: Sequence[str], samples: Samples, known: dict[tuple[str, ...], Hole]) -> list[str | Hole]:
+def _line(
+    row: Sequence[str], samples: Samples, hints: Hints, known: dict[tuple[str, ...], Hole]
+) -> list[str | Hole]:
     matches = [list(TOKENS.finditer(line)) for line in row]
     if len({len(each) for each in matches}) > 1:
         raise _different(row, samples)
@@ -152,7 +157,7 @@ def _line(row: Sequence[str], samples: Samples, known: dict[tuple[str, ...], Hol
         dtype = FLOAT_TYPE.match(row[0], ends[0]) if kinds <= {"float", "hex"} else None
         key = (*values, dtype[1]) if dtype else values
         if key not in known:
-            known[key] = _hole(values, kinds, dtype, row, samples)
+            known[key] = _hole(values, kinds, dtype, row, samples, hints)
         made.append(known[key])
     tails = {line[end:] for line, end in zip(row, ends, strict=True)}
     if len(tails) > 1:
@@ -166,13 +171,14 @@ def _hole(
     dtype: re.Match[str] | None,
     row: Sequence[str],
     samples: Samples,
+    hints: Hints,
 ) -> Hole:
     if kinds == {"int"}:
-        expression = fitted([int(value) for value in values], samples)
+        expression = fitted([int(value) for value in values], samples, hints)
         if expression is not None:
             return Hole(expression)
     elif kinds == {"float"} and dtype is not None and dtype[1] in DTYPES:
-        found = fitted_float([float(value) for value in values], samples, DTYPES[dtype[1]])
+        found = fitted_float([float(value) for value in values], samples, DTYPES[dtype[1]], hints)
         if found is not None:
             return Hole(found[1], found[0])
     if "string" in kinds:

@@ -81,8 +81,24 @@ class Watched(StandsForNumber):
             self._refused(f"asked for its {name}", "use arithmetic and comparisons")
         raise AttributeError(f"the size {self} is symbolic and has no {name}")
 
+    def _shown(self) -> str:
+        """Its text, by which nothing is chosen."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        if not is_of_package(sys._getframe(1).f_code.co_filename):
+            self.record.note()
+        return self._shown()
+
+    def __repr__(self) -> str:
+        if not is_of_package(sys._getframe(1).f_code.co_filename):
+            self.record.note()
+        return self._shown()
+
     def __format__(self, form: str) -> str:
-        return format(str(self), "")
+        if not is_of_package(sys._getframe(1).f_code.co_filename):
+            self.record.note()
+        return self._shown()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         given = [entry.item() if isinstance(entry, np.integer | np.bool_) else entry for entry in inputs]

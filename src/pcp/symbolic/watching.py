@@ -166,8 +166,12 @@ class Watches:
         self.expressions = tuple(expressions)
         self.noted: dict[str, None] = {}
         """Lines where a size became a number that nobody watches."""
+        self.mixed: tuple[Constraint, ...] = ()
+        """Comparisons whose outcome differs between the few sizes."""
         self.numbers: set[int] = set()
         """Numbers that sizes were compared with."""
+        self.hints: tuple[Expression, ...] = ()
+        """Quotients and remainders that are in sizes of the program."""
         self._loops: list[bool] | None = None
         self._first: list[Watch] = []
 
@@ -176,7 +180,11 @@ class Watches:
         """Why choices by size may be no constraints; empty where each of them is one."""
         places = ", ".join([place for place in self.noted if place][:3])
         at = f" at {places}" if places else " in it"
-        return f"a size became a number{at}, and what is chosen by that is not seen" if self.noted else ""
+        return (
+            f"a size became a number or a text{at}, and what is chosen by that is not seen"
+            if self.noted
+            else ""
+        )
 
     def first(self, sizes: dict[str, int]) -> Any:
         """The program at sizes, and a record of what was asked for.
@@ -220,7 +228,7 @@ class Watches:
         watches, self._first = self._first, []
         samples = [watch.sizes for watch in watches]
         self._loops = watches[0].answers
-        found = list(self._choices(watches, samples))
+        found: list[Constraint] = []
         self._take(watches, samples, found)
         script = self._script(watches, samples)
         mixed: list[Constraint] = []
@@ -233,6 +241,7 @@ class Watches:
                 with watching(watch):
                     self.make(dict(watch.sizes))
             self._take(second, samples, found)
+        found.extend(self._choices(watches, samples))
         kept: dict[str, Constraint] = {}
         for entry in map(_turned, found):
             self.numbers.update(_numbers(entry))
@@ -243,16 +252,19 @@ class Watches:
             else:
                 mixed.append(entry)
         self.noted.update(dict.fromkeys(entry.place for entry in mixed))
+        self.mixed = tuple(mixed)
         return tuple(kept.values())
 
     def _take(
-        self, watches: Iterable[Watch], samples: list[Mapping[str, int]], found: list[Constraint]
+        self, watches: Sequence[Watch], samples: list[Mapping[str, int]], found: list[Constraint]
     ) -> None:
         """Add what exact sizes were asked in some traces to the lines that are noted and to the constraints that are found."""
         for watch in watches:
             self.noted.update(watch.record.noted)
             found.extend(watch.record.compared.values())
-            found.extend(_as_constants(watch.record.used, samples))
+        used = {size: place for watch in watches for size, place in watch.record.used.items()}
+        self.hints = tuple(dict.fromkeys((*self.hints, *(atom for size in used for atom in size.quotients))))
+        found.extend(_as_constants(used, samples, self.hints))
 
     def _choices(self, watches: Sequence[Watch], samples: list[Mapping[str, int]]) -> Iterator[Constraint]:
         """What operations of PCP chose by: the numbers of the k-th choice of every trace are an expression."""
@@ -263,8 +275,8 @@ class Watches:
             if key in seen or (len(set(lefts)) == 1 and len(set(rights)) == 1):
                 continue
             seen.add(key)
-            left, right = fitted(lefts, samples), fitted(rights, samples)
-            if len(set(signs)) + len(set(places)) + len(set(outcomes)) == 3 and left and right:
+            left, right = fitted(lefts, samples, self.hints), fitted(rights, samples, self.hints)
+            if len(set(places)) == 1 and left and right:
                 sign = signs[0] if outcomes[0] else OPPOSITE[signs[0]]
                 yield Constraint(left, sign, right, places[0])
             else:
@@ -277,7 +289,7 @@ class Watches:
             if len({(place, len(shape)) for place, shape in row}) > 1:
                 break
             columns = zip(*(shape for _, shape in row), strict=True)
-            made.append((row[0][0], tuple(fitted(column, samples) for column in columns)))
+            made.append((row[0][0], tuple(fitted(column, samples, self.hints) for column in columns)))
         return made
 
     def _of(self, script: Iterable[tuple[str, Shown]], watch: Watch) -> list[tuple[str, Shape, Shown]]:
@@ -286,11 +298,11 @@ class Watches:
 
 
 def _as_constants(
-    used: Mapping[Expression, str], samples: Sequence[Mapping[str, int]]
+    used: Mapping[Expression, str], samples: Sequence[Mapping[str, int]], hints: Sequence[Expression]
 ) -> Iterator[Constraint]:
     """What sizes that entered the program must be, where its numbers do not say which expressions they are."""
     for expression, place in used.items():
-        found = fitted([expression.value(sizes) for sizes in samples], samples)
+        found = fitted([expression.value(sizes) for sizes in samples], samples, hints)
         elsewhere = [{name: 7919 * n + k for k, name in enumerate(samples[0])} for n in range(1, 9)]
         if found is not None and any(found.value(sizes) != expression.value(sizes) for sizes in elsewhere):
             yield Constraint(expression, "==", found, place)

@@ -6,6 +6,7 @@ from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import concatenate, narrow
 from pcp.ops.movement.shape import broadcast_to, expand_dims, reshape, reverse, squeeze, transpose
 from pcp.ops.promotion import broadcast_shape
+from pcp.symbolic.watching import is_symbolic
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,
@@ -76,6 +77,12 @@ def roll(x: TensorLike, shift: int | Sequence[int], axis: int | Sequence[int] | 
     for distance, given in zip(shifts, axes, strict=True):
         place = checked_axis("roll", given, tensor.ndim)
         size = tensor.shape[place]
+        if abs(distance) > size and is_symbolic(size):
+            raise ShapeMismatch(
+                f"roll: {distance} places were given along axis {place}, whose size is a symbol that may be {size}; expected "
+                "as many places as every size has: constrain the symbol, as by constraints=['length >= 4096'], or write "
+                "pcp.take(x, (pcp.arange(size) - distance) % size, axis)"
+            )
         cut = -distance % size if size else 0
         if cut:
             tensor = concatenate([narrow(tensor, place, cut, size), narrow(tensor, place, 0, cut)], place)

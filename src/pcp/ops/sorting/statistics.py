@@ -1,15 +1,20 @@
 """Further reductions, composed of the primitives and of sorting."""
 
 import math
+from fractions import Fraction
 
 from pcp.ir import DType
-from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
-from pcp.ops.movement import ravel, reshape, squeeze
+from pcp.ops.elementwise import convert, is_nan, minimum, not_equal, sqrt, where
+from pcp.ops.indexing.reading import take
+from pcp.ops.movement import full, ravel, reshape, squeeze
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
 from pcp.ops.sorting.sorting import sort
+from pcp.symbolic.watching import is_symbolic
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
+
+_LARGEST_DENOMINATOR = 1000
 
 
 @operation
@@ -72,6 +77,10 @@ def quantile(x: TensorLike, q: float, axis: int | None = None, keepdims: bool = 
     if not size:
         raise ShapeMismatch(f"quantile: axis {place} of shape {flat.shape} is empty")
     ordered = sort(flat, place)
+    if is_symbolic(size):
+        found = _at_symbolic_size(ordered, q, place, size)
+        result = where(is_nan(narrow(ordered, place, size - 1, size)), math.nan, found)
+        return _placed(result, tensor.ndim, axis, place, keepdims)
     position = q * (size - 1)
     low = min(int(position), size - 1)
     high, share = min(low + 1, size - 1), position - low
@@ -79,9 +88,31 @@ def quantile(x: TensorLike, q: float, axis: int | None = None, keepdims: bool = 
     found = below if not share else below * (1 - share) + above * share
     last = narrow(ordered, place, size - 1, size)  # NaNs are sorted to the end
     result = where(is_nan(last), last, found)
+    return _placed(result, tensor.ndim, axis, place, keepdims)
+
+
+def _placed(result: Tensor, rank: int, axis: int | None, place: int, keepdims: bool) -> Tensor:
     if axis is None:
-        return reshape(result, (1,) * tensor.ndim if keepdims else ())
+        return reshape(result, (1,) * rank if keepdims else ())
     return result if keepdims else squeeze(result, place)
+
+
+def _at_symbolic_size(ordered: Tensor, q: float, place: int, size: int) -> Tensor:
+    """The quantile of what is sorted, whose place is calculated when the program runs."""
+    share = Fraction(q).limit_denominator(_LARGEST_DENOMINATOR)
+    if float(share) != float(q):
+        raise ShapeMismatch(
+            f"quantile: q = {q} was given along an axis whose size is a symbol; expected a quotient of integers up to "
+            f"{_LARGEST_DENOMINATOR}, as 0.25 or 1/3: round it, or give the size as a number"
+        )
+    above, below = share.numerator, share.denominator
+    last = convert(full((1,), size - 1, DType.i32), DType.i64)
+    low = last * above // below
+    part = convert(last * above % below, ordered.dtype) / below
+    high = minimum(low + 1, last)
+    shape = [1] * ordered.ndim
+    part = reshape(part, shape)
+    return take(ordered, low, place) * (1 - part) + take(ordered, high, place) * part
 
 
 export_operations(__name__)
