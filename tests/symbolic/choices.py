@@ -1,5 +1,6 @@
 """Functions that choose, clip and calculate by their sizes, in many ways: each is right at a size, or refused there."""
 
+import bisect
 import functools
 import math
 import operator
@@ -99,6 +100,7 @@ NUMBERS: dict[str, Case] = of_n(
     ("0.1 n", lambda x: x * (x.shape[0] * 0.1)),
     ("log", lambda x: x * math.log(x.shape[0])),
     ("int64", lambda x: x * (np.int64(3) * x.shape[0])),
+    ("n - 0.5", lambda x: x * (x.shape[0] - 0.5)),
     ("float32", lambda x: x * (np.float32(3) * x.shape[0])),
     ("float64", lambda x: x * np.float64(x.shape[0])),
     ("returned", lambda x: (x.sum(), x.shape[0])),
@@ -128,6 +130,9 @@ CHOICES: dict[str, Case] = of_n(
     ("if len", lambda x: x * 2 if len(x) > 3000 else x),
     ("if spec", lambda x: x * 2 if x.spec.shape[0] > 3000 else x),
     ("if derived", lambda x: x * 2 if x[::2].shape[0] > 3000 else x),
+    ("if bisect", lambda x: x * bisect.bisect([10, 3000, 5000], x.shape[0])),
+    ("if key of text", lambda x: x * {"4001": 2.0}.get(f"{x.shape[0]}", 1.0)),
+    ("if shape is", lambda x: x * 2 if np.array_equal(x.shape, (3000,)) else x),
     ("if text", lambda x: x * 2 if len(str(x.shape[0])) > 3 else x),
     ("if int", lambda x: x * 2 if isinstance(x.shape[0], int) else x),
     ("if bits", lambda x: x * 2 if x.shape[0].bit_length() > 12 else x),

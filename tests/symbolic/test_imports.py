@@ -123,6 +123,55 @@ def test_mlir_with_open_sizes(tmp_path: Path) -> None:
         pcp.load(tmp_path / "open.mlir", shapes=[(3, 4), (4, 2)], constraints=["m <= 5"])
 
 
+COUNTED = """func.func public @main(%n: tensor<1xi32>, %x: tensor<?xf32>) -> tensor<?xi32> {
+  %0 = stablehlo.dynamic_iota %n, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+  return %0 : tensor<?xi32>
+}"""
+PRODUCT = """func.func public @main(%a: tensor<?x4xf32>, %b: tensor<?x?xf32>) -> tensor<?x?xf32> {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<?x4xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "message"),
+    [
+        (
+            COUNTED,
+            [(1,), ("n",)],
+            r"the program returns tensor<\?xi32> for the shapes .*; expected sizes that follow from those of the arguments: "
+            r"export it with shapes that are numbers",
+        ),
+        (
+            COUNTED,
+            [(1,), (3,)],
+            r"the program returns tensor<\?xi32> for the shapes \[\(1,\), \(3,\)\]; expected sizes that",
+        ),
+        (PRODUCT, [("n", 4), (4, 2), (3,)], "3 shapes were given; the program takes 2 arguments"),
+        (PRODUCT, [("n", 4)], "1 shapes were given; the program takes 2 arguments"),
+        (
+            PRODUCT,
+            [("n", 4, 3), (4, 2)],
+            r"argument 0 is tensor<\?x4xf32>; the shape \(\d+, 4, 3\) does not fit",
+        ),
+        (PRODUCT, [("n", 5), (5, 2)], r"argument 0 is tensor<\?x4xf32>; the shape \(\d+, 5\) does not fit"),
+        (
+            PRODUCT,
+            [("n", 4), None],
+            r"argument 1 is tensor<\?x\?xf32>, whose sizes are not known; give a shape for each",
+        ),
+        (PRODUCT, [("n", 4), (5, 2)], r"the shapes .* do not fit together"),
+    ],
+)
+def test_open_sizes_that_stay_unknown_are_refused(
+    text: str, shapes: Any, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "open.mlir").write_text(text)
+    with pytest.raises(UnknownShape, match=message):
+        pcp.load(tmp_path / "open.mlir", shapes=shapes)
+
+
 @pytest.mark.parametrize(
     "function",
     [

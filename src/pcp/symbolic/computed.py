@@ -59,9 +59,11 @@ def watch_sizes(module: ir.Module, shapes: Sequence[Sequence[Expression] | None]
     main = main_of(module).regions[0].blocks[0]
     given = {
         argument: [watch.exact(size) if size.symbols else size.number for size in shape]
-        for argument, shape in zip(main.arguments, shapes, strict=True)
+        for argument, shape in zip(main.arguments, shapes, strict=False)
         if shape is not None
     }
+    if len(shapes) != len(main.arguments) or not all(map(_has_rank, given, map(len, given.values()))):
+        return  # as whoever gives the open sizes values will say
     with context():
         calculation = _Calculation(given)
         for op in walk_block(main):
@@ -313,6 +315,10 @@ def _constant(op: ir.Operation) -> Elements | None:
     values = integer_elements(op.attributes["value"])
     made = list(values) * (_count(type_) // max(len(values), 1))
     return [bool(each) for each in made] if _is_truth(type_) else made
+
+
+def _has_rank(value: Value, rank: int) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and value.type.rank == rank
 
 
 def _target(op: ir.Operation) -> str:

@@ -3,8 +3,8 @@
 Layout, integers little-endian: magic (8 bytes), format version (4), length of the header (4), length of the packed artifacts
 (8), the header (JSON: symbols, constraints, sizes and digest of each artifact, the sizes at which it was compared with its
 source, why choices by size may be unseen, and what a reader is told), the artifacts one after another, packed by zlib, SHA-256
-of all that. Expressions are not written down: whoever reads the Programs finds them
-again, so there is nothing in the file that is not checked.
+of all that. Of expressions only quotients and remainders are written, as hints: whoever reads the Programs finds them again, so
+there is nothing in the file that is not checked.
 """
 
 import hashlib
