@@ -12,7 +12,7 @@ import pcp
 from pcp import backends
 from pcp.backends import Target
 from pcp.ir import Program
-from pcp.kernels import FAMILIES, kernel_named, replaced, sites_of
+from pcp.kernels import FAMILIES, Claims, kernel_named, replaced, sites_of
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.kernels.problems import problem
 from pcp.planning.measuring.at_site import fault_at_site
@@ -21,6 +21,7 @@ from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
 from pcp.rewrite.raising import raised
+from pcp.rewrite.row import Effect
 from tests.kernels import honest
 from tests.kernels.bad import sites
 from tests.kernels.planted import BEGINNING
@@ -37,8 +38,8 @@ def compiled(program: Program) -> Runnable:
     return Runnable(TARGET.compile(program, cache=False), program.arguments)
 
 
-def found(subject: Subject, candidate: Runnable, nonfinite: str = "nan") -> str:
-    fault = fault_at_site(subject, candidate, nonfinite, bits=False, stage=lambda _: None)
+def found(subject: Subject, candidate: Runnable, claims: Claims) -> str:
+    fault = fault_at_site(subject, candidate, claims, lambda _: None)
     return "" if fault is None else f"{fault[0]}: {fault[1]}"
 
 
@@ -56,7 +57,7 @@ def program_of(source: str, family: str, sizes: dict[str, int]) -> tuple[Program
 def test_what_is_wrong_at_a_site_is_found_there(each: sites.AtSite, tmp_path: Path) -> None:
     candidate = each.planted.plant(tmp_path / "kernel")
     reference, program = program_of(each.planted.source, candidate.family, each.sizes)
-    assert found(subject_of(reference, tmp_path), compiled(program), candidate.nonfinite)
+    assert found(subject_of(reference, tmp_path), compiled(program), candidate.claims)
 
 
 HONEST = [each for each in honest.PLANTED if "outside(" not in each.source]
@@ -79,7 +80,7 @@ def test_honest_ones_hold_at_a_site(family: str, tmp_path: Path) -> None:
         if candidate.family == family:
             reference, program = program_of(each.source, family, SIZES[family])
             subject = subject or subject_of(reference, tmp_path)  # they share what is right
-            assert not found(subject, compiled(program), candidate.nonfinite), each.name
+            assert not found(subject, compiled(program), candidate.claims), each.name
 
 
 ROWS = {
@@ -98,7 +99,7 @@ def test_own_ones_hold_at_a_site(family: str, tmp_path: Path) -> None:
     subject = subject_of(site.region, tmp_path)
     for name in site.kernels:
         kernel = kernel_named(name)
-        assert not found(subject, compiled(replaced(site.region, kernel)), kernel.nonfinite), name
+        assert not found(subject, compiled(replaced(site.region, kernel)), kernel.claims), name
 
 
 def test_one_pass_holds_where_the_mean_is_far_from_zero() -> None:
@@ -186,7 +187,7 @@ def test_faults_under_random_conditions_are_found(tmp_path: Path) -> None:
                     continue  # this is what it claims: beside an operand that is not finite, others' results may be NaN
                 candidate = Runnable(adversary, program.arguments)
                 adversary.calls = 0
-                if not found(subject, candidate, nonfinite):
+                if not found(subject, candidate, Claims(Effect.reassociating, nonfinite)):
                     missed.append(f"{fault} where {name} {threshold}, claiming {nonfinite}")
     assert missed == []
-    assert not found(subject, honest_one, "exact")
+    assert not found(subject, honest_one, Claims(Effect.exact))

@@ -91,7 +91,7 @@ def test_it_is_measured_and_verified_in_the_child() -> None:
                 kernel.name,
                 exact=widened(site.region),
                 timing_seconds=0.05,
-                site="nan",
+                site=kernel.claims,
             )
             row = bench.measure(request)
             assert row.failure is None, row.detail

@@ -6,7 +6,8 @@ right is the operation in float64; where that takes too long, the operation as i
 How wrong a kernel may be on operands of a kind depends on how sensitive the operation is there: its results are also computed
 for operands that are a few roundings away. A kernel as precise as its results on normal operands say may err as much more as
 results move more there, so one that keeps 8 bits of its operands need not tell apart what lies beyond them, and one that
-claims the roundings of float32 has to.
+claims the roundings of float32 has to. What it claims bounds its own error: one that says that it only sums up in another order
+gets no more for being wrong on normal operands, too.
 """
 
 import functools
@@ -19,6 +20,7 @@ import numpy as np
 
 from pcp.backends.base import Buffer
 from pcp.ir.toolkit.functions import entry_block
+from pcp.kernels import Claims
 from pcp.kernels.registry import family_of
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.distances import Scale
@@ -28,6 +30,7 @@ from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.site_operands import KINDS, MOVED_UNITS, NORMAL, Kind, moved, unit_of
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, timed
+from pcp.rewrite.row import Effect
 
 Array = np.ndarray[Any, Any]
 Stage = Callable[[str], None]
@@ -132,11 +135,8 @@ class Case:
 class _Trial:
     """One kernel at a site, and how wrong it is on normal operands."""
 
-    def __init__(
-        self, subject: Subject, candidate: Runnable, nonfinite: str, stage: Stage, *, bits: bool
-    ) -> None:
-        self._subject, self._candidate, self._stage = subject, candidate, stage
-        self._nonfinite, self._bits = nonfinite, bits
+    def __init__(self, subject: Subject, candidate: Runnable, claims: Claims, stage: Stage) -> None:
+        self._subject, self._candidate, self._stage, self._claims = subject, candidate, stage, claims
         self._normal = self._case(NORMAL, 0, None)
         self._first = self._called(self._normal.buffers)
         compare = subject.comparison
@@ -170,7 +170,10 @@ class _Trial:
 
     def _differs(self, again: Sequence[Buffer], words: str) -> tuple[Failure, str] | None:
         error, compare = max(self._errors, default=0.0), self._subject.comparison
-        if all(is_noise(compare, a, b, self._bits, error) for a, b in zip(self._first, again, strict=True)):
+        if all(
+            is_noise(compare, a, b, self._claims.is_exact, error)
+            for a, b in zip(self._first, again, strict=True)
+        ):
             return None
         return (
             Failure.nondeterministic,
@@ -186,12 +189,12 @@ class _Trial:
 
     def _case(self, kind: Kind, count: int, normal: Case | None) -> Case:
         """Kept with the subject, as all kernels of a site are tried on the same operands."""
-        key = (kind.name, self._bits)
+        key = (kind.name, self._claims.is_exact)
         if key in self._subject.cases:
             kept: Case = self._subject.cases[key]
             return kept
         self._stage("judging")
-        made = Case(self._subject, kind, count, exact=not self._bits, normal=normal)
+        made = Case(self._subject, kind, count, exact=not self._claims.is_exact, normal=normal)
         if size_of(self._subject) <= KEPT:
             self._subject.cases[key] = made
         return made
@@ -210,13 +213,13 @@ class _Trial:
             same = np.array_equal(np.asarray(y), np.asarray(plain))
             return None if same else (Failure.inaccurate, "is not that of the operation")
         pair = self._subject.comparison.pair(y, plain)
-        skipped = self._nonfinite == "skips" and (pair.is_right_finite or not pair.is_finite)
+        skipped = self._claims.nonfinite == "skips" and (pair.is_right_finite or not pair.is_finite)
         if pair.has_finite and not skipped:
             return Failure.not_finite, "is finite where infinities or NaN are expected"
-        may_spread = not case.kind.is_finite and (self._nonfinite == "spreads" or case.kind.may_spread)
+        may_spread = not case.kind.is_finite and (self._claims.nonfinite == "spreads" or case.kind.may_spread)
         if pair.lacks_finite and not may_spread:
             return Failure.not_finite, "is infinite or NaN where finite numbers are expected"
-        if self._bits:
+        if self._claims.is_exact:
             words = "is not bit for bit that of the operation"
             return None if pair.is_equal else (Failure.inaccurate, words)
         error = case.error_of(place, pair) if case.is_judged else 0.0
@@ -233,9 +236,21 @@ class _Trial:
         return max(SLACK * min(self._own(place), LARGEST / SLACK), FLOOR_UNITS * _unit(self._subject, place))
 
     def _own(self, place: int) -> float:
-        """The error on normal operands; of few elements it may be small by chance."""
+        """The error on normal operands, and no more than it claims; of few elements it may be small by chance."""
         is_few = self._subject.program.results[place].spec.size < FEWEST
-        return self._errors[place] * (SLACK if is_few else 1.0)
+        found = self._errors[place] * (SLACK if is_few else 1.0)
+        claimed = PRECISE_UNITS * self._claimed_unit(place)
+        return (
+            found
+            if found <= claimed
+            else min(found, max(claimed, TIMES_PLAIN * self._normal.plain_errors[place]))
+        )
+
+    def _claimed_unit(self, place: int) -> float:
+        """The coarsest rounding of operands and of a result that a kernel claims to make."""
+        unit = _unit(self._subject, place)
+        keeps_bits = self._claims.effect is not Effect.lowers_precision
+        return unit if keeps_bits else max(unit, 2.0 ** -(self._claims.bits + 1))
 
     def _limit(self, case: Case, place: int) -> float:
         """How wrong it may be where it is tried."""
@@ -254,18 +269,17 @@ class _Trial:
 
 
 def fault_at_site(
-    subject: Subject, candidate: Runnable, nonfinite: str, *, bits: bool, stage: Stage
+    subject: Subject, candidate: Runnable, claims: Claims, stage: Stage
 ) -> tuple[Failure, str] | None:
     """What is wrong with a kernel at a site, if anything.
 
     Arguments:
         subject: the operation alone, and operands that the kernel is measured on.
         candidate: the operation computed by the kernel.
-        nonfinite: what the kernel claims of infinities and NaN; see `Kernel.nonfinite`.
-        bits: whether it has to return the bits of the operation.
+        claims: what the kernel is held to.
         stage: told whose code runs.
     """
-    return _Trial(subject, candidate, nonfinite, stage, bits=bits).fault()
+    return _Trial(subject, candidate, claims, stage).fault()
 
 
 def _operands(subject: Subject, kind: Kind, count: int) -> list[Buffer]:

@@ -12,6 +12,7 @@ from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory, Placem
 from pcp.backends.jax_function import JAXFunction
 from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program, TensorSpec
+from pcp.kernels import Claims
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
@@ -60,7 +61,7 @@ def tried(
     seconds: float,
     rival: float | None,
     stage: Stage,
-    site: str | None = None,
+    site: Claims | None = None,
     elsewhere: Target | None = None,
     placement: Placement | None = None,
     sketched: Callable[[Sketch], None] | None = None,
@@ -79,7 +80,7 @@ def tried(
             return _of_plain(subject, tolerance)
         runnable = _compiled(subject, candidate, elsewhere, placement)
         if site is not None:
-            fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
+            fault = fault_at_site(subject, runnable, site, stage)
             if fault is not None:
                 raise Refused(*fault)
         return _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
