@@ -102,6 +102,35 @@ def test_own_ones_hold_at_a_site(family: str, tmp_path: Path) -> None:
         assert not found(subject, compiled(replaced(site.region, kernel)), kernel.claims), name
 
 
+def windowed_with_lengths(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+    return pcp.nn.scaled_dot_product_attention(q, k, v, causal=True, window=3, key_lengths=lengths)
+
+
+def windowed(q: Any, k: Any, v: Any) -> Any:
+    return pcp.nn.scaled_dot_product_attention(q, k, v, causal=True, window=35)
+
+
+ATTENTIONS = {
+    "a query that sees one key, whose score is infinite": (windowed_with_lengths, (8, 9), (8, 9), True),
+    "queries that one score takes all of": (windowed, (1, 70), (1, 140), False),
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("case", ATTENTIONS)
+def test_own_attention_holds_at_a_site(case: str, tmp_path: Path) -> None:
+    function, queries, keys, has_lengths = ATTENTIONS[case]
+    specs = [pcp.spec((*queries, 2, 4), "f32"), *[pcp.spec((*keys, 1, 4), "f32")] * 2]
+    specs += [pcp.spec((queries[0],), "i32")] * has_lengths
+    [site] = [
+        each for each in sites_of(raised(pcp.trace(function, *specs)), "cpu") if each.family == "attention"
+    ]
+    subject = subject_of(site.region, tmp_path)
+    for name in site.kernels:
+        kernel = kernel_named(name)
+        assert not found(subject, compiled(replaced(site.region, kernel)), kernel.claims), name
+
+
 def test_one_pass_holds_where_the_mean_is_far_from_zero() -> None:
     kernel = FAMILIES["normalisation"].kernels["normalisation.one_pass"]
     program = raised(pcp.trace(pcp.nn.layer_norm, *(pcp.spec(n, "f32") for n in ((8, 300), (300,), (300,)))))
