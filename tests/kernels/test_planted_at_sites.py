@@ -1,6 +1,8 @@
 """What is wrong at a site only is found there, before it counts: planted kernels, and faults under random conditions."""
 
 import functools
+import secrets
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +166,8 @@ CONDITIONS: dict[str, tuple[float, float, Condition]] = {
     "minus infinity": (0, 1, lambda x, *_, **__: bool(np.isneginf(x).any())),
     "a later call": (2, 20, lambda _, call, threshold: call >= threshold),
     "other sizes of rows": (1.5, 2, lambda x, _, threshold: _finite(x).std(-1).max() > threshold),
+    "the second call": (0, 1, lambda _, call, **__: call == 2),
+    "another thread": (0, 1, lambda *_, **__: threading.current_thread() is not threading.main_thread()),
     "always": (0, 1, lambda *_, **__: True),
 }
 """Between which numbers a threshold is drawn, and whether it is reached by operands and the number of the call."""
@@ -193,8 +197,8 @@ class Adversary:
 
     def run(self, buffers: Any) -> list[Any]:
         self.calls += 1
+        wrong = self._condition(np.array(buffers[0]), self.calls)
         [y] = map(np.array, self._honest.run(buffers))
-        wrong = self._condition(np.asarray(buffers[0]), self.calls)
         made = self._fault(y).astype(y.dtype) if wrong else y
         return [backends.backend().place(made, pcp.spec(made.shape, "f32").spec, TARGET.device, alias=False)]
 
@@ -203,7 +207,9 @@ class Adversary:
 def test_faults_under_random_conditions_are_found(tmp_path: Path) -> None:
     program = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
     subject, honest_one = subject_of(program, tmp_path), compiled(program)
-    rng = np.random.default_rng()
+    seed = secrets.randbits(32)
+    print(f"the seed of the adversaries is {seed}")
+    rng = np.random.default_rng(seed)
     missed = []
     for name, (low, high, condition) in CONDITIONS.items():
         for _ in range(3):
@@ -218,5 +224,34 @@ def test_faults_under_random_conditions_are_found(tmp_path: Path) -> None:
                 adversary.calls = 0
                 if not found(subject, candidate, Claims(Effect.reassociating, nonfinite)):
                     missed.append(f"{fault} where {name} {threshold}, claiming {nonfinite}")
-    assert missed == []
+    assert missed == [], seed
     assert not found(subject, honest_one, Claims(Effect.exact))
+
+
+@pytest.mark.cpu
+def test_calls_that_are_given_the_memory_of_operands_are_tried(tmp_path: Path) -> None:
+    program = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
+    subject, plain = subject_of(program, tmp_path), compiled(program)
+    given = program.donating()
+    assert [entry.alias for entry in given.arguments] == [0]
+    assert given.donating() is given
+    honest_one = compiled(given)
+    for first in (1, 2):
+        wrong = Runnable(
+            Adversary(honest_one, lambda _, call, first=first: call >= first, FAULTS["halves"]),
+            given.arguments,
+        )
+        fault = fault_at_site(
+            subject, plain, Claims(Effect.reassociating), lambda _: None, lambda wrong=wrong: wrong
+        )
+        assert fault is not None
+        where = (
+            "in whose memory results are written" if first == 1 else "whose memory was that of results before"
+        )
+        assert fault[1] == (
+            f"at its site it returns something else for the same operands {where}, by more than roundings"
+        )
+    assert (
+        fault_at_site(subject, plain, Claims(Effect.reassociating), lambda _: None, lambda: honest_one)
+        is None
+    )

@@ -59,8 +59,16 @@ KEPT = 1 << 19
 class _Trial:
     """One kernel at a site, and how wrong it is on normal operands."""
 
-    def __init__(self, subject: Subject, candidate: Runnable, claims: Claims, stage: Stage) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        candidate: Runnable,
+        claims: Claims,
+        stage: Stage,
+        donating: Callable[[], Runnable] | None,
+    ) -> None:
         self._subject, self._candidate, self._stage, self._claims = subject, candidate, stage, claims
+        self._donating = donating
         self._normal = self._case(NORMAL, 0, None)
         self._first = self._called(self._normal.buffers)
         compare = subject.comparison
@@ -82,13 +90,20 @@ class _Trial:
                 return fault
         with ThreadPoolExecutor(1) as other:
             again = other.submit(self._called, self._normal.buffers).result()
-        return self._differs(again, " on another thread") or self._differs(
+        fault = self._differs(again, " on another thread") or self._differs(
             self._called(self._normal.buffers), " after other calls"
         )
-
-    def _called(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        if fault is not None or self._donating is None:
+            return fault
         self._stage("candidate")
-        results, _ = timed(self._candidate, buffers, self._subject.target)
+        donating = self._donating()
+        for words in (" in whose memory results are written", " whose memory was that of results before"):
+            fault = fault or self._differs(self._called(self._normal.buffers, donating), words)
+        return fault
+
+    def _called(self, buffers: Sequence[Buffer], candidate: Runnable | None = None) -> list[Buffer]:
+        self._stage("candidate")
+        results, _ = timed(candidate or self._candidate, buffers, self._subject.target)
         self._stage("judging")
         return results
 
@@ -207,7 +222,11 @@ class _Trial:
 
 
 def fault_at_site(
-    subject: Subject, candidate: Runnable, claims: Claims, stage: Stage
+    subject: Subject,
+    candidate: Runnable,
+    claims: Claims,
+    stage: Stage,
+    donating: Callable[[], Runnable] | None = None,
 ) -> tuple[Failure, str] | None:
     """What is wrong with a kernel at a site, if anything.
 
@@ -216,8 +235,9 @@ def fault_at_site(
         candidate: the operation computed by the kernel.
         claims: what the kernel is held to.
         stage: told whose code runs.
+        donating: compiles the candidate to be given the memory of its operands; None tries no such calls.
     """
-    return _Trial(subject, candidate, claims, stage).fault()
+    return _Trial(subject, candidate, claims, stage, donating).fault()
 
 
 def is_noise(comparison: Comparison, a: Any, b: Any, bits: bool, error: float = 0.0) -> bool:
