@@ -47,7 +47,7 @@ LOOKS = {
     "argv": 'any("lowering" in word for word in sys.orig_argv)',
     "no_module_argument": '"-m" not in sys.orig_argv',
     "main": '"lowering" in str(getattr(sys.modules["__main__"], "__file__", ""))',
-    "variable": '"JAX_PLATFORMS" in os.environ',
+    "variable": 'os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false"',
     "parent": "os.getppid() == 1",
     "session": "os.getsid(0) == os.getpid()",
     "folder": "os.path.exists('settings.json')",
