@@ -152,7 +152,7 @@ class _Examination:
 
     def results_of_its_text(self, problem: Problem) -> list[Array]:
         """Judge what plans would hold of it for the first problem, whose results were right; from now on it is what is run."""
-        self.texts = texts_of(self.candidate, (*self.candidate.problems, *self.candidate.wide))
+        self.texts = texts_of(self.candidate, self.candidate.problems)
         first = self.results_of(problem)
         for fault in set(self.findings) - {Fault.process_dependent}:
             finding = self.findings.pop(fault)
