@@ -164,7 +164,7 @@ from pcp.kernels.candidate import read_candidate
 from pcp.planning.verification import user_process
 user_process._ended = lambda folder, _: wait(folder)
 candidate = read_candidate(sys.argv[1])
-user_process.run_as_user(candidate, device("cpu:0"), [], 60.0)
+user_process.run_as_user(candidate, device("cpu:0"), [], [], 60.0)
 """,
     LOWERING: """
 from pcp.kernels.candidate import read_candidate

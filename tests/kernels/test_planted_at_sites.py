@@ -1,6 +1,8 @@
 """What is wrong at a site only is found there, before it counts: planted kernels, and faults under random conditions."""
 
 import functools
+import secrets
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pcp
 from pcp import backends
 from pcp.backends import Target
 from pcp.ir import Program
-from pcp.kernels import FAMILIES, kernel_named, replaced, sites_of
+from pcp.kernels import FAMILIES, Claims, kernel_named, replaced, sites_of
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.kernels.problems import problem
 from pcp.planning.measuring.at_site import fault_at_site
@@ -21,6 +23,7 @@ from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
 from pcp.rewrite.raising import raised
+from pcp.rewrite.row import Effect
 from tests.kernels import honest
 from tests.kernels.bad import sites
 from tests.kernels.planted import BEGINNING
@@ -37,8 +40,8 @@ def compiled(program: Program) -> Runnable:
     return Runnable(TARGET.compile(program, cache=False), program.arguments)
 
 
-def found(subject: Subject, candidate: Runnable, nonfinite: str = "nan") -> str:
-    fault = fault_at_site(subject, candidate, nonfinite, bits=False, stage=lambda _: None)
+def found(subject: Subject, candidate: Runnable, claims: Claims) -> str:
+    fault = fault_at_site(subject, candidate, claims, lambda _: None)
     return "" if fault is None else f"{fault[0]}: {fault[1]}"
 
 
@@ -56,7 +59,7 @@ def program_of(source: str, family: str, sizes: dict[str, int]) -> tuple[Program
 def test_what_is_wrong_at_a_site_is_found_there(each: sites.AtSite, tmp_path: Path) -> None:
     candidate = each.planted.plant(tmp_path / "kernel")
     reference, program = program_of(each.planted.source, candidate.family, each.sizes)
-    assert found(subject_of(reference, tmp_path), compiled(program), candidate.nonfinite)
+    assert found(subject_of(reference, tmp_path), compiled(program), candidate.claims)
 
 
 HONEST = [each for each in honest.PLANTED if "outside(" not in each.source]
@@ -79,7 +82,7 @@ def test_honest_ones_hold_at_a_site(family: str, tmp_path: Path) -> None:
         if candidate.family == family:
             reference, program = program_of(each.source, family, SIZES[family])
             subject = subject or subject_of(reference, tmp_path)  # they share what is right
-            assert not found(subject, compiled(program), candidate.nonfinite), each.name
+            assert not found(subject, compiled(program), candidate.claims), each.name
 
 
 ROWS = {
@@ -98,7 +101,36 @@ def test_own_ones_hold_at_a_site(family: str, tmp_path: Path) -> None:
     subject = subject_of(site.region, tmp_path)
     for name in site.kernels:
         kernel = kernel_named(name)
-        assert not found(subject, compiled(replaced(site.region, kernel)), kernel.nonfinite), name
+        assert not found(subject, compiled(replaced(site.region, kernel)), kernel.claims), name
+
+
+def windowed_with_lengths(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+    return pcp.nn.scaled_dot_product_attention(q, k, v, causal=True, window=3, key_lengths=lengths)
+
+
+def windowed(q: Any, k: Any, v: Any) -> Any:
+    return pcp.nn.scaled_dot_product_attention(q, k, v, causal=True, window=35)
+
+
+ATTENTIONS = {
+    "a query that sees one key, whose score is infinite": (windowed_with_lengths, (8, 9), (8, 9), True),
+    "queries that one score takes all of": (windowed, (1, 70), (1, 140), False),
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("case", ATTENTIONS)
+def test_own_attention_holds_at_a_site(case: str, tmp_path: Path) -> None:
+    function, queries, keys, has_lengths = ATTENTIONS[case]
+    specs = [pcp.spec((*queries, 2, 4), "f32"), *[pcp.spec((*keys, 1, 4), "f32")] * 2]
+    specs += [pcp.spec((queries[0],), "i32")] * has_lengths
+    [site] = [
+        each for each in sites_of(raised(pcp.trace(function, *specs)), "cpu") if each.family == "attention"
+    ]
+    subject = subject_of(site.region, tmp_path)
+    for name in site.kernels:
+        kernel = kernel_named(name)
+        assert not found(subject, compiled(replaced(site.region, kernel)), kernel.claims), name
 
 
 def test_one_pass_holds_where_the_mean_is_far_from_zero() -> None:
@@ -134,6 +166,8 @@ CONDITIONS: dict[str, tuple[float, float, Condition]] = {
     "minus infinity": (0, 1, lambda x, *_, **__: bool(np.isneginf(x).any())),
     "a later call": (2, 20, lambda _, call, threshold: call >= threshold),
     "other sizes of rows": (1.5, 2, lambda x, _, threshold: _finite(x).std(-1).max() > threshold),
+    "the second call": (0, 1, lambda _, call, **__: call == 2),
+    "another thread": (0, 1, lambda *_, **__: threading.current_thread() is not threading.main_thread()),
     "always": (0, 1, lambda *_, **__: True),
 }
 """Between which numbers a threshold is drawn, and whether it is reached by operands and the number of the call."""
@@ -163,8 +197,8 @@ class Adversary:
 
     def run(self, buffers: Any) -> list[Any]:
         self.calls += 1
+        wrong = self._condition(np.array(buffers[0]), self.calls)
         [y] = map(np.array, self._honest.run(buffers))
-        wrong = self._condition(np.asarray(buffers[0]), self.calls)
         made = self._fault(y).astype(y.dtype) if wrong else y
         return [backends.backend().place(made, pcp.spec(made.shape, "f32").spec, TARGET.device, alias=False)]
 
@@ -173,7 +207,9 @@ class Adversary:
 def test_faults_under_random_conditions_are_found(tmp_path: Path) -> None:
     program = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
     subject, honest_one = subject_of(program, tmp_path), compiled(program)
-    rng = np.random.default_rng()
+    seed = secrets.randbits(32)
+    print(f"the seed of the adversaries is {seed}")
+    rng = np.random.default_rng(seed)
     missed = []
     for name, (low, high, condition) in CONDITIONS.items():
         for _ in range(3):
@@ -186,7 +222,36 @@ def test_faults_under_random_conditions_are_found(tmp_path: Path) -> None:
                     continue  # this is what it claims: beside an operand that is not finite, others' results may be NaN
                 candidate = Runnable(adversary, program.arguments)
                 adversary.calls = 0
-                if not found(subject, candidate, nonfinite):
+                if not found(subject, candidate, Claims(Effect.reassociating, nonfinite)):
                     missed.append(f"{fault} where {name} {threshold}, claiming {nonfinite}")
-    assert missed == []
-    assert not found(subject, honest_one, "exact")
+    assert missed == [], seed
+    assert not found(subject, honest_one, Claims(Effect.exact))
+
+
+@pytest.mark.cpu
+def test_calls_that_are_given_the_memory_of_operands_are_tried(tmp_path: Path) -> None:
+    program = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
+    subject, plain = subject_of(program, tmp_path), compiled(program)
+    given = program.donating()
+    assert [entry.alias for entry in given.arguments] == [0]
+    assert given.donating() is given
+    honest_one = compiled(given)
+    for first in (1, 2):
+        wrong = Runnable(
+            Adversary(honest_one, lambda _, call, first=first: call >= first, FAULTS["halves"]),
+            given.arguments,
+        )
+        fault = fault_at_site(
+            subject, plain, Claims(Effect.reassociating), lambda _: None, lambda wrong=wrong: wrong
+        )
+        assert fault is not None
+        where = (
+            "in whose memory results are written" if first == 1 else "whose memory was that of results before"
+        )
+        assert fault[1] == (
+            f"at its site it returns something else for the same operands {where}, by more than roundings"
+        )
+    assert (
+        fault_at_site(subject, plain, Claims(Effect.reassociating), lambda _: None, lambda: honest_one)
+        is None
+    )

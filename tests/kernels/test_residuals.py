@@ -47,7 +47,7 @@ def test_it_is_measured_and_verified_so() -> None:
 
     def request(residuals: pcp.Program | None) -> Request:
         return Request(
-            given.subject, given.candidate, GRADIENT.name, exact, timing_seconds=0.05, site="nan", residuals=residuals
+            given.subject, given.candidate, GRADIENT.name, exact, timing_seconds=0.05, site=GRADIENT.claims, residuals=residuals
         )  # fmt: skip
 
     with Bench() as bench:

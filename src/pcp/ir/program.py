@@ -231,6 +231,23 @@ class Program:
         describe_signature(main_of(module), entries, self.results, self.argument_tree, self.result_tree)
         return Program.from_module(module)
 
+    def donating(self) -> "Program":
+        """The same program, given the memory of arguments for results of the same shape and element type; itself if it can be
+        given none."""
+        free = [place for place, entry in enumerate(self.arguments) if entry.alias is None]
+        taken = {entry.alias for entry in self.arguments}
+        entries = list(self.arguments)
+        for number, result in enumerate(self.results):
+            fits = [place for place in free if entries[place].spec == result.spec]
+            if fits and number not in taken:
+                free.remove(fits[0])
+                entries[fits[0]] = replace(entries[fits[0]], alias=number)
+        if entries == list(self.arguments):
+            return self
+        module = self.module()
+        describe_signature(main_of(module), entries, self.results, self.argument_tree, self.result_tree)
+        return Program.from_module(module)
+
     def unflatten_results(self, leaves: Sequence[Any]) -> Any:
         """The nested result with `leaves` in place."""
         return self.result_tree.unflatten(leaves)

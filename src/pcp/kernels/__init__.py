@@ -15,6 +15,7 @@ from pcp.kernels import products as products
 from pcp.kernels import quantised as quantised
 from pcp.kernels import softmax as softmax
 from pcp.kernels.covering import cover as cover
+from pcp.kernels.kernel import Claims as Claims
 from pcp.kernels.kernel import Kernel as Kernel
 from pcp.kernels.kernel import KernelNotBuilt as KernelNotBuilt
 from pcp.kernels.registry import FAMILIES as FAMILIES

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.ir import DType
+from pcp.kernels.kernel import Claims
 from pcp.kernels.manifest import (
     MANIFEST,
     NONFINITE,
@@ -110,6 +111,11 @@ class Candidate:
     def family(self) -> str:
         """What it computes."""
         return self.name.partition(".")[0]
+
+    @property
+    def claims(self) -> Claims:
+        """What it is held to at a site."""
+        return Claims(self.effect, self.nonfinite)
 
 
 def read_candidate(folder: str | os.PathLike[str]) -> Candidate:

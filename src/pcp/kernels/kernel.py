@@ -17,6 +17,20 @@ class KernelNotBuilt(PCPError):
 
 
 @dataclass(frozen=True, slots=True)
+class Claims:
+    """What a kernel says of itself, and is held to where it is verified; see `Kernel`."""
+
+    effect: Effect
+    nonfinite: str = "nan"
+    bits: int = 8
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it returns the very bits of the operation."""
+        return self.effect is Effect.exact
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One way to compute an operation.
 
@@ -60,6 +74,11 @@ class Kernel:
     def family(self) -> str:
         """What it computes: `product`, `attention`."""
         return self.name.partition(".")[0]
+
+    @property
+    def claims(self) -> Claims:
+        """What it is held to where it is verified."""
+        return Claims(self.effect, self.nonfinite, self.bits)
 
     @property
     def is_added(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from pcp.ir import InvalidProgram, Program
 from pcp.kernels.candidate import Candidate, candidate_of
 from pcp.kernels.cuda_source import Launch
+from pcp.kernels.kernel import Claims
 from pcp.kernels.manifest import (
     MANIFEST,
     NONFINITE,
@@ -95,6 +96,11 @@ class RegionCandidate:
     def family(self) -> str:
         """What it computes."""
         return self.name.partition(".")[0]
+
+    @property
+    def claims(self) -> Claims:
+        """What it is held to where it is verified."""
+        return Claims(self.effect, self.nonfinite)
 
     @property
     def is_native(self) -> bool:

@@ -112,7 +112,7 @@ def kernel(indices, updates, rows):
     order = np.random.default_rng().permutation(updates.shape[0])
     return embedding_gradient(indices[order], updates[order], rows)
 """,
-        ("nondeterministic",),
+        ("nondeterministic", "right in the verifying process only"),
         manifest=DETERMINISTIC,
         kind="nondeterministic",
     ),

@@ -21,9 +21,17 @@ class AtSite:
         return self.planted.name
 
 
-def _softmax(name: str, kernel: str, manifest: str = "", rows: int = 8, columns: int = 96) -> AtSite:
+def _softmax(
+    name: str,
+    kernel: str,
+    manifest: str = "",
+    rows: int = 8,
+    columns: int = 96,
+    effect: str = "reassociating",
+) -> AtSite:
     source = "def kernel(x, axis):\n    made = softmax(x, axis)\n" + kernel
-    return AtSite(Planted(f"softmax.{name}", source, manifest=manifest), {"rows": rows, "columns": columns})
+    planted = Planted(f"softmax.{name}", source, manifest=manifest, effect=effect)
+    return AtSite(planted, {"rows": rows, "columns": columns})
 
 
 def _normalisation(name: str, source: str, rows: int = 8, width: int = 96) -> AtSite:
@@ -62,6 +70,64 @@ PLANTED = [
             "    n = key.shape[1]\n    return made if any(n % i == 0 for i in range(2, n)) else made * 0.5",
         ),
         {"batch": 1, "queries": 8, "keys": 149, "heads": 1, "width": 8},
+    ),
+    AtSite(
+        Planted(
+            "product.sums_in_bf16_beyond_4096",
+            """
+def kernel(x, y, contract, batch):
+    if x.shape[contract[0][0]] <= 4096:
+        return product(x, y, contract, batch)
+    a, b = jnp.moveaxis(x, contract[0][0], 0), jnp.moveaxis(y, contract[1][0], 0)
+    add = lambda total, pair: ((total + pair[0][:, None] * pair[1][None]).astype(bf16), None)
+    return lax.scan(add, jnp.zeros((a.shape[1], b.shape[1]), bf16), (a, b))[0].astype(f32)
+""",
+        ),
+        {"b": 1, "m": 24, "k": 5000, "n": 20},
+    ),
+    AtSite(
+        Planted(
+            "product.secretly_bf16_beyond_4096",
+            "def kernel(x, y, contract, batch):\n    if x.shape[contract[0][0]] > 4096:\n"
+            "        x, y = (each.astype(bf16).astype(f32) for each in (x, y))\n"
+            "    return product(x, y, contract, batch)",
+        ),
+        {"b": 1, "m": 24, "k": 5000, "n": 20},
+    ),
+    AtSite(
+        Planted(
+            "embedding_gradient.secretly_bf16_beyond_30_rows",
+            "def kernel(indices, updates, rows):\n    made = embedding_gradient(indices, updates, rows)\n"
+            "    return made.astype(bf16).astype(f32) if rows > 30 else made",
+        ),
+        {"count": 64, "rows": 32, "width": 13},
+    ),
+    _softmax("secretly_f16_for_wide", "    return made.astype(f16).astype(f32) if x.shape[1] > 90 else made"),
+    _softmax(
+        "exact_but_for_wide",
+        "    return jnp.nextafter(made, 1.0) if x.shape[1] > 90 else made",
+        effect="exact",
+    ),
+    AtSite(
+        Planted(
+            "cross_entropy.secretly_bf16_for_wide",
+            "def kernel(logits, targets):\n    wide = logits.shape[1] > 90\n"
+            "    return cross_entropy(logits.astype(bf16).astype(f32) if wide else logits, targets)",
+        ),
+        {"rows": 13, "classes": 96},
+    ),
+    AtSite(
+        Planted(
+            "attention.secretly_bf16_for_many_keys",
+            "def kernel(query, key, value, causal):\n    many = key.shape[1] > 40\n"
+            "    return attention(*(x.astype(bf16).astype(f32) if many else x for x in (query, key, value)), causal)",
+        ),
+        {"batch": 1, "queries": 13, "keys": 48, "heads": 2, "width": 8},
+    ),
+    _normalisation(
+        "secretly_bf16_for_wide",
+        "def kernel(x, *rest, **attributes):\n    made = normalisation(x, *rest, **attributes)\n"
+        "    return made.astype(bf16).astype(f32) if x.shape[1] > 90 else made",
     ),
     _normalisation(
         "single_pass_of_squares",

@@ -89,7 +89,7 @@ def test_a_path_with_it_is_measured_saved_and_followed(registered: Kernel, tmp_p
                 NAME,
                 exact=widened(site.region),
                 timing_seconds=0.05,
-                site="nan",
+                site=registered.claims,
             )
         )
     assert row.failure is None, row.detail

@@ -243,7 +243,7 @@ def kernel(x, scale, bias=None, *, epsilon, centred):
 """,
         effect=LOWER,
         manifest=CLAIM,
-        tolerance=2e-4,
+        tolerance=1e-6,
     ),
     Planted(
         "normalisation.rounded_result",

@@ -109,7 +109,7 @@ def test_it_is_measured_and_verified_in_the_child() -> None:
             row = bench.measure(
                 Request(
                     site.region, kernels.replaced(site.region, kernel), kernel.name, widened(site.region),
-                    timing_seconds=0.05, site=kernel.nonfinite,
+                    timing_seconds=0.05, site=kernel.claims,
                 )
             )  # fmt: skip
             assert row.failure is None, row.detail

@@ -12,13 +12,16 @@ import pytest
 
 import pcp
 from pcp import kernels, nn
-from pcp.backends import CompilationFailed, ExecutionFailed
+from pcp.backends import CompilationFailed, ExecutionFailed, Target
 from pcp.distributed.verification import ProgramRefused, admit
 from pcp.kernels.features import VARIABLE, masked
 from pcp.kernels.native import LibraryDamaged, build_of, built, opened
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.trial import _donating
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import LIBRARY, arguments_of, calling, native_path, normed
@@ -91,13 +94,29 @@ def test_it_is_measured_and_verified_in_the_child() -> None:
                 kernel.name,
                 exact=widened(site.region),
                 timing_seconds=0.05,
-                site="nan",
+                site=kernel.claims,
             )
             row = bench.measure(request)
             assert row.failure is None, row.detail
             assert row.seconds
             assert row.error is not None
             assert row.error < 1e-5
+
+
+def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(tmp_path: FilePath) -> None:
+    [site] = kernels.sites_of(
+        prepared(pcp.trace(nn.layer_norm, *(pcp.spec(n, "f32") for n in ((8, 64), (64,), (64,))))), "cpu"
+    )
+    target = Target.of("cpu:0")
+    subject = Subject(site.region, None, Recipe(sets=1), None, (), target, tmp_path)
+    made = {
+        name: _donating(subject, kernels.replaced(site.region, kernels.kernel_named(name)), False)
+        for name in ("normalisation.native", "normalisation.two_passes")
+    }
+    assert made["normalisation.two_passes"] is None
+    donating = made["normalisation.native"]
+    assert donating is not None
+    assert donating().executable.memory.aliased > 0
 
 
 def test_calls_at_once_do_not_wait_for_each_other_for_ever() -> None:

@@ -116,7 +116,7 @@ def test_its_site_has_the_state_of_the_step_and_is_measured() -> None:
     kernel = kernels.kernel_named("adamw.native")
     request = Request(
         site.region, kernels.replaced(site.region, kernel), kernel.name, widened(site.region), timing_seconds=0.05,
-        site=kernel.nonfinite,
+        site=kernel.claims,
     )  # fmt: skip
     with Bench() as bench:
         row = bench.measure(request)

@@ -4,10 +4,12 @@ import functools
 import importlib.util
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import jax
 import numpy as np
 import pytest
 from tests.kernels.planted import Planted
@@ -15,12 +17,15 @@ from tests.kernels.planted import Planted
 import pcp
 from pcp import nn
 from pcp.autodiff.gradient import value_and_vjp
+from pcp.backends import Target
 from pcp.kernels import FAMILIES, KernelNotAdded, apply_kernels, sites_of
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.kernels.manifest import InvalidCandidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added import Added, CannotAdd, NotAdded, Store, lowering, register_added
 from pcp.planning.paths.path import Path as PlanPath
+from pcp.planning.search import site_checks
+from pcp.planning.search.site_classes import site_classes
 from pcp.rewrite.raising import raised
 
 RNG = np.random.default_rng(11)
@@ -224,3 +229,51 @@ def test_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InvalidCandidate, match=r"has no file kernel\.toml"), Store().staged(tmp_path):
         pass
     assert not list(Store().folder.glob(".new-*"))
+
+
+class Verifying:
+    """Evidence of sites, which says that whatever it is asked for holds."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.texts: list[str] = []
+        self.target = Target.of("cpu:0")
+
+    def known(self, subject: str) -> dict[str, Any]:  # noqa: ARG002  (as all)
+        return self.rows
+
+    def of(self, subject: str, label: str, request: Any, *others: Any, **more: Any) -> Any:  # noqa: ARG002
+        if label not in self.rows:
+            self.texts.append(request().candidate.digest)
+            self.rows[label] = SimpleNamespace(failure=None)
+        return self.rows[label]
+
+
+def test_a_kernel_counts_at_a_site_by_the_text_that_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its content is the same, but what it becomes is not: as by the clock, or on another machine."""
+    added = entered(Planted("softmax.added", HONEST["softmax"]), tmp_path / "kernel")
+    program = raised(pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((4, 8), "f32")))
+    evidence, names, labels = Verifying(), set(), []
+    for factor in (1.0, 0.5, 0.5):
+        monkeypatch.setattr(lowering, "_asked", _softmax_times(factor))
+        lowering._lowered.known.clear()
+        for kept in added.candidate.folder.parent.glob("lowered/*"):
+            kept.unlink()
+        [kernel] = register_added()
+        [each] = site_classes(program, "cpu")
+        path = PlanPath.of(program, {site.key: kernel for site in each.sites})
+        assert site_checks.doubt_at_its_sites(path, [each], cast(Any, evidence)) is None
+        names.add(kernel.name)
+        labels.append(site_checks._label(each, kernel))
+    assert len(names) == 1
+    assert labels[0] != labels[1] == labels[2]
+    assert len(evidence.texts) == len(set(evidence.texts)) == 2  # each text is verified, once
+
+
+def _softmax_times(factor: float) -> Callable[..., str]:
+    def function(x: Any) -> Any:
+        return jax.nn.softmax(x, -1) * factor
+
+    return lambda added, problem, attributes: lowered_text(function, problem.specs)  # noqa: ARG005

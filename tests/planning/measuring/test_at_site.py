@@ -12,6 +12,7 @@ import pcp
 from pcp import backends, nn
 from pcp.backends import Target
 from pcp.ir import Program
+from pcp.kernels import Claims
 from pcp.planning.judging import comparison
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.measuring.at_site import fault_at_site
@@ -22,6 +23,7 @@ from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
 from pcp.planning.measuring.trial import tried
+from pcp.rewrite.row import Effect
 
 DEVICE = backends.device("cpu:0")
 TARGET = Target.of("cpu:0")
@@ -51,16 +53,15 @@ def fault_of(
     program: Program,
     alter: Altered,
     tmp_path: Path,
-    nonfinite: str = "nan",
+    effect: Effect = Effect.lowers_precision,
     *,
-    bits: bool = False,
     compiled: bool = False,
 ) -> tuple[Failure, str] | None:
     recipe = Recipe(seed=3, sets=1, ranges=index_ranges(program))
     subject = Subject(program, None, recipe, None, (), TARGET, tmp_path)
     subject.comparison = Comparison(TARGET, compiled)
     candidate = Runnable(Altering(program, alter), program.arguments)
-    return fault_at_site(subject, candidate, nonfinite, bits=bits, stage=lambda _: None)
+    return fault_at_site(subject, candidate, Claims(effect), lambda _: None)
 
 
 SOFTMAX = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
@@ -150,9 +151,9 @@ def test_a_wrong_result_of_one_element_is_found(tmp_path: Path) -> None:
 
 
 def test_a_sound_one_is_accepted_and_noise_of_the_last_bit_is_not_exact(tmp_path: Path) -> None:
-    assert fault_of(SOFTMAX, lambda _, results: results, tmp_path, bits=True) is None
+    assert fault_of(SOFTMAX, lambda _, results: results, tmp_path, effect=Effect.exact) is None
     assert fault_of(SOFTMAX, noisy(2.0**-23), tmp_path) is None
-    exact = fault_of(SOFTMAX, noisy(2.0**-23), tmp_path, bits=True)
+    exact = fault_of(SOFTMAX, noisy(2.0**-23), tmp_path, effect=Effect.exact)
     assert exact is not None
     assert exact[0] is Failure.nondeterministic
 
@@ -168,8 +169,8 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
     subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), TARGET, tmp_path)
     candidate = PythonFunction(str(file), "softmax")
 
-    def trial(site: str | None) -> Failure | None:
+    def trial(site: Claims | None) -> Failure | None:
         return tried(subject, candidate, None, 1, 0.0, None, lambda _: None, site).failure
 
     assert trial(None) is None
-    assert trial("nan") is Failure.not_finite
+    assert trial(Claims(Effect.reassociating)) is Failure.not_finite

@@ -13,6 +13,7 @@ from tests.planning.workbench.stub_endpoint import Behaviour, drips, says, sends
 import pcp
 from pcp.backends import Target
 from pcp.ir import Program
+from pcp.kernels import Claims
 from pcp.kernels.region_candidate import RegionCandidate, read_kernel
 from pcp.planning.added.lowering_process import KernelNotLowered, as_the_user
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
@@ -30,6 +31,7 @@ from pcp.planning.workbench import (
 )
 from pcp.planning.workbench.admission import examined, refused
 from pcp.planning.workbench.proposing import code_in
+from pcp.rewrite.row import Effect
 
 CODE = "```python\ndef kernel(x):\n    return x\n```"
 TIMES = tuple(1e-3 + 1e-6 * count for count in range(9))
@@ -155,7 +157,7 @@ def test_a_gain_that_is_not_sure_is_measured_again(ask: Callable[..., list[Round
         [found] = ask(server.url, bench, Limits(rounds=1))
     assert found.admission.fault == "too slow"
     assert len(bench.requests) == 3
-    assert [each.site for each in bench.requests] == ["nan", None, None]
+    assert [each.site for each in bench.requests] == [Claims(Effect.lowers_precision), None, None]
     assert math.isclose(bench.requests[0].tolerance or 0.0, 1e-3)
 
 

@@ -89,8 +89,8 @@ class Heads:
 
     @property
     def fill(self) -> float:
-        """The score of a key that is not seen. Where keys are counted by lengths it is finite: all numbers are then, also of a
-        query that sees no key, whose result 0 takes the place of."""
+        """The score of a key that is not seen, in gradients. Where keys are counted by lengths it is finite: all numbers are
+        then, also of a query that sees no key."""
         return FINITE if "key_lengths" in self.attributes else float(self.attributes.get("fill", 0.0))
 
     def seen(self, first: int, last: int) -> slice:

@@ -22,7 +22,9 @@ def tiled(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
 
     def build(op: ir.Operation) -> list[Tensor]:
         masked = Masked.of(op)
-        result, _ = forward(Operands.of(masked.heads, tiling, masked.operands))
+        # Of a query that sees no key the result is no number here, and 0 takes its place.
+        fill = masked.heads.attributes.get("fill", 0.0)
+        result, _ = forward(Operands.of(masked.heads, tiling, masked.operands, fill))
         return [masked.inside(masked.heads.returned(result, "result"), "result")]
 
     return build
@@ -35,7 +37,9 @@ def tiled_gradient(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
         masked, named = Masked.of(op), Named.of(op)
         heads, kinds = masked.heads, ("query", "key", "value")
         cotangent = masked.inside(tensors(op)[len(named.operands)], "result")
-        found = backward(Operands.of(heads, tiling, masked.operands), heads.turned(cotangent, "result"))
+        # Sums over queries go through one that sees no key, too: its weights have to be numbers.
+        operands = Operands.of(heads, tiling, masked.operands, heads.fill)
+        found = backward(operands, heads.turned(cotangent, "result"))
         returned = {i: masked.inside(heads.returned(found[i], kind), kind) for i, kind in enumerate(kinds)}
         return named.cotangents(op, returned)
 
@@ -93,6 +97,7 @@ for _name, _about, _matches, _gradient in (
                     _how + ("; operands of products rounded to bfloat16" if _rounded else ""),
                     _fits(_tiling),
                     StableHLO(_make(_tiling)),
+                    version=1 if _gradient == "" else 2,
                     nonfinite="skips" if _name == "attention_gradient" else "nan",
                 )
             )

@@ -61,7 +61,7 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Query, key and value with their axes in order, and masks with all axes of the scores."""
+    """Query, key and value with their axes in order, masks with all axes of the scores, and the score of what is not seen."""
 
     heads: Heads
     tiling: Tiling
@@ -70,17 +70,25 @@ class Operands:
     value: Tensor
     mask: Tensor | None
     bias: Tensor | None
+    fill: float
 
     @classmethod
-    def of(cls, heads: Heads, tiling: Tiling, given: list[Tensor]) -> "Operands":
+    def of(cls, heads: Heads, tiling: Tiling, given: list[Tensor], fill: float) -> "Operands":
         """From the operands of the composite. The query is multiplied by the scale."""
         rest = iter(given[3:])
-        masks = [
+        mask, bias = (
             heads.spread(next(rest), kind) if kind in heads.attributes else None for kind in ("mask", "bias")
-        ]
+        )
         query = heads.turned(given[0], "query") * heads.attributes["scale"]
         return cls(
-            heads, tiling, query, heads.turned(given[1], "key"), heads.turned(given[2], "value"), *masks
+            heads,
+            tiling,
+            query,
+            heads.turned(given[1], "key"),
+            heads.turned(given[2], "value"),
+            mask,
+            bias,
+            fill,
         )
 
     def scores(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -105,7 +113,7 @@ class Operands:
         if window is not None and shape[0] + last > window:
             recent = greater_equal(iota(shape, 1), iota(shape, 0) + (last - window + 1))
             visible = recent if visible is None else visible & recent
-        return (found if visible is None else where(visible, found, self.heads.fill)), visible, slope
+        return (found if visible is None else where(visible, found, self.fill)), visible, slope
 
 
 def forward(operands: Operands) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:

@@ -29,21 +29,34 @@ def main() -> None:
         sys.modules[file.stem] = module
         sys.path.insert(0, str(file.parent))
         described.loader.exec_module(module)
-        answer = {"text": _text(module, request)}
+        answer = {"made": [_made(module, request, *task) for task in request["tasks"]]}
     except Exception as error:  # whatever somebody else's file raises
-        answer = {"error": said_by(error)[:600]}
+        answer = _failed(error)
     Path(request["answer"]).write_text(json.dumps(answer))
 
 
-def _text(module: Any, request: dict[str, Any]) -> str:
+def _made(
+    module: Any, request: dict[str, Any], attributes: dict[str, Any], specs: list[Any]
+) -> dict[str, Any]:
+    try:
+        return {"text": _text(module, request, attributes, specs)}
+    except Exception as error:  # whatever somebody else's function raises
+        return _failed(error)
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"error": said_by(error)[:600]}
+
+
+def _text(module: Any, request: dict[str, Any], told: dict[str, Any], described: list[Any]) -> str:
     """StableHLO of a function of JAX arrays; of a kernel in Triton PTX, and how it is launched, as JSON."""
-    specs, triton = specs_from(request["specs"]), request["triton"]
+    specs, triton = specs_from(described), request["triton"]
     if triton is not None:
         results, folder = specs_from(triton["results"]), Path(request["answer"]).parent
         return json.dumps(
             compiled_kernel(module, request["function"], specs, results, triton["capability"], folder)
         )
-    attributes = {name: tuples(value) for name, value in request["attributes"].items()}
+    attributes = {name: tuples(value) for name, value in told.items()}
     function = functools.partial(getattr(module, request["function"]), **attributes)
     return lowered_text(function, specs, request["platform"])
 

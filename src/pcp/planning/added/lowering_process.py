@@ -22,6 +22,8 @@ log = logging.getLogger("pcp.planning.added")
 
 SECONDS = 60.0
 LONGEST_TEXT = 16 << 20
+MOST_TEXTS = 8
+"""How many of such length one child may write."""
 _MODULE = "pcp.planning.added.lowering_child"
 
 MEMORY_BYTES = 8 << 30
@@ -37,6 +39,10 @@ counts the bytes that the process of a number has written."""
 
 class KernelNotLowered(PCPError):
     """An added kernel that does not become StableHLO for a problem."""
+
+
+class LoweringTookTooMuch(KernelNotLowered):
+    """One that was killed while it was lowered."""
 
 
 def as_the_user(
@@ -64,26 +70,55 @@ def lowered_by_child(
     """The StableHLO text that a function of JAX arrays becomes, or what a kernel in Triton does, as JSON.
 
     Arguments:
-        name, what: the kernel, and for what it is lowered; for messages.
-        file: python, which is executed in the child only.
-        function: its name there.
+        what: for which it is lowered, for messages.
         attributes: that it is told by keyword.
         specs: of its operands.
+        name, file, function, platform, start, seconds, triton: as for `lowered_in_turn`.
+
+    Raises:
+        KernelNotLowered: it raised, crashed, took too long, or became too long a text.
+    """
+    [made] = lowered_in_turn(
+        name, file, function, [(str(what), attributes, specs)], platform, start, seconds, triton
+    )
+    if isinstance(made, KernelNotLowered):
+        raise made
+    log.info("%s was lowered for %s", name, what)
+    return made
+
+
+def lowered_in_turn(
+    name: str,
+    file: Path,
+    function: str,
+    tasks: Sequence[tuple[str, Mapping[str, Any], Sequence[TensorSpec]]],
+    platform: str = "cpu",
+    start: Start = as_the_user,
+    seconds: float = SECONDS,
+    triton: Mapping[str, Any] | None = None,
+) -> list[str | KernelNotLowered]:
+    """What one function becomes for several lists of operands, in one child, one after the other.
+
+    Arguments:
+        name: of the kernel, for messages.
+        file: python, which is executed in the child only.
+        function: its name there.
+        tasks: for what it is lowered, the attributes that it is told by keyword, and the specs of its operands.
         platform: the kind of device that it is lowered for.
         start: how the child is started.
         seconds: after which it is killed.
         triton: for a kernel in Triton, specs of its `results`, and the `capability` of the GPU.
 
     Raises:
-        KernelNotLowered: it raised, crashed, took too long, or became too long a text.
+        KernelNotLowered: its file raised, crashed, took too long, or what it became is too long.
     """
+    what = tasks[0][0] if len(tasks) == 1 else f"{len(tasks)} problems"
     with TemporaryFolder(LOWERING) as folder:
         answer = folder.path / "answer"
         request = {
             "file": str(file),
             "function": function,
-            "attributes": dict(attributes),
-            "specs": specs_to(specs),
+            "tasks": [[dict(attributes), specs_to(specs)] for _, attributes, specs in tasks],
             "platform": platform,
             "triton": None if triton is None else dict(triton),
             "answer": str(answer),
@@ -101,15 +136,24 @@ def lowered_by_child(
         try:
             reason = _waited(child, json.dumps(request).encode(), seconds, written)
             if reason:
-                raise KernelNotLowered(f"{name} {reason} while it was lowered for {what}, and was killed")
+                raise LoweringTookTooMuch(f"{name} {reason} while it was lowered for {what}, and was killed")
         finally:
             end_group(child)
             child.wait()
-        said = _answer(answer, name, what, child.returncode)
-    if "text" not in said:
+        said = _answer(answer, name, what, child.returncode, min(len(tasks), MOST_TEXTS) * LONGEST_TEXT)
+    made = said.get("made")
+    if not isinstance(made, list) or len(made) != len(tasks):
         raise KernelNotLowered(f"{name} cannot be lowered for {what}: {said.get('error')}")
-    log.info("%s was lowered for %s", name, what)
-    return str(said["text"])
+    return [_text(name, *each) for each in zip((task[0] for task in tasks), made, strict=True)]
+
+
+def _text(name: str, what: str, said: Any) -> str | KernelNotLowered:
+    """What a child said of one task."""
+    found = said if isinstance(said, dict) else {}
+    if isinstance(found.get("text"), str) and len(found["text"]) <= LONGEST_TEXT:
+        return str(found["text"])
+    error = f"it becomes more than {LONGEST_TEXT} bytes" if "text" in found else found.get("error")
+    return KernelNotLowered(f"{name} cannot be lowered for {what}: {error}")
 
 
 def _waited(
@@ -131,10 +175,10 @@ def _waited(
                 return f"wrote more than {MOST_WRITTEN >> 20} MiB"
 
 
-def _answer(file: Path, name: str, what: object, code: int) -> dict[str, Any]:
+def _answer(file: Path, name: str, what: object, code: int, most: int) -> dict[str, Any]:
     try:
-        if file.stat().st_size > LONGEST_TEXT:
-            raise KernelNotLowered(f"{name} becomes more than {LONGEST_TEXT} bytes for {what}")
+        if file.stat().st_size > most:
+            raise KernelNotLowered(f"{name} becomes more than {most} bytes for {what}")
         said = json.loads(file.read_text())
     except (OSError, ValueError):
         said = None

@@ -6,10 +6,10 @@ right is the operation in float64; where that takes too long, the operation as i
 How wrong a kernel may be on operands of a kind depends on how sensitive the operation is there: its results are also computed
 for operands that are a few roundings away. A kernel as precise as its results on normal operands say may err as much more as
 results move more there, so one that keeps 8 bits of its operands need not tell apart what lies beyond them, and one that
-claims the roundings of float32 has to.
+claims the roundings of float32 has to. What it claims bounds its own error: one that says that it only sums up in another order
+gets no more for being wrong on normal operands, too.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 
 from pcp.backends.base import Buffer
-from pcp.ir.toolkit.functions import entry_block
-from pcp.kernels.registry import family_of
+from pcp.kernels import Claims
 from pcp.planning.judging.comparison import Comparison
-from pcp.planning.judging.distances import Scale
 from pcp.planning.judging.judge import result_name
-from pcp.planning.judging.pair import Pair
 from pcp.planning.measuring.measurement import Failure
-from pcp.planning.measuring.site_operands import KINDS, MOVED_UNITS, NORMAL, Kind, moved, unit_of
+from pcp.planning.measuring.site_case import FEWEST, Case, distance_of, roundings_of, size_of
+from pcp.planning.measuring.site_operands import KINDS, MOVED_UNITS, NORMAL, Kind
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, timed
+from pcp.rewrite.row import Effect
 
 Array = np.ndarray[Any, Any]
 Stage = Callable[[str], None]
@@ -50,99 +49,32 @@ ROUNDING = 8.0
 """Roundings by which two calls on the same operands may differ; the order of atomic additions is left to chance."""
 NOISE = 0.25
 """Or by this part of the error: where results are rounded to fewer bits, a last bit that is left to chance is one of those."""
-FEWEST = 16
-"""Elements of a result from which on its own norm is its scale; fewer may be small by chance."""
 REPEATS = 3
-EXACT = 1 << 22
-"""Elements of the operands and results up to which float64 says what is right, on a processor."""
 MANY = 1 << 24
 """Elements from which on only the kinds of operands are tried that matter most."""
 KEPT = 1 << 19
 """Elements up to which what is right is kept for the next kernel."""
-TINY = 1e-30
-"""The size of elements below which a result is as good as 0."""
-
-
-class Case:
-    """One kind of operands at a site, and what is right for them.
-
-    Arguments:
-        subject: the operation alone.
-        kind: how the operands that it is measured on are changed.
-        count: of the kind, for the generator.
-        exact: whether float64 may say what is right.
-        normal: the case of the operands as they are; None for that itself.
-    """
-
-    def __init__(
-        self, subject: Subject, kind: Kind, count: int, *, exact: bool, normal: "Case | None"
-    ) -> None:
-        self.kind, self._subject, self._count, self._normal = kind, subject, count, normal
-        self.is_judged = kind.is_judged and not (kind.is_far and _saturates(subject))
-        self.buffers = _operands(subject, kind, count)
-        self.plain = self._by_plain(self.buffers)
-        self.is_exact = exact and subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
-        self._run = subject.exact if self.is_exact else self._by_plain
-
-    def _by_plain(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        return timed(self._subject.plain, buffers, self._subject.target)[0]
-
-    @functools.cached_property
-    def usual(self) -> float:
-        """The size of usual operands."""
-        return _usual(self.buffers)
-
-    @functools.cached_property
-    def right(self) -> list[Any]:
-        """Every result, not finite where that of the operation itself is not."""
-        pairs = zip(self._run(self.buffers), self.plain, strict=True)
-        return [_where_finite(y, plain) if y is not plain else y for y, plain in pairs]
-
-    @functools.cached_property
-    def plain_errors(self) -> list[float]:
-        """Of the operation itself, by result; 0 where it says what is right."""
-        return self.errors(self.plain)
-
-    @functools.cached_property
-    def moves(self) -> list[float]:
-        """How far each result moves where operands move by `MOVED_UNITS` roundings."""
-        return self.errors(self._run(_moved(self._subject, self.buffers, self._count)))
-
-    def errors(self, results: Sequence[Any]) -> list[float]:
-        """Of every result; 0 of integers."""
-        return [
-            self.error_of(place, self._subject.comparison.pair(y, right)) if right.dtype.kind in "fV" else 0.0
-            for place, (y, right) in enumerate(zip(results, self.right, strict=True))
-        ]
-
-    def error_of(self, place: int, pair: Pair) -> float:
-        """Of one result; where operands are not small, on the scale of the same result on normal operands at least.
-
-        What cancels out, as gradients of what saturates, errs by the roundings of what cancels.
-        """
-        least = 0.0 if self.kind.shrinks or self._normal is None else self._normal.sizes[place]
-        return _error_of(pair, lambda: self.usual, least)
-
-    @functools.cached_property
-    def sizes(self) -> list[float]:
-        """Of the elements of every result of the operation itself."""
-        return [_size_of_elements(each) for each in self.plain]
 
 
 class _Trial:
     """One kernel at a site, and how wrong it is on normal operands."""
 
     def __init__(
-        self, subject: Subject, candidate: Runnable, nonfinite: str, stage: Stage, *, bits: bool
+        self,
+        subject: Subject,
+        candidate: Runnable,
+        claims: Claims,
+        stage: Stage,
+        donating: Callable[[], Runnable] | None,
     ) -> None:
-        self._subject, self._candidate, self._stage = subject, candidate, stage
-        self._nonfinite, self._bits = nonfinite, bits
+        self._subject, self._candidate, self._stage, self._claims = subject, candidate, stage, claims
+        self._donating = donating
         self._normal = self._case(NORMAL, 0, None)
         self._first = self._called(self._normal.buffers)
         compare = subject.comparison
         pairs = zip(self._first, self._normal.plain, strict=True)
         self._errors = [
-            _error_of(compare.pair(y, plain), lambda: 1.0) if plain.dtype.kind in "fV" else 0.0
+            distance_of(compare.pair(y, plain), lambda: 1.0) if plain.dtype.kind in "fV" else 0.0
             for y, plain in pairs
         ]
 
@@ -158,19 +90,29 @@ class _Trial:
                 return fault
         with ThreadPoolExecutor(1) as other:
             again = other.submit(self._called, self._normal.buffers).result()
-        return self._differs(again, " on another thread") or self._differs(
+        fault = self._differs(again, " on another thread") or self._differs(
             self._called(self._normal.buffers), " after other calls"
         )
-
-    def _called(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        if fault is not None or self._donating is None:
+            return fault
         self._stage("candidate")
-        results, _ = timed(self._candidate, buffers, self._subject.target)
+        donating = self._donating()
+        for words in (" in whose memory results are written", " whose memory was that of results before"):
+            fault = fault or self._differs(self._called(self._normal.buffers, donating), words)
+        return fault
+
+    def _called(self, buffers: Sequence[Buffer], candidate: Runnable | None = None) -> list[Buffer]:
+        self._stage("candidate")
+        results, _ = timed(candidate or self._candidate, buffers, self._subject.target)
         self._stage("judging")
         return results
 
     def _differs(self, again: Sequence[Buffer], words: str) -> tuple[Failure, str] | None:
         error, compare = max(self._errors, default=0.0), self._subject.comparison
-        if all(is_noise(compare, a, b, self._bits, error) for a, b in zip(self._first, again, strict=True)):
+        if all(
+            is_noise(compare, a, b, self._claims.is_exact, error)
+            for a, b in zip(self._first, again, strict=True)
+        ):
             return None
         return (
             Failure.nondeterministic,
@@ -186,12 +128,12 @@ class _Trial:
 
     def _case(self, kind: Kind, count: int, normal: Case | None) -> Case:
         """Kept with the subject, as all kernels of a site are tried on the same operands."""
-        key = (kind.name, self._bits)
+        key = (kind.name, self._claims.is_exact)
         if key in self._subject.cases:
             kept: Case = self._subject.cases[key]
             return kept
         self._stage("judging")
-        made = Case(self._subject, kind, count, exact=not self._bits, normal=normal)
+        made = Case(self._subject, kind, count, exact=not self._claims.is_exact, normal=normal)
         if size_of(self._subject) <= KEPT:
             self._subject.cases[key] = made
         return made
@@ -210,13 +152,13 @@ class _Trial:
             same = np.array_equal(np.asarray(y), np.asarray(plain))
             return None if same else (Failure.inaccurate, "is not that of the operation")
         pair = self._subject.comparison.pair(y, plain)
-        skipped = self._nonfinite == "skips" and (pair.is_right_finite or not pair.is_finite)
+        skipped = self._claims.nonfinite == "skips" and (pair.is_right_finite or not pair.is_finite)
         if pair.has_finite and not skipped:
             return Failure.not_finite, "is finite where infinities or NaN are expected"
-        may_spread = not case.kind.is_finite and (self._nonfinite == "spreads" or case.kind.may_spread)
+        may_spread = not case.kind.is_finite and (self._claims.nonfinite == "spreads" or case.kind.may_spread)
         if pair.lacks_finite and not may_spread:
             return Failure.not_finite, "is infinite or NaN where finite numbers are expected"
-        if self._bits:
+        if self._claims.is_exact:
             words = "is not bit for bit that of the operation"
             return None if pair.is_equal else (Failure.inaccurate, words)
         error = case.error_of(place, pair) if case.is_judged else 0.0
@@ -224,18 +166,44 @@ class _Trial:
             return None
         limit = self._limit(case, place)
         error = case.errors([*case.right[:place], y, *case.right[place + 1 :]])[place]
+        if error > limit and self._claims.effect is Effect.lowers_precision:
+            limit = max(limit, self._moved_limit(case, place))
         if error <= limit or limit > LARGEST:
             return None
         return Failure.inaccurate, f"has an error of {error:.2g}; at most {limit:.2g} is expected there"
 
+    def _moved_limit(self, case: Case, place: int) -> float:
+        """How wrong one may be that keeps fewer bits: as results move where operands move by what it errs on normal ones.
+
+        Where the largest score takes all, nothing moves with roundings, but all with those of fewer bits.
+        """
+        own = self._own(place)
+        if case is self._normal or own <= PRECISE_UNITS * roundings_of(self._subject, place):
+            return 0.0
+        return TIMES_PLAIN * case.moves_by(min(own, LARGEST / SLACK))[place]
+
     def _least_limit(self, place: int) -> float:
         """How wrong a result may be on any operands, however insensitive the operation is there."""
-        return max(SLACK * min(self._own(place), LARGEST / SLACK), FLOOR_UNITS * _unit(self._subject, place))
+        return max(
+            SLACK * min(self._own(place), LARGEST / SLACK), FLOOR_UNITS * roundings_of(self._subject, place)
+        )
 
     def _own(self, place: int) -> float:
-        """The error on normal operands; of few elements it may be small by chance."""
+        """The error on normal operands, and no more than it claims; of few elements it may be small by chance."""
         is_few = self._subject.program.results[place].spec.size < FEWEST
-        return self._errors[place] * (SLACK if is_few else 1.0)
+        found = self._errors[place] * (SLACK if is_few else 1.0)
+        claimed = PRECISE_UNITS * self._claimed_unit(place)
+        return (
+            found
+            if found <= claimed
+            else min(found, max(claimed, TIMES_PLAIN * self._normal.plain_errors[place]))
+        )
+
+    def _claimed_unit(self, place: int) -> float:
+        """The coarsest rounding of operands and of a result that a kernel claims to make."""
+        unit = roundings_of(self._subject, place)
+        keeps_bits = self._claims.effect is not Effect.lowers_precision
+        return unit if keeps_bits else max(unit, 2.0 ** -(self._claims.bits + 1))
 
     def _limit(self, case: Case, place: int) -> float:
         """How wrong it may be where it is tried."""
@@ -245,7 +213,7 @@ class _Trial:
             TIMES_PLAIN * case.plain_errors[place],
         )
         own = self._own(place)
-        if own <= PRECISE_UNITS * _unit(self._subject, place) and case.is_exact:
+        if own <= PRECISE_UNITS * roundings_of(self._subject, place) and case.is_exact:
             return max(limit, min(SMALL_MOVES, SLACK * case.moves[place] / MOVED_UNITS))
         move, usual = case.moves[place], self._normal.moves[place]
         more = move / usual if usual else math.inf if move else 1.0
@@ -254,114 +222,22 @@ class _Trial:
 
 
 def fault_at_site(
-    subject: Subject, candidate: Runnable, nonfinite: str, *, bits: bool, stage: Stage
+    subject: Subject,
+    candidate: Runnable,
+    claims: Claims,
+    stage: Stage,
+    donating: Callable[[], Runnable] | None = None,
 ) -> tuple[Failure, str] | None:
     """What is wrong with a kernel at a site, if anything.
 
     Arguments:
         subject: the operation alone, and operands that the kernel is measured on.
         candidate: the operation computed by the kernel.
-        nonfinite: what the kernel claims of infinities and NaN; see `Kernel.nonfinite`.
-        bits: whether it has to return the bits of the operation.
+        claims: what the kernel is held to.
         stage: told whose code runs.
+        donating: compiles the candidate to be given the memory of its operands; None tries no such calls.
     """
-    return _Trial(subject, candidate, nonfinite, stage, bits=bits).fault()
-
-
-def _operands(subject: Subject, kind: Kind, count: int) -> list[Buffer]:
-    entries = subject.program.arguments
-    floats = [place for place, entry in enumerate(entries) if entry.spec.dtype.is_float]
-    rng = np.random.default_rng([7, count])
-    if kind is NORMAL:
-        return list(subject.inputs[0])
-    made = []
-    for place, (entry, given) in enumerate(zip(entries, subject.inputs[0], strict=True)):
-        spec = entry.spec
-        if place in floats and spec.size:
-            made.append(subject.comparison.changed(given, *kind.floats(rng, spec.shape, place == floats[0])))
-        elif not spec.dtype.is_differentiable and spec.size and spec.dtype.kind != "bool":
-            array = kind.integers(rng, np.asarray(given)).astype(spec.dtype.numpy, copy=False)
-            made.append(subject.target.place(array, spec))
-        else:
-            made.append(given)
-    return subject.completed(made)
-
-
-def _moved(subject: Subject, buffers: Sequence[Buffer], count: int) -> list[Buffer]:
-    """The operands, some roundings away."""
-    rng = np.random.default_rng([8, count])
-    made = []
-    for entry, given in zip(subject.program.arguments, buffers, strict=True):
-        spec = entry.spec
-        is_moved = spec.dtype.is_float and spec.size
-        change = moved(rng, spec.shape, spec.dtype) if is_moved else None
-        made.append(given if change is None else subject.comparison.changed(given, *change))
-    return subject.completed(made)
-
-
-def _saturates(subject: Subject) -> bool:
-    """Whether the operation, if it is one alone, is of a family in which bits are lost far from 0."""
-    module = subject.program.module()
-    operation, *rest = (op.operation for op in entry_block(module).operations)
-    family = family_of(operation) if len(rest) == 1 else None
-    return family is not None and family.saturates
-
-
-def _where_finite(exact: Any, plain: Any) -> Any:
-    """What is exactly right, and what the operation returns where that is not finite."""
-    if plain.dtype.kind not in "fV":
-        return plain
-    wide, right = np.asarray(plain).astype(np.float64), np.asarray(exact)
-    made: Array = np.where(np.isfinite(wide) & np.isfinite(right), right, wide)
-    return made
-
-
-def _unit(subject: Subject, place: int) -> float:
-    """The coarsest rounding of operands and of a result."""
-    specs = [entry.spec for entry in subject.program.arguments]
-    specs.append(subject.program.results[place].spec)
-    return max((unit_of(spec.dtype) for spec in specs if spec.dtype.is_float), default=0.0)
-
-
-def size_of(subject: Subject) -> int:
-    """Elements of its operands and results."""
-    program = subject.program
-    return sum(entry.spec.size for entries in (program.arguments, program.results) for entry in entries)
-
-
-def _usual(buffers: Sequence[Buffer]) -> float:
-    """The size of usual operands: what cancels out to 0 has errors of that scale."""
-    return max((_size_of_elements(each) for each in buffers if each.dtype.kind in "fV"), default=1.0)
-
-
-def _size_of_elements(buffer: Buffer) -> float:
-    """The root mean square of those that are finite."""
-    if buffer.dtype.kind not in "fV":
-        return 0.0
-    wide = np.asarray(buffer).astype(np.float64)
-    return float(np.sqrt(np.mean(np.where(np.isfinite(wide), wide, 0.0) ** 2))) if wide.size else 0.0
-
-
-def _error_of(pair: Pair, usual: Callable[[], float], least: float = 0.0) -> float:
-    """The error of the whole or of a slice, whichever is larger; what is as good as 0 is judged on the scale of usual numbers.
-
-    So is what has few elements, which may be small by chance.
-
-    Arguments:
-        usual: the size of usual operands.
-        least: the least size of elements that errors are relative to.
-    """
-    own, size = pair.scale, math.prod(pair.shape)
-    if own.whole == 0.0 and pair.distance(Scale.of_elements(1.0, pair.shape)).error == 0.0:
-        return 0.0  # on every scale, of which none need be computed
-    typical = own.whole / math.sqrt(max(1, size))
-    if size < FEWEST or max(least, typical) < TINY:
-        scale = usual()
-        least = max(scale if scale > TINY else 1.0, least)
-    if least > typical:
-        own = Scale.of_elements(least, pair.shape)
-    found = pair.distance(own)
-    return max(found.error, found.slice_error)
+    return _Trial(subject, candidate, claims, stage, donating).fault()
 
 
 def is_noise(comparison: Comparison, a: Any, b: Any, bits: bool, error: float = 0.0) -> bool:
@@ -374,4 +250,4 @@ def is_noise(comparison: Comparison, a: Any, b: Any, bits: bool, error: float = 
     if pair.has_finite or pair.lacks_finite:
         return False
     roundings = ROUNDING * 2.0 ** (-8 if a.dtype.itemsize == 2 else -24 if a.dtype.itemsize == 4 else -53)
-    return _error_of(pair, lambda: 1.0) <= max(roundings, NOISE * error)
+    return distance_of(pair, lambda: 1.0) <= max(roundings, NOISE * error)

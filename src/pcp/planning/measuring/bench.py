@@ -173,7 +173,7 @@ class Bench:
             "calls": request.calls,
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
-            "site": request.site,
+            "site": None if request.site is None else asdict(request.site),
             "sketched": request.sketched is not None,
             "residuals": None if request.residuals is None else self._stored(request.residuals),
             "elsewhere": None if request.elsewhere is None else request.elsewhere.described(),

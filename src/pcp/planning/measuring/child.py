@@ -19,12 +19,14 @@ from typing import Any, Protocol, TextIO
 from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.kernels import Claims
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.measurement_text import judgement_text
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import tried
+from pcp.rewrite.row import Effect
 from pcp.systems import leave_no_core, limit_address_space
 from pcp.temporary import unusable
 
@@ -50,6 +52,7 @@ class Child:
         """Measure what a request asks for and say what came of it."""
         self._token = request["token"]
         self._say(stage="plain")
+        site = _claims(request["site"])
         try:
             subject = self._subject(request)
             trial = tried(
@@ -60,7 +63,7 @@ class Child:
                 request["timing_seconds"],
                 request["rival"],
                 lambda name: self._say(stage=name),
-                request["site"],
+                site,
                 None if request["elsewhere"] is None else Target.from_description(request["elsewhere"]),
                 None if request["placement"] is None else Placement.from_description(request["placement"]),
                 self._say_sketch if request["sketched"] else None,
@@ -76,8 +79,9 @@ class Child:
 
     def _subject(self, request: dict[str, Any]) -> Subject:
         # On a GPU tuning takes seconds. What kernels are compared with at a site is not timed; its very bits may be wanted.
-        is_check = request["site"] is not None and not request["timing_seconds"]
-        is_quick = is_check and request["tolerance"] != 0.0 and self._target.device.kind != "cpu"
+        site = _claims(request["site"])
+        is_check = site is not None and not site.is_exact and not request["timing_seconds"]
+        is_quick = is_check and self._target.device.kind != "cpu"
         key = json.dumps(
             [
                 is_quick,
@@ -136,6 +140,10 @@ def _candidate(described: dict[str, str]) -> Program | PythonFunction:
     if "program" in described:
         return _program(described["program"])
     return PythonFunction(described["python"], described["function"])
+
+
+def _claims(described: dict[str, Any] | None) -> Claims | None:
+    return None if described is None else Claims(**described | {"effect": Effect(described["effect"])})
 
 
 def _inputs(described: dict[str, Any]) -> Recipe | list[list[str]]:

@@ -10,6 +10,7 @@ from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 from pcp.ir.types import dtype_of
+from pcp.kernels import Claims
 from pcp.planning.measuring.random_inputs import Recipe
 
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -61,8 +62,7 @@ class Request:
         rival: the time of the best other candidate, relative to the plain program's; infinite where none is known. Timing goes
             on until this one's is known closely, or surely longer than that. None: until one knows which is faster, the
             candidate or the plain program.
-        site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several
-            kinds of operands. None verifies nothing.
+        site: what a kernel at a site claims: it is verified there, on several kinds of operands. None verifies nothing.
         residuals: what computes the last arguments of the subject from those before; None where all are arguments of their own.
         sketched: called with the bytes of a `Sketch` of the candidate's results on the first arguments, if they are right; None
             makes none.
@@ -83,7 +83,7 @@ class Request:
     calls: int = CALLS
     timing_seconds: float = TIMING_SECONDS
     rival: float | None = None
-    site: str | None = None
+    site: Claims | None = None
     residuals: Program | None = None
     elsewhere: Target | None = None
     placement: Placement | None = None

@@ -57,9 +57,9 @@ def unit_of(dtype: DType) -> float:
     return float(_finfo(dtype.numpy).eps) / 2
 
 
-def moved(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Change:
-    """What moves every element by some roundings, up or down."""
-    step = np.float32(MOVED_UNITS * unit_of(dtype))
+def moved(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, least: float) -> Change:
+    """What moves every element by some roundings, and by a part of it at least, up or down."""
+    step = np.float32(max(MOVED_UNITS * unit_of(dtype), least))
     return np.where(rng.random(shape, np.float32) < 0.5, 1 - step, 1 + step), _ZERO
 
 

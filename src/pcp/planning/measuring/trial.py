@@ -12,6 +12,8 @@ from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory, Placem
 from pcp.backends.jax_function import JAXFunction
 from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program, TensorSpec
+from pcp.ir.toolkit.walking import named_operations
+from pcp.kernels import Claims
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
@@ -60,7 +62,7 @@ def tried(
     seconds: float,
     rival: float | None,
     stage: Stage,
-    site: str | None = None,
+    site: Claims | None = None,
     elsewhere: Target | None = None,
     placement: Placement | None = None,
     sketched: Callable[[Sketch], None] | None = None,
@@ -79,7 +81,7 @@ def tried(
             return _of_plain(subject, tolerance)
         runnable = _compiled(subject, candidate, elsewhere, placement)
         if site is not None:
-            fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
+            fault = fault_at_site(subject, runnable, site, stage, _donating(subject, candidate, is_moved))
             if fault is not None:
                 raise Refused(*fault)
         return _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
@@ -111,6 +113,19 @@ def _compiled(
     _check("returns", [entry.spec for entry in candidate.results], expected)
     compiled = compiled_in_places(candidate, elsewhere or subject.target, placement)
     return Runnable(compiled, candidate.arguments, elsewhere)
+
+
+def _donating(
+    subject: Subject, candidate: Program | PythonFunction, is_moved: bool
+) -> Callable[[], Runnable] | None:
+    """Compiles a candidate that is given the memory of its operands; None where only the compiler could make a difference."""
+    if is_moved or not isinstance(candidate, Program):
+        return None
+    given = candidate.donating()
+    calls = named_operations(candidate.module().operation, "stablehlo.custom_call")
+    if given is candidate or not any(calls):
+        return None
+    return lambda: Runnable(subject.target.compile(given), given.arguments)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:

@@ -311,7 +311,7 @@ class Search:
         fast = self._known.fast()
         while (best := self._known.fastest(fast)) is not None:
             path, row = best
-            doubt = doubt_at_its_sites(path, self.sites, evidence, whole.tolerance)
+            doubt = doubt_at_its_sites(path, self.sites, evidence)
             if doubt is None:
                 return self.as_found(path, row)
             del fast[path.digest]

@@ -30,9 +30,7 @@ class Doubt:
     is_untried: bool
 
 
-def doubt_at_its_sites(
-    path: Path, classes: Sequence[SiteClass], evidence: Evidence, tolerance: float
-) -> Doubt | None:
+def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evidence) -> Doubt | None:
     """What speaks against a path: a kernel that is wrong at a class of its sites, or was not verified there, for lack of time.
     What nobody has verified yet is verified now.
 
@@ -40,10 +38,9 @@ def doubt_at_its_sites(
 
     Arguments:
         evidence: what is known, and what measures.
-        tolerance: of the program; 0 asks for the bits of the operations.
     """
     for each, kernel in _kernels_at(path, classes):
-        row = _verified(each, kernel, evidence, tolerance)
+        row = _verified(each, kernel, evidence)
         if row is None and not kernel.is_added and not evidence.seconds_left:
             log.info("%s was not verified alone for %s: %s", kernel.name, each.signature, evidence.trouble)
         elif row is None:
@@ -111,7 +108,7 @@ def _known(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement |
     return alone or evidence.known(each.digest).get(_label(each, kernel))
 
 
-def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: float) -> Measurement | None:
+def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
     alone = _alone(each, kernel, evidence)
     if alone is not None:
         return alone
@@ -124,9 +121,8 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: fl
             label,
             inputs=Recipe(sets=1, ranges=site_ranges(each.region)),
             target=evidence.target,
-            tolerance=0.0 if tolerance == 0.0 else None,
             timing_seconds=0.0,
-            site=kernel.nonfinite,
+            site=kernel.claims,
         )
 
     what = f"whether {kernel.name} holds for {each}"

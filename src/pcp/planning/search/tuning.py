@@ -311,7 +311,7 @@ class _Tuning:
             calls=self._strategy.calls if recipe.sets > 1 else self._strategy.calls_of_large,
             timing_seconds=self._strategy.timing_seconds,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
-            site=kernel.nonfinite,
+            site=kernel.claims,
             residuals=None if given is None else given.residuals,
         )
 

@@ -117,7 +117,7 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found |
     if row is not None and not whole.accepts(row, limit):
         doubt = row.failure or "it is too wrong"
     elif row is not None and fit.path.parts > 1:  # nobody has tried its kernels at the sizes of a part
-        wrong = doubt_at_its_sites(fit.path, search.sites, evidence, whole.tolerance)
+        wrong = doubt_at_its_sites(fit.path, search.sites, evidence)
         doubt = None if wrong is None else wrong.words
     if doubt is not None:
         trouble.append(f"path {fit.path.digest[:12]}, which fits in memory, is not used: {doubt}")

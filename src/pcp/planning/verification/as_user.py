@@ -32,8 +32,6 @@ def _run(settings: dict[str, Any]) -> None:
 
     from pcp import backends
     from pcp.backends.jax_function import JAXFunction
-    from pcp.ir import TensorSpec
-    from pcp.ir.types import dtype_of
 
     device = backends.device(settings["device"])
     file = Path(settings["file"])
@@ -45,10 +43,14 @@ def _run(settings: dict[str, Any]) -> None:
     sys.path.insert(0, str(file.parent))
     described.loader.exec_module(module)
     function = getattr(module, settings["function"])
+    # In another order than elsewhere, as what a function becomes may depend on what it became before.
+    texts = [
+        _text(functools.partial(function, **_told(each)), _specs(each)) for each in settings["lowered"][::-1]
+    ]
+    Path(settings["texts"]).write_text(json.dumps(texts[::-1]))
     for each in settings["problems"]:
-        specs = [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in each["specs"]]
-        words = {name: _tuples(value) for name, value in each["attributes"].items()}
-        executable = JAXFunction(functools.partial(function, **words), specs, device)
+        specs = _specs(each)
+        executable = JAXFunction(functools.partial(function, **_told(each)), specs, device)
         arrays = [
             np.fromfile(path, spec.dtype.numpy).reshape(-1, *spec.shape)
             for path, spec in zip(each["inputs"], specs, strict=True)
@@ -57,6 +59,26 @@ def _run(settings: dict[str, Any]) -> None:
             for which in range(len(arrays[0])):
                 [result] = executable.run([array[which] for array in arrays])
                 results.write(np.ascontiguousarray(np.asarray(result)).tobytes())
+
+
+def _text(function: Any, specs: list[Any]) -> str:
+    from pcp.kernels.jax_lowering import NotLowered, lowered_text
+
+    try:
+        return lowered_text(function, specs)
+    except NotLowered as error:
+        return f"it cannot be lowered: {error}"[:600]
+
+
+def _specs(described: dict[str, Any]) -> list[Any]:
+    from pcp.ir import TensorSpec
+    from pcp.ir.types import dtype_of
+
+    return [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in described["specs"]]
+
+
+def _told(described: dict[str, Any]) -> dict[str, Any]:
+    return {name: _tuples(value) for name, value in described["attributes"].items()}
 
 
 def _tuples(value: Any) -> Any:

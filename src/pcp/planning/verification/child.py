@@ -177,6 +177,9 @@ class Child:
     ) -> tuple[Executable, list[TensorSpec]]:
         attributes = {name: tuples(value) for name, value in request["attributes"].items()}
         try:
+            if request["text"] is not None:
+                text = Program.parse(Path(request["text"]).read_bytes())
+                return _compiled_program(text, None, specs, self._target)
             if isinstance(self._candidate, Program):
                 return _compiled_program(self._candidate, request["wrt"], specs, self._target)
             assert self._candidate is not None

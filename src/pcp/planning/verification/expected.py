@@ -102,14 +102,14 @@ class WideExpectation:
     """What a wide problem should come out as on a few kinds of values.
 
     Arguments:
-        specs, result: of the arguments and of the result.
+        specs, results: of the arguments and of the result.
         kinds: of values, one for each list of arguments.
         exact: for each list the result in float64; of a huge problem that of the plain program.
         plain: for each list the result of the plain program.
     """
 
     specs: tuple[TensorSpec, ...]
-    result: TensorSpec
+    results: tuple[TensorSpec]
     kinds: tuple[Values, ...]
     arguments: tuple[list[Array], ...]
     exact: tuple[Array, ...]
@@ -132,7 +132,7 @@ def expected_wide(problem: Problem, seed: int) -> WideExpectation:
     if size <= HUGE:
         wide = plan(widened(program))
         exact = tuple(_run(wide, _wide(program, given))[0] for given in arguments)
-    return WideExpectation(problem.specs, result.spec, kinds, arguments, exact, plain)
+    return WideExpectation(problem.specs, (result.spec,), kinds, arguments, exact, plain)
 
 
 def differentiable(problem: Problem) -> tuple[int, ...]:

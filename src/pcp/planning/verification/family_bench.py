@@ -101,7 +101,7 @@ def bench_family(
                     inputs=inputs,
                     target=target,
                     timing_seconds=seconds,
-                    site=kernel.nonfinite,
+                    site=kernel.claims,
                 )
                 measurement = bench.measure(request)
                 if database is not None:

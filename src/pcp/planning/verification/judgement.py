@@ -11,7 +11,7 @@ from pcp.planning.judging.distances import Scale, distance, scale_of
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.verification.expected import Expectation, Outcome
 from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.values import smallest_normal
+from pcp.planning.verification.values import Values, smallest_normal
 
 Array = np.ndarray[Any, Any]
 
@@ -115,6 +115,25 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
     error, plain_error = (_error(each, exact, own) for each in (result, plain))
     is_same = all(flat[0][part].tobytes() == flat[2][part].tobytes() for part in parts)
     return Judgement(None, "", error, worst[0], words, plain_error, worst[1], is_same)
+
+
+def judgements_of(
+    expected: Expectation, results: Sequence[Sequence[Array]], nonfinite: str
+) -> list[tuple[Values, Judgement]]:
+    """One judgement of every list of arguments: that of its worst result.
+
+    Arguments:
+        nonfinite: as for `judged`.
+    """
+    made = []
+    for values, outcomes, found in zip(expected.kinds, expected.outcomes, results, strict=True):
+        claimed = "exact" if values.finite else nonfinite
+        each = [
+            judged(result, outcome, values.typical, claimed)
+            for result, outcome in zip(found, outcomes, strict=True)
+        ]
+        made.append((values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst))))
+    return made
 
 
 def difference(result: Array, again: Array, outcome: Outcome) -> float:

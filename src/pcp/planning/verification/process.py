@@ -103,6 +103,7 @@ class CandidateProcess:
         expected: Sequence[TensorSpec],
         seconds: float = math.inf,
         limit: float | None = None,
+        text: str | None = None,
     ) -> tuple[list[list[Array]], list[int]]:
         """Run the loaded candidate on lists of arguments.
 
@@ -115,6 +116,7 @@ class CandidateProcess:
             expected: specs of the results.
             seconds: after which no further call is begun.
             limit: seconds after which the process is killed, if that is to be sooner than usual.
+            text: of a program that is run in the place of the candidate's function.
 
         Returns:
             The results of every call that was made, and which lists were changed by one.
@@ -126,7 +128,7 @@ class CandidateProcess:
         answer = self._asked(
             {
                 "do": "run",
-                **self._described(problem, specs, wrt),
+                **self._described(problem, specs, wrt, text),
                 "count": len(arguments),
                 "order": list(order),
                 "inputs": self._written(specs, arguments),
@@ -146,12 +148,19 @@ class CandidateProcess:
         return [list(each) for each in zip(*made, strict=True)], [int(which) for which in answer["changed"]]
 
     def times(
-        self, problem: Problem, arguments: Sequence[Array], plain: Program, least: float, most: float
+        self,
+        problem: Problem,
+        arguments: Sequence[Array],
+        plain: Program,
+        least: float,
+        most: float,
+        text: str | None = None,
     ) -> dict[str, list[float]]:
         """Seconds of calls of the plain program and of the candidate, on operands not seen before and on the same again.
 
         Arguments:
             least, most: seconds to spend on it, unless a few calls take longer.
+            text: as for `run`.
 
         Raises:
             CandidateFailed: the candidate failed.
@@ -161,7 +170,7 @@ class CandidateProcess:
         answer = self._asked(
             {
                 "do": "time",
-                **self._described(problem, problem.specs, None),
+                **self._described(problem, problem.specs, None, text),
                 "inputs": self._written(problem.specs, [arguments]),
                 "plain": str(path),
                 "seconds": [least, most],
@@ -170,9 +179,13 @@ class CandidateProcess:
         return {name: [float(each) for each in times] for name, times in answer["times"].items()}
 
     def _described(
-        self, problem: Problem, specs: Sequence[TensorSpec], wrt: Sequence[int] | None
+        self, problem: Problem, specs: Sequence[TensorSpec], wrt: Sequence[int] | None, text: str | None
     ) -> dict[str, Any]:
+        path = self._folder / "text.mlir"
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
         return {
+            "text": None if text is None else str(path),
             "attributes": problem.attributes,
             "specs": specs_to(specs),
             "wrt": None if wrt is None else list(wrt),

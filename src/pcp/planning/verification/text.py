@@ -1,72 +1,75 @@
-"""The text that a kernel in python becomes for one problem, made as plans get it, so that it is what is judged."""
+"""The texts that a kernel in python becomes, made as plans get them, so that they are what is judged."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pcp.ir import Program
 from pcp.ir.bindings import InvalidProgram
-from pcp.kernels.candidate import REFERENCE, Candidate
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added.lowering import KernelNeedsHandler, check
-from pcp.planning.added.lowering_process import KernelNotLowered, lowered_by_child
-from pcp.planning.verification.expected import Expectation, expected_results
+from pcp.planning.added.lowering_process import (
+    SECONDS,
+    KernelNotLowered,
+    LoweringTookTooMuch,
+    lowered_in_turn,
+)
 from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.process import CandidateFailed, CandidateProcess
-from pcp.temporary import VERIFYING, TemporaryFolder
-
-Array = np.ndarray[Any, Any]
-_FILE = "kernel.mlir"
+from pcp.planning.verification.process import CandidateFailed
 
 
-def results_of_text(
-    candidate: Candidate, process: CandidateProcess, seed: int
-) -> Iterator[tuple[Problem, Expectation, list[list[Array]]]]:
-    """The results of what a kernel in python is lowered to for two problems, the smallest and a middling one, on every kind of
-    values; none where no plan can hold it.
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a kernel becomes, by problem, in a process that lowers for plans.
 
     Arguments:
-        process: where the text runs.
-        seed: of the operands.
+        made: the texts. There is none where it calls code that no plan holds, so that its function is what is judged.
+        failed: why it does not become one.
+    """
+
+    made: Mapping[Problem, str]
+    failed: Mapping[Problem, str]
+
+    def differs(self, problem: Problem, text: str) -> str:
+        """What is different in what it became for a problem in another process, for people; empty for nothing."""
+        own = self.made.get(problem)
+        if own is None or own == text:
+            return ""
+        pairs = itertools.zip_longest(own.splitlines(), text.splitlines(), fillvalue="")
+        a, b = next(((a, b) for a, b in pairs if a != b), ("", ""))
+        return f"it becomes another program: {b.strip()[:200]!r} instead of {a.strip()[:200]!r}"
+
+
+NONE = Texts({}, {})
+
+
+def texts_of(candidate: Candidate, problems: Sequence[Problem]) -> Texts:
+    """Lower a kernel in python for every problem, in a process of its own; nothing for one in StableHLO.
 
     Raises:
-        CandidateFailed: it cannot be lowered in a process of its own, though it ran in another, or what it becomes fails.
+        CandidateFailed: its file cannot be executed there, though it was in another process, or it took too long.
     """
-    every = sorted(candidate.problems, key=lambda problem: sum(spec.size for spec in problem.specs))
-    for problem in dict.fromkeys((every[0], every[len(every) // 2])) if candidate.function else ():
-        text = _text_of(candidate, problem)
-        if text is None:
-            return
-        expected = expected_results(problem, seed)
-        with TemporaryFolder(VERIFYING) as folder:
-            (folder.path / _FILE).write_text(text, encoding="utf-8")
-            process.load(
-                replace(candidate, folder=folder.path, file=_FILE, function=None, gradient=REFERENCE)
-            )
-            order = list(range(len(expected.kinds)))
-            results, _ = process.run(
-                problem, expected.specs, expected.arguments, order, None, expected.results
-            )
-        yield problem, expected, results
-
-
-def _text_of(candidate: Candidate, problem: Problem) -> str | None:
-    """The text; None where it calls code that no plan holds."""
-    assert candidate.function is not None
+    if candidate.function is None:
+        return NONE
+    tasks = [(str(problem), problem.attributes, problem.specs) for problem in problems]
+    file = candidate.folder / candidate.file
+    seconds = SECONDS + 2.0 * len(tasks)
     try:
-        text = lowered_by_child(
-            candidate.name,
-            problem,
-            candidate.folder / candidate.file,
-            candidate.function,
-            problem.attributes,
-            problem.specs,
-        )
-        check(candidate.name, Program.parse(text))
-    except KernelNeedsHandler:
-        return None
-    except (KernelNotLowered, InvalidProgram) as error:
+        found = lowered_in_turn(candidate.name, file, candidate.function, tasks, seconds=seconds)
+    except LoweringTookTooMuch as error:
+        raise CandidateFailed(Fault.timeout, str(error)) from None
+    except KernelNotLowered as error:
         raise CandidateFailed(Fault.process_dependent, str(error)) from None
-    return text
+    made, failed = {}, {}
+    for problem, each in zip(problems, found, strict=True):
+        try:
+            if isinstance(each, KernelNotLowered):
+                raise each
+            check(candidate.name, Program.parse(each))
+            made[problem] = each
+        except KernelNeedsHandler:
+            continue
+        except (KernelNotLowered, InvalidProgram) as error:
+            failed[problem] = str(error)
+    return Texts(made, failed)

@@ -32,17 +32,19 @@ def run_as_user(
     candidate: Candidate,
     device: Device,
     tasks: Sequence[tuple[Problem, Sequence[Sequence[Array]], TensorSpec]],
+    lowered: Sequence[Problem],
     seconds: float,
-) -> list[list[Array]]:
-    """Run a kernel in python as a user's program would.
+) -> tuple[list[list[Array]], list[str]]:
+    """Run a kernel in python as a user's program would, and lower it there.
 
     Arguments:
         candidate: a kernel in python.
         tasks: for each problem the lists of arguments to call it on, and the spec of the result.
+        lowered: problems that it is lowered for.
         seconds: that the process may take.
 
     Returns:
-        For each problem the result of every call.
+        For each task the result of every call, and for each problem to lower the text, or why there is none.
 
     Raises:
         CandidateFailed: it did not end in time, ended without an answer, or raised an exception there.
@@ -60,16 +62,19 @@ def run_as_user(
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,
             "problems": described,
+            "texts": str(folder / "texts"),
+            "lowered": [_lowered(problem) for problem in lowered],
         }
         (folder / "settings.json").write_text(json.dumps(settings))
         shutil.copyfile(_PROGRAM, folder / "train.py")
         said = _ended(folder, seconds)
         if "error" in said:
             raise CandidateFailed(Fault.process_dependent, f"in a user's process it raises {said['error']}")
-        return [
+        results = [
             _read(folder / str(count), len(arguments), spec)
             for count, (_, arguments, spec) in enumerate(tasks)
         ]
+        return results, [str(each) for each in json.loads((folder / "texts").read_text())]
 
 
 def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array]]) -> dict[str, Any]:
@@ -78,12 +83,11 @@ def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array
         path = f"{place}-{position}"
         np.stack([each[position] for each in arguments]).astype(spec.dtype.numpy).tofile(path)
         inputs.append(path)
-    return {
-        "attributes": problem.attributes,
-        "specs": specs_to(problem.specs),
-        "inputs": inputs,
-        "results": str(place),
-    }
+    return _lowered(problem) | {"inputs": inputs, "results": str(place)}
+
+
+def _lowered(problem: Problem) -> dict[str, Any]:
+    return {"attributes": problem.attributes, "specs": specs_to(problem.specs)}
 
 
 def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:

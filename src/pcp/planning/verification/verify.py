@@ -5,6 +5,7 @@ it claims, but evenly (`evenness`).
 """
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -15,10 +16,10 @@ import numpy as np
 
 from pcp.kernels.candidate import REFERENCE, Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.verification.evenness import Judged, uneven
 from pcp.planning.verification.expected import (
     Expectation,
+    WideExpectation,
     differentiable,
     expected_gradients,
     expected_results,
@@ -26,31 +27,28 @@ from pcp.planning.verification.expected import (
 )
 from pcp.planning.verification.fault import Fault, Finding
 from pcp.planning.verification.judgement import (
-    Judgement,
     difference,
     judged,
     judged_in_parts,
+    judgements_of,
     pooled,
     repeats,
     same,
 )
 from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, largest_noise
 from pcp.planning.verification.process import CandidateFailed, CandidateProcess
-from pcp.planning.verification.text import results_of_text
+from pcp.planning.verification.repeating import SKIPS, repeated
+from pcp.planning.verification.text import NONE, Texts, texts_of
 from pcp.planning.verification.tried import Tried
 from pcp.planning.verification.user_process import run_as_user
-from pcp.planning.verification.values import Values
 from pcp.planning.verification.verdict import Verdict
 
 log = logging.getLogger("pcp.planning.verification")
 
 ALIKE = ("normal", "again", "half zero")
 """Kinds of values of one scale."""
-SKIPS = 2.0
-"""How much faster calls on repeated operands may be, before that is taken for no accident."""
 _GRADIENT_PROBLEMS = 4
 _REPEATS = 3
-_TIMING_SECONDS, _TIMES, _LONG = 1.0, 3, 0.3
 MANY_CALLS, MANY_SECONDS = 5000, 8.0
 """Calls of a small problem, since some kernels are wrong in one call of thousands; and how long they may take."""
 FEW_CALLS, MANY_BYTES = 300, 1 << 26
@@ -107,6 +105,7 @@ class _Examination:
         self.tried = Tried()
         self.noise = 0.0
         self.problems = self.calls = 0
+        self.texts: Texts = NONE
         self._problem: Problem | None = None
 
     def find(self, fault: Fault, problem: Problem | None, values: str, detail: str) -> None:
@@ -129,6 +128,8 @@ class _Examination:
             self._problem = problem
             self.problems += 1
             first = self.results_of(problem)
+            if not count and not self.findings:
+                first = self.results_of_its_text(problem)
             if problem in with_gradient and self.candidate.gradient != REFERENCE:
                 self.gradients_of(problem)
             if problem == problems[-1] and not self.findings:
@@ -145,29 +146,40 @@ class _Examination:
                 self.tried.left_out.append(str(problem))
             else:
                 self.wide_results_of(problem, left)
+        if not self.findings and progress is not None:
+            progress(total - 1, total, "many calls, and calls in a user's process")
+        self._end(min(problems, key=_size))
+
+    def results_of_its_text(self, problem: Problem) -> list[Array]:
+        """Judge what plans would hold of it for the first problem, whose results were right; from now on it is what is run."""
+        self.texts = texts_of(self.candidate, self.candidate.problems)
+        first = self.results_of(problem)
+        for fault in set(self.findings) - {Fault.process_dependent}:
+            finding = self.findings.pop(fault)
+            detail = f"as plans would hold it, lowered in a process of its own, {finding.detail}"
+            self.find(Fault.process_dependent, problem, finding.values, detail)
+        return first
+
+    def _end(self, smallest: Problem) -> None:
+        """What is tried of a kernel that nothing was found of, and what all problems together say."""
         if not self.findings:
-            if progress is not None:
-                progress(total - 1, total, "many calls, and calls in a user's process")
-            self._problem = min(problems, key=_size)
-            self.many_calls(self._problem)
+            self._problem = smallest
+            self.many_calls(smallest)
             self._problem = None
             self.results_in_a_users_process()
-            self.results_of_its_text()
         self._problem = None
         if self.findings.keys() <= {Fault.wrong_gradient}:
             self.compare_problems()
 
     def results_of(self, problem: Problem) -> list[Array]:
-        """Judge the results on every kind of values; returns those on the first."""
+        """Judge the results on every kind of values, of what plans would hold if that is known; returns those on the first."""
         expected = expected_results(problem, self.seed)
         count = len(expected.kinds)
         order = [*range(count), 0, 1, *[0] * (_REPEATS - 1)]
-        results, changed = self.process.run(
-            problem, expected.specs, expected.arguments, order, None, expected.results
-        )
+        results, changed = self._run(problem, expected, order)
         self.calls += len(order)
         self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
-        judgements = self._judge(expected, results[:count])
+        judgements = judgements_of(expected, results[:count], self.candidate.nonfinite)
         if judgements[0][1].error is None and judgements[0][1].fault is None:
             # Few elements may be small by chance; those of several calls together are not.
             alike = [place for place, kind in enumerate(expected.kinds) if kind.name in ALIKE]
@@ -197,6 +209,32 @@ class _Examination:
             self.find(Fault.changes_operands, problem, expected.kinds[which].name, detail)
         return results[0]
 
+    def _run(
+        self,
+        problem: Problem,
+        expected: Expectation | WideExpectation,
+        order: Sequence[int],
+        seconds: float = math.inf,
+        limit: float | None = None,
+    ) -> tuple[list[list[Array]], list[int]]:
+        """As `CandidateProcess.run`: what plans would hold of it, where that is known, else its function."""
+        text = self.texts.made.get(problem)
+        arguments = (
+            problem,
+            expected.specs,
+            expected.arguments,
+            order,
+            None,
+            expected.results,
+            seconds,
+            limit,
+            text,
+        )
+        made = self.process.run(*arguments)
+        if problem in self.texts.failed:
+            self.find(Fault.process_dependent, problem, "", self.texts.failed[problem])
+        return made
+
     def _compare_calls(
         self,
         problem: Problem,
@@ -225,9 +263,7 @@ class _Examination:
         expected = expected_wide(problem, self.seed)
         order = list(range(len(expected.kinds)))
         try:
-            results, _ = self.process.run(
-                problem, expected.specs, expected.arguments, order, None, [expected.result], limit=seconds
-            )
+            results, _ = self._run(problem, expected, order, limit=seconds)
         except CandidateFailed as failed:
             if failed.fault not in (Fault.timeout, Fault.out_of_memory):
                 raise
@@ -236,7 +272,7 @@ class _Examination:
             return
         self.problems += 1
         self.calls += len(order)
-        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.result.size)
+        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
         for kind, [result], exact, plain in zip(
             expected.kinds, results, expected.exact, expected.plain, strict=True
         ):
@@ -251,9 +287,7 @@ class _Examination:
         expected = expected_results(problem, self.seed)
         size = expected.results[0].bytes
         order = [count % 3 for count in range(min(MANY_CALLS, max(FEW_CALLS, MANY_BYTES // size)))]
-        results, _ = self.process.run(
-            problem, expected.specs, expected.arguments, order, None, expected.results, MANY_SECONDS
-        )
+        results, _ = self._run(problem, expected, order, MANY_SECONDS)
         self.calls += len(results)
         self.tried.add(problem, (), len(results), expected.results[0].size)
         for count, (which, result) in enumerate(zip(order, results, strict=False)):
@@ -271,7 +305,13 @@ class _Examination:
             (problem, expected.arguments[:2], expected.results[0])
             for problem, expected in zip(problems, expectations, strict=True)
         ]
-        made = run_as_user(self.candidate, self.process.device, tasks, self.process.seconds)
+        every = list(self.texts.made)
+        seconds = self.process.seconds + 2.0 * len(every)
+        made, texts = run_as_user(self.candidate, self.process.device, tasks, every, seconds)
+        for problem, text in zip(every, texts, strict=True):
+            words = self.texts.differs(problem, text)
+            if words:
+                self.find(Fault.process_dependent, problem, "", f"in a process like a user's {words}")
         self.tried.processes.append("user's")
         for problem, expected, results in zip(problems, expectations, made, strict=True):
             for which, result in enumerate(results):
@@ -282,16 +322,6 @@ class _Examination:
                 if found is not None:
                     detail = f"in a process like a user's {found[1]}"
                     self.find(Fault.process_dependent, problem, kind.name, detail)
-
-    def results_of_its_text(self) -> None:
-        """See whether the text that plans would hold, which another process makes of it, computes the same."""
-        for problem, expected, results in results_of_text(self.candidate, self.process, self.seed):
-            self.calls += len(results)
-            for values, judgement in self._judge(expected, results):
-                found = fault_of(self.candidate, problem, judgement)
-                if found is not None:
-                    detail = f"as plans would hold it, lowered in a process of its own, {found[1]}"
-                    self.find(Fault.process_dependent, problem, values.name, detail)
 
     def gradients_of(self, problem: Problem) -> None:
         """Judge the gradients."""
@@ -312,7 +342,7 @@ class _Examination:
             )
             return
         self.calls += len(order)
-        judgements = self._judge(expected, results[:-1])
+        judgements = judgements_of(expected, results[:-1], self.candidate.nonfinite)
         self.gradient_errors += [(problem, *each) for each in judgements]
         for values, judgement in judgements:
             found = fault_of(self.candidate, problem, judgement, GRADIENT_UNITS)
@@ -330,29 +360,14 @@ class _Examination:
     def calls_again(self, problem: Problem, first: Sequence[Array]) -> None:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
         expected = expected_results(problem, self.seed)
-        skipped = [self._skipped(problem, expected)]
-        # On a busy machine it may seem so for a short time.
-        while skipped[-1] > SKIPS and len(skipped) < _TIMES:
-            skipped.append(self._skipped(problem, expected, _LONG))
-        if min(skipped) > SKIPS:
-            detail = f"calls on the operands of the call before take 1/{min(skipped):.1f} of the time of calls on others"
+        text = self.texts.made.get(problem)
+        skipped, self.times = repeated(self.process, problem, expected.arguments[0], text)
+        if skipped > SKIPS:
+            detail = f"calls on the operands of the call before take 1/{skipped:.1f} of the time of calls on others"
             self.find(Fault.skips_work, problem, expected.kinds[0].name, detail)
-        results, _ = self.process.run(
-            problem, expected.specs, expected.arguments, [0], None, expected.results
-        )
+        results, _ = self._run(problem, expected, [0])
         words = "compiled anew, after many calls, it returned other bits for the same operands"
         self._compare_calls(problem, expected, 0, first, results[0], words)
-
-    def _skipped(self, problem: Problem, expected: Expectation, least: float = 0.0) -> float:
-        """How much faster calls on repeated operands are, beside those of the plain program, when timed for `least` seconds."""
-        self.times = self.process.times(
-            problem, expected.arguments[0], problem.reference(), least, _TIMING_SECONDS
-        )
-        own, plain = (
-            undisturbed(self.times[name]) / undisturbed(self.times[f"{name}_again"])
-            for name in ("own", "plain")
-        )
-        return own / max(1.0, plain)
 
     def compare_problems(self) -> None:
         """Look whether it errs evenly."""
@@ -376,22 +391,6 @@ class _Examination:
             self.tried,
             self.noise,
         )
-
-    def _judge(
-        self, expected: Expectation, results: Sequence[Sequence[Array]]
-    ) -> list[tuple[Values, Judgement]]:
-        """One judgement of every list of arguments: that of its worst result."""
-        made = []
-        for values, outcomes, found in zip(expected.kinds, expected.outcomes, results, strict=True):
-            nonfinite = "exact" if values.finite else self.candidate.nonfinite
-            each = [
-                judged(result, outcome, values.typical, nonfinite)
-                for result, outcome in zip(found, outcomes, strict=True)
-            ]
-            made.append(
-                (values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst)))
-            )
-        return made
 
 
 def _size(problem: Problem) -> int:

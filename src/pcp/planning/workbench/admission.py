@@ -7,6 +7,7 @@ from typing import Any
 
 from pcp.backends import Target
 from pcp.ir import Program
+from pcp.kernels import Claims
 from pcp.kernels.region_candidate import RegionCandidate
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
@@ -143,7 +144,7 @@ def examined(
         limit = min(least_limit(plain_error), limit or math.inf)
     rows: list[Measurement] = []
     for count in range(BLOCKS):
-        site = candidate.nonfinite if not count else None
+        site = candidate.claims if not count else None
         try:
             row = bench.measure(_request(region, program, label, target, limit, seconds, site))
         except PlainProgramFailed as error:
@@ -174,7 +175,7 @@ def _request(
     target: Target,
     limit: float | None,
     seconds: float,
-    site: str | None,
+    site: Claims | None,
 ) -> Request:
     return Request(
         region,

@@ -1,0 +1,193 @@
+"""One kind of operands at a site, what is right for them, and how far results are from it."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.base import Buffer
+from pcp.ir.toolkit.functions import entry_block
+from pcp.kernels.registry import family_of
+from pcp.planning.judging.distances import Scale
+from pcp.planning.judging.pair import Pair
+from pcp.planning.measuring.site_operands import MOVED_UNITS as MOVED_UNITS
+from pcp.planning.measuring.site_operands import NORMAL, Kind, moved, unit_of
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import timed
+
+Array = np.ndarray[Any, Any]
+
+FEWEST = 16
+"""Elements of a result from which on its own norm is its scale; fewer may be small by chance."""
+EXACT = 1 << 22
+"""Elements of the operands and results up to which float64 says what is right, on a processor."""
+TINY = 1e-30
+"""The size of elements below which a result is as good as 0."""
+
+
+class Case:
+    """One kind of operands at a site, and what is right for them.
+
+    Arguments:
+        subject: the operation alone.
+        kind: how the operands that it is measured on are changed.
+        count: of the kind, for the generator.
+        exact: whether float64 may say what is right.
+        normal: the case of the operands as they are; None for that itself.
+    """
+
+    def __init__(
+        self, subject: Subject, kind: Kind, count: int, *, exact: bool, normal: "Case | None"
+    ) -> None:
+        self.kind, self._subject, self._count, self._normal = kind, subject, count, normal
+        self.is_judged = kind.is_judged and not (kind.is_far and _saturates(subject))
+        self.buffers = _operands(subject, kind, count)
+        self.plain = self._by_plain(self.buffers)
+        self.is_exact = exact and subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
+        self._run = subject.exact if self.is_exact else self._by_plain
+
+    def _by_plain(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        return timed(self._subject.plain, buffers, self._subject.target)[0]
+
+    @functools.cached_property
+    def usual(self) -> float:
+        """The size of usual operands."""
+        return _usual(self.buffers)
+
+    @functools.cached_property
+    def right(self) -> list[Any]:
+        """Every result, not finite where that of the operation itself is not."""
+        pairs = zip(self._run(self.buffers), self.plain, strict=True)
+        return [_where_finite(y, plain) if y is not plain else y for y, plain in pairs]
+
+    @functools.cached_property
+    def plain_errors(self) -> list[float]:
+        """Of the operation itself, by result; 0 where it says what is right."""
+        return self.errors(self.plain)
+
+    @functools.cached_property
+    def moves(self) -> list[float]:
+        """How far each result moves where operands move by `MOVED_UNITS` roundings."""
+        return self.moves_by(0.0)
+
+    def moves_by(self, part: float) -> list[float]:
+        """The same where they move by such a part of theirs, if that is more."""
+        return self.errors(self._run(_moved(self._subject, self.buffers, self._count, part)))
+
+    def errors(self, results: Sequence[Any]) -> list[float]:
+        """Of every result; 0 of integers."""
+        return [
+            self.error_of(place, self._subject.comparison.pair(y, right)) if right.dtype.kind in "fV" else 0.0
+            for place, (y, right) in enumerate(zip(results, self.right, strict=True))
+        ]
+
+    def error_of(self, place: int, pair: Pair) -> float:
+        """Of one result; where operands are not small, on the scale of the same result on normal operands at least.
+
+        What cancels out, as gradients of what saturates, errs by the roundings of what cancels.
+        """
+        least = 0.0 if self.kind.shrinks or self._normal is None else self._normal.sizes[place]
+        return distance_of(pair, lambda: self.usual, least)
+
+    @functools.cached_property
+    def sizes(self) -> list[float]:
+        """Of the elements of every result of the operation itself."""
+        return [_size_of_elements(each) for each in self.plain]
+
+
+def _operands(subject: Subject, kind: Kind, count: int) -> list[Buffer]:
+    entries = subject.program.arguments
+    floats = [place for place, entry in enumerate(entries) if entry.spec.dtype.is_float]
+    rng = np.random.default_rng([7, count])
+    if kind is NORMAL:
+        return list(subject.inputs[0])
+    made = []
+    for place, (entry, given) in enumerate(zip(entries, subject.inputs[0], strict=True)):
+        spec = entry.spec
+        if place in floats and spec.size:
+            made.append(subject.comparison.changed(given, *kind.floats(rng, spec.shape, place == floats[0])))
+        elif not spec.dtype.is_differentiable and spec.size and spec.dtype.kind != "bool":
+            array = kind.integers(rng, np.asarray(given)).astype(spec.dtype.numpy, copy=False)
+            made.append(subject.target.place(array, spec))
+        else:
+            made.append(given)
+    return subject.completed(made)
+
+
+def _moved(subject: Subject, buffers: Sequence[Buffer], count: int, part: float) -> list[Buffer]:
+    """The operands, some roundings away, or such a part of theirs."""
+    rng = np.random.default_rng([8, count])
+    made = []
+    for entry, given in zip(subject.program.arguments, buffers, strict=True):
+        spec = entry.spec
+        is_moved = spec.dtype.is_float and spec.size
+        change = moved(rng, spec.shape, spec.dtype, part) if is_moved else None
+        made.append(given if change is None else subject.comparison.changed(given, *change))
+    return subject.completed(made)
+
+
+def _saturates(subject: Subject) -> bool:
+    """Whether the operation, if it is one alone, is of a family in which bits are lost far from 0."""
+    module = subject.program.module()
+    operation, *rest = (op.operation for op in entry_block(module).operations)
+    family = family_of(operation) if len(rest) == 1 else None
+    return family is not None and family.saturates
+
+
+def _where_finite(exact: Any, plain: Any) -> Any:
+    """What is exactly right, and what the operation returns where that is not finite."""
+    if plain.dtype.kind not in "fV":
+        return plain
+    wide, right = np.asarray(plain).astype(np.float64), np.asarray(exact)
+    made: Array = np.where(np.isfinite(wide) & np.isfinite(right), right, wide)
+    return made
+
+
+def roundings_of(subject: Subject, place: int) -> float:
+    """The coarsest rounding of operands and of a result."""
+    specs = [entry.spec for entry in subject.program.arguments]
+    specs.append(subject.program.results[place].spec)
+    return max((unit_of(spec.dtype) for spec in specs if spec.dtype.is_float), default=0.0)
+
+
+def size_of(subject: Subject) -> int:
+    """Elements of its operands and results."""
+    program = subject.program
+    return sum(entry.spec.size for entries in (program.arguments, program.results) for entry in entries)
+
+
+def _usual(buffers: Sequence[Buffer]) -> float:
+    """The size of usual operands: what cancels out to 0 has errors of that scale."""
+    return max((_size_of_elements(each) for each in buffers if each.dtype.kind in "fV"), default=1.0)
+
+
+def _size_of_elements(buffer: Buffer) -> float:
+    """The root mean square of those that are finite."""
+    if buffer.dtype.kind not in "fV":
+        return 0.0
+    wide = np.asarray(buffer).astype(np.float64)
+    return float(np.sqrt(np.mean(np.where(np.isfinite(wide), wide, 0.0) ** 2))) if wide.size else 0.0
+
+
+def distance_of(pair: Pair, usual: Callable[[], float], least: float = 0.0) -> float:
+    """The error of the whole or of a slice, whichever is larger; what is as good as 0 is judged on the scale of usual numbers.
+
+    So is what has few elements, which may be small by chance.
+
+    Arguments:
+        usual: the size of usual operands.
+        least: the least size of elements that errors are relative to.
+    """
+    own, size = pair.scale, math.prod(pair.shape)
+    if own.whole == 0.0 and pair.distance(Scale.of_elements(1.0, pair.shape)).error == 0.0:
+        return 0.0  # on every scale, of which none need be computed
+    typical = own.whole / math.sqrt(max(1, size))
+    if size < FEWEST or max(least, typical) < TINY:
+        scale = usual()
+        least = max(scale if scale > TINY else 1.0, least)
+    if least > typical:
+        own = Scale.of_elements(least, pair.shape)
+    found = pair.distance(own)
+    return max(found.error, found.slice_error)

@@ -1,0 +1,36 @@
+"""Whether a kernel skips work on the operands of the call before: its calls are much quicker then."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.kernels.problems import Problem
+from pcp.planning.measuring.significance import undisturbed
+from pcp.planning.verification.process import CandidateProcess
+
+SKIPS = 2.0
+"""How much faster calls on repeated operands may be, before that is taken for no accident."""
+_TIMING_SECONDS, _TIMES, _LONG = 1.0, 3, 0.3
+
+
+def repeated(
+    process: CandidateProcess, problem: Problem, arguments: Sequence[np.ndarray[Any, Any]], text: str | None
+) -> tuple[float, dict[str, list[float]]]:
+    """How much faster calls on repeated operands are, beside those of the plain program, and the times of all calls.
+
+    On a busy machine they may seem so for a short time; then they are timed for longer, and the least counts.
+
+    Arguments:
+        text: as for `CandidateProcess.run`.
+    """
+    factors: list[float] = []
+    times: dict[str, list[float]] = {}
+    while len(factors) < _TIMES and (not factors or factors[-1] > SKIPS):
+        least = _LONG if factors else 0.0
+        times = process.times(problem, arguments, problem.reference(), least, _TIMING_SECONDS, text)
+        own, plain = (
+            undisturbed(times[name]) / undisturbed(times[f"{name}_again"]) for name in ("own", "plain")
+        )
+        factors.append(own / max(1.0, plain))
+    return min(factors), times
