@@ -34,7 +34,7 @@ CHECKS = tests/test_layers.py tests/test_house_rules.py tests/suite/test_rooms.p
 GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests/planning tests/nn tests/optimizers \
 	tests/models tests/inference tests/rewrite tests/training tests/test_tensor.py tests/test_tracing.py \
 	--ignore=tests/training/data $(shell $(PYTHON) -c 'import capnp' 2>/dev/null || echo $(WIRE_TESTS:%=--ignore=%))
-WIRE_TESTS = tests/ops/test_records.py tests/kernels/native/test_building.py tests/kernels/native/test_native.py
+WIRE_TESTS = tests/planning/test_libraries.py tests/ops/test_records.py tests/kernels/native/test_building.py tests/kernels/native/test_native.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
