@@ -1,6 +1,7 @@
 """Arrays as blobs: what comes back, and every kind of blob that is refused."""
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.distributed.tiny_run import assert_equal_arrays
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.round_arithmetic.array_blobs import (
+    SPARE_HEADER_BYTES,
     AmbiguousNames,
     ArraysRefused,
     load_arrays,
@@ -115,7 +117,7 @@ def test_bytes_that_are_no_arrays_are_refused(store: BlobStore, content: bytes) 
 @pytest.mark.parametrize(
     "header",
     [
-        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}",
         b'{"a":{"dtype":"F32","shape":[' + b",".join([b"1"] * 100) + b'],"data_offsets":[0,4]}}',
         b'{"a":{"dtype":"F32","shape":[0,1180591620717411303424],"data_offsets":[0,0]}}',
     ],
@@ -128,6 +130,25 @@ def test_a_header_that_no_array_has_is_refused_by_name(store: BlobStore, header:
         ArraysRefused, match=r"is not a file of arrays: .*(cannot be read|no array is like that)"
     ):
         load_arrays(store, blob, *layout_of({"a": np.float32(0)}))
+
+
+def test_a_header_that_is_longer_than_that_of_what_is_expected_is_not_read(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred million bytes of JSON become gigabytes of objects in a Shepherd."""
+    blob = store_arrays(store, VALUE)
+    whole = store.get(blob)
+    start = 8 + int.from_bytes(whole[:8], "little")
+    spaces = b" " * (SPARE_HEADER_BYTES + 1)
+    length, most = start - 8 + len(spaces), start - 8 + SPARE_HEADER_BYTES
+    longer = length.to_bytes(8, "little") + whole[8:start] + spaces + whole[start:]
+    load_arrays(store, blob, *layout_of(VALUE))
+    monkeypatch.setattr(json, "loads", lambda _: pytest.fail("the header was read"))
+    refused = (
+        rf"has a header of {start - 7} bytes; that of the arrays that are expected has at most {start - 8}"
+    )
+    with pytest.raises(ArraysRefused, match=refused):
+        load_arrays(store, store.put(longer), *layout_of(VALUE))
 
 
 def test_a_truncated_file_is_refused(store: BlobStore) -> None:

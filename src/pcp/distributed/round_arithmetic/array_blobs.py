@@ -13,8 +13,12 @@ from pcp.training.data.safetensors_file import (
     SafetensorsCorrupt,
     SafetensorsForeign,
     SafetensorsTruncated,
+    header_of,
     pieces_of,
 )
+
+SPARE_HEADER_BYTES = 1 << 16
+"""By how much a header may be longer than that of what is expected, and still be read, to say what is wrong with it."""
 
 
 class ArraysRefused(PCPError):
@@ -56,13 +60,17 @@ def load_arrays(
         ArraysRefused: the blob holds something else.
         BlobMissing: it is not in the store.
     """
+    names = tree.names()
+    expected = {
+        name: np.broadcast_to(np.empty((), spec.dtype.numpy), spec.shape)
+        for name, spec in zip(names, specs, strict=True)
+    }
     try:
-        arrays, digest = store.arrays(blob)
+        arrays, digest = store.arrays(blob, len(header_of(expected)) + SPARE_HEADER_BYTES)
     except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
         raise ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}") from None
     if digest != blob.digest.hex():
         raise ArraysRefused(f"blob {blob.digest.hex()[:16]} was changed on disk; its digest is {digest[:16]}")
-    names = tree.names()
     if set(arrays) != set(names):
         odd = sorted(set(arrays) ^ set(names))[0]
         raise ArraysRefused(

@@ -145,8 +145,11 @@ class BlobStore:
             pass  # removed in between
         raise self._missing(blob)
 
-    def arrays(self, blob: Blob) -> tuple[dict[str, npt.NDArray[Any]], str]:
+    def arrays(self, blob: Blob, largest_header: int) -> tuple[dict[str, npt.NDArray[Any]], str]:
         """The arrays in a blob, and the digest of what was read, in hexadecimal digits.
+
+        Arguments:
+            largest_header: bytes that the header of the file may have.
 
         Raises:
             BlobMissing: it is not here.
@@ -155,7 +158,7 @@ class BlobStore:
         if not self.has(blob):
             raise self._missing(blob)
         try:
-            return read_arrays(self.path(blob.digest))
+            return read_arrays(self.path(blob.digest), largest_header)
         except FileNotFoundError:  # removed in between
             raise self._missing(blob) from None
 

@@ -41,7 +41,7 @@ _CODES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
 }
 _CODE_OF = {dtype: code for code, dtype in _CODES.items()}
-_LARGEST_HEADER_BYTES = 100_000_000
+LARGEST_HEADER_BYTES = 100_000_000
 
 
 class UnsupportedArray(PCPError):
@@ -122,8 +122,11 @@ def pieces_of(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
         yield _bytes_of(np.array(array, array.dtype.newbyteorder("="), order="C", copy=None))
 
 
-def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
+def read_arrays(path: Path, largest_header: int = LARGEST_HEADER_BYTES) -> tuple[dict[str, Array], str]:
     """Read every array of a file into memory of its own.
+
+    Arguments:
+        largest_header: bytes that its header may have; reading one takes many times its size in memory.
 
     Returns:
         Name -> array, and SHA-256 of the whole file in hex.
@@ -137,7 +140,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         digest = hashlib.sha256()
-        layout, data_start = _read_header(path, file, size, digest)
+        layout, data_start = _read_header(path, file, size, digest, largest_header)
         arrays: dict[str, Array] = {}
         for name, dtype, shape, _, _ in _checked_layout(path, layout, data_start, size):
             array = np.empty(shape, dtype)
@@ -164,16 +167,19 @@ def map_arrays(path: Path) -> dict[str, Array]:
         )
 
 
-def view_arrays(path: Path, content: npt.NDArray[np.uint8]) -> dict[str, Array]:
+def view_arrays(
+    path: Path, content: npt.NDArray[np.uint8], largest_header: int = LARGEST_HEADER_BYTES
+) -> dict[str, Array]:
     """Views of every array of a file whose bytes are in memory already; see `map_arrays`.
 
     Arguments:
         path: of the file, for messages.
         content: all of its bytes.
+        largest_header: as `read_arrays`.
     """
     length = int.from_bytes(content[:8].tobytes(), "little")
-    header = io.BytesIO(content[: 8 + min(length, _LARGEST_HEADER_BYTES)].tobytes())
-    layout, data_start = _read_header(path, header, content.size, hashlib.sha256())
+    header = io.BytesIO(content[: 8 + min(length, largest_header)].tobytes())
+    layout, data_start = _read_header(path, header, content.size, hashlib.sha256(), largest_header)
     rows = _checked_layout(path, layout, data_start, content.size)
     data = content[data_start:]
     return {name: data[start:stop].view(dtype).reshape(shape) for name, dtype, shape, start, stop in rows}
@@ -220,14 +226,18 @@ def _bytes_of(array: Array) -> memoryview:
 Row = tuple[str, np.dtype[Any], list[int], int, int]
 
 
-def _read_header(path: Path, file: BinaryIO, size: int, digest: Any) -> tuple[list[Row], int]:
+def _read_header(path: Path, file: BinaryIO, size: int, digest: Any, largest: int) -> tuple[list[Row], int]:
     prefix = file.read(8)
     length = int.from_bytes(prefix, "little")
     first = file.read(1)
-    if len(prefix) < 8 or not 2 <= length <= _LARGEST_HEADER_BYTES or first not in (b"{", b""):
+    if len(prefix) < 8 or not 2 <= length <= LARGEST_HEADER_BYTES or first not in (b"{", b""):
         raise SafetensorsForeign(
             f"{path} is not a safetensors file: it begins with {(prefix + first)[:12]!r}, "
             f"expected the length of a JSON header and the header."
+        )
+    if length > largest:
+        raise SafetensorsCorrupt(
+            f"{path} has a header of {length} bytes; that of the arrays that are expected has at most {largest}."
         )
     if 8 + length > size:
         raise SafetensorsTruncated(

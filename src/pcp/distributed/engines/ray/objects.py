@@ -73,9 +73,10 @@ class ObjectStore(BlobStore):
         """
         return self._object(blob)[1].tobytes()
 
-    def arrays(self, blob: Blob) -> tuple[dict[str, npt.NDArray[Any]], str]:
+    def arrays(self, blob: Blob, largest_header: int) -> tuple[dict[str, npt.NDArray[Any]], str]:
         """The arrays in a blob, where Ray has them in memory; see `BlobStore.arrays`."""
-        return view_arrays(super().path(blob.digest), self._object(blob)[1]), blob.digest.hex()
+        content = self._object(blob)[1]
+        return view_arrays(super().path(blob.digest), content, largest_header), blob.digest.hex()
 
     def path(self, digest: bytes) -> Path:
         """A file with the bytes of a blob."""
