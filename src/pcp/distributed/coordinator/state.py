@@ -38,7 +38,6 @@ class Member:
         carried: what it trained and the run does not have yet.
         pushed: fragments that it pushed since it adopted them.
         outcomes: what became of its last leases, and why.
-        chain: leases whose contributions hold what it began its next lease from, where workers exchange in pairs.
     """
 
     worker_id: int
@@ -57,7 +56,6 @@ class Member:
     carried: list[Trained] = field(default_factory=list)
     pushed: set[int] = field(default_factory=set)
     outcomes: dict[int, tuple[Outcome, str]] = field(default_factory=dict)
-    chain: list[int] = field(default_factory=list)
 
     def to_push(self) -> dict[int, int]:
         """Return the first batch of the cells that it carries and no push holds, by fragment."""

@@ -279,6 +279,5 @@ class Observer:
         kept = {each.lease_id for flight in run.in_flight for each in flight.admitted} if run else set()
         self._admitted -= self._admitted_unsynced - kept  # who exchanges in pairs is given such a lease again
         self._admitted_unsynced.clear()
-        self._witness.restarts += run is not None
         self.shadow = run
         self._note_closed()

@@ -57,8 +57,6 @@ class Witness:
         self._masters: list[Any] = [self.value_of_first(fragment) for fragment in fragments]
         self._versions = [[master] for master in self._masters]
         self._offers: dict[Blob, set[tuple[str, int]]] = defaultdict(set)
-        self.restarts = 0
-        """Of the Shepherd."""
         self.exchanged = self.alone = 0
         """Exchanges with another, and without."""
         self.masked_leases = self.merged_contributions = self.trained_batches = 0

@@ -70,8 +70,6 @@ def grant(
     batches = data.count + data_ranges.total(further)
     steps = batches or segment_steps(run.config.algorithm)  # a push alone may take as long
     first_step, last_step = steps_between or (round.first_step, 0)
-    if member.fresh:
-        member.chain.clear()
     adopt = adoptions.adoptions(turn, member, round, data.count)
     pace, whole = turn.pace(member.worker_id), adoptions.fetches_whole(adopt)
     peers = turn.peers().limit(_comparable_steps(turn, steps), run.config.lease)

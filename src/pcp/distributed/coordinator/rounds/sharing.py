@@ -131,17 +131,17 @@ def shorten(turn: Turn, held: HeldLease, batches: int) -> bool:
 
 
 def earlier(turn: Turn, held: HeldLease) -> list[Contribution]:
-    """Return the contributions that a worker's update replaces, as it went on from the weights that they hold.
+    """Return the contribution that a worker's update replaces, as it went on from the weights that it holds.
 
-    The weights of the middle of a run would spoil the mean at its end.
+    The weights of the middle of a run would spoil the mean at its end. A lease says whether it began afresh, also where an
+    earlier Shepherd granted it.
     """
-    member, round = turn.state.members[held.worker_id], turn.state.run.round(held.lease.round)
+    round = turn.state.run.round(held.lease.round)
     assert round is not None, "an update is admitted to a round in flight"
-    if not in_pairs(turn.state):
+    if not in_pairs(turn.state) or held.lease.fresh:
         return []
-    replaced = [each for each in round.admitted if each.lease_id in member.chain]
-    member.chain[:] = [held.lease.lease_id]
-    return replaced
+    own = [each for each in round.admitted if each.worker_id == held.worker_id]
+    return [max(own, key=lambda each: each.lease_id)] if own else []
 
 
 def held_back(turn: Turn) -> bool:

@@ -44,9 +44,8 @@ class PairsWitness(ArrayWitness):
     ) -> None:
         del fragment  # there is one
         chains = [self._pushes[each.lease_id].chain for each in contributions]
-        # Which leases a worker went on from, a Shepherd that dies takes with it: its log does not say.
         require(
-            self.restarts > 0 or len(set(chains)) == len(chains),
+            len(set(chains)) == len(chains),
             f"round {round} merges weights of one worker twice, those of the middle of its training among them",
         )
         tokens = [each.tokens for each in contributions]
