@@ -20,7 +20,7 @@ class SizesRefused(PCPError):
     """Sizes that a symbolic program does not take: some are missing or unknown, or a constraint does not hold."""
 
 
-_SIGNS: dict[str, Callable[[int, int], bool]] = {
+HOLDS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<=": lambda a, b: a <= b,
@@ -77,7 +77,7 @@ class Constraint:
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is true of these sizes."""
-        return _SIGNS[self.sign](self.left.value(sizes), self.right.value(sizes))
+        return HOLDS[self.sign](self.left.value(sizes), self.right.value(sizes))
 
     def renamed(self, names: Mapping[str, Expression]) -> "Constraint":
         """The same comparison with other expressions in the place of symbols."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.refusals import STANDING, is_of_package
-from pcp.symbolic.constraints import OPPOSITE, TURNED, Constraint, Space
+from pcp.symbolic.constraints import HOLDS, OPPOSITE, TURNED, Constraint, Space
 from pcp.symbolic.expressions import Expression
 from pcp.symbolic.fitting import fitted
 from pcp.symbolic.proving import always
@@ -109,7 +109,7 @@ def unseen() -> None:
 
 def compared(left: int, sign: str, right: int) -> bool:
     """Whether a comparison holds by which an operation chooses what it does; where sizes are symbolic, it is a constraint."""
-    holds = _HOLDS[sign](left, right)
+    holds = HOLDS[sign](left, right)
     watch = WATCH.get()
     if watch is not None and watch.script is None:
         watch.chosen.append((line(), left, sign, right, holds))
@@ -126,16 +126,6 @@ def greatest(left: int, right: int) -> int:
     """The larger of two sizes; where they are symbolic, which it is becomes a constraint that equal ones keep."""
     compared(left, "<=" if left <= right else ">=", right)
     return max(left, right)
-
-
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-}
 
 
 @contextmanager
