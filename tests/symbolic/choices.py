@@ -180,7 +180,6 @@ OPERATIONS: dict[str, Case] = {
         ("tile", lambda x: pcp.tile(x, 3)),
         ("sort", lambda x: pcp.sort(x)[:2500]),
         ("argsort", lambda x: x[pcp.argsort(x)]),
-        ("quantile", lambda x: pcp.quantile(x, 0.25)),
         ("var", lambda x: x.var()),
         ("softmax", lambda x: nn.softmax(x)),
         ("take", lambda x: x[np.array([0, 5, 20])]),

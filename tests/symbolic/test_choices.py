@@ -174,6 +174,16 @@ def test_a_quantile_along_a_symbolic_axis_takes_a_quotient() -> None:
         pcp.trace(lambda x: pcp.quantile(x, 0.1234567), pcp.spec(("n",), "f32"))
 
 
+def test_a_quantile_below_an_infinity_is_the_element_that_it_meets() -> None:
+    x = np.array([1, np.inf, 2], np.float32)
+    program = pcp.trace(lambda x: pcp.quantile(x, 0.5), pcp.spec(("n",), "f32"))
+    assert (
+        float(pcp.plan(program, "arena:cpu").run(x))
+        == float(pcp.plan(program.at(n=3), "cpu:0", cache=False).run(x))
+        == 2
+    )
+
+
 RIGHT: dict[str, Callable[[Any, Any], Any]] = {
     "%": lambda x, _: x * (x.shape[0] % 7),
     "% as an extent": lambda x, xp: xp.pad(x, [(0, x.shape[0] % 7)]),

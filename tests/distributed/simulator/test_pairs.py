@@ -38,6 +38,12 @@ def test_every_batch_counts_once_and_offers_are_those_of_the_partner() -> None:
     assert met["Fault"] > 20
 
 
+@pytest.mark.parametrize("seed", [168, 17896])
+def test_what_a_worker_pushed_in_its_middle_is_replaced_and_kept_until_the_log_says_so(seed: int) -> None:
+    """After a Shepherd's death both were merged; after a cut of its power what was replaced was deleted and still needed."""
+    simulate(scenario_of(seed))
+
+
 def test_a_seed_replays_line_by_line() -> None:
     def traced() -> list[str]:
         lines: list[str] = []

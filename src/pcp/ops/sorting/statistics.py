@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 from pcp.ir import DType
-from pcp.ops.elementwise import convert, is_nan, minimum, not_equal, sqrt, where
+from pcp.ops.elementwise import convert, equal, is_nan, minimum, not_equal, sqrt, where
 from pcp.ops.indexing.reading import take
 from pcp.ops.movement import full, ravel, reshape, squeeze
 from pcp.ops.movement.axes import checked_axes, checked_axis
@@ -112,7 +112,9 @@ def _at_symbolic_size(ordered: Tensor, q: float, place: int, size: int) -> Tenso
     high = minimum(low + 1, last)
     shape = [1] * ordered.ndim
     part = reshape(part, shape)
-    return take(ordered, low, place) * (1 - part) + take(ordered, high, place) * part
+    at_low, at_high = take(ordered, low, place), take(ordered, high, place)
+    # An infinity above is no part of an element that is met exactly.
+    return where(equal(part, 0), at_low, at_low * (1 - part) + at_high * part)
 
 
 export_operations(__name__)
