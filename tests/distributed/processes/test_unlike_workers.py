@@ -1,5 +1,6 @@
 """A Shepherd that was told no number of Workers: they come while it trains, and a slow one does less."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -26,7 +27,7 @@ RUNS, RESTS = 0.05, 0.2  # seconds
 
 
 class Throttled:
-    """Stops a process for four fifths of the time, as a machine that is five times slower would run it."""
+    """Stops a Worker and the process of its programs for four fifths of the time, as if their machine were five times slower."""
 
     def __init__(self, number: int) -> None:
         self._number, self._over = number, threading.Event()
@@ -40,14 +41,19 @@ class Throttled:
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            while not self._over.is_set():
-                os.kill(self._number, signal.SIGSTOP)
-                self._over.wait(RESTS)
-                os.kill(self._number, signal.SIGCONT)
-                self._over.wait(RUNS)
-        except ProcessLookupError:
-            pass  # it ended with the run
+        while not self._over.is_set():
+            self._send(signal.SIGSTOP)
+            self._over.wait(RESTS)
+            self._send(signal.SIGCONT)
+            self._over.wait(RUNS)
+
+    def _send(self, what: signal.Signals) -> None:
+        """To the process and its children, which are in sessions of their own; they end with the run."""
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            for children in Path(f"/proc/{self._number}/task").glob("*/children"):
+                for child in children.read_text().split():
+                    os.kill(int(child), what)
+            os.kill(self._number, what)
 
 
 @pytest.mark.runs

@@ -178,7 +178,9 @@ def admit(turn: Turn, held: HeldLease) -> None:
         tokens=sum(each.tokens for each in held.pushing) + sum(each.tokens for each in earlier),
         loss=math.fsum(losses) / everything,
     )
-    turn.append(UpdateAdmitted(lease.round, contribution), sync=bool(earlier))  # what it replaces is gone then
+    turn.append(
+        UpdateAdmitted(lease.round, contribution), sync=bool(earlier)
+    )  # what it replaces is gone then
     turn.delete(frozenset(each.payload for each in earlier), state.run.blobs())
     state.stored.pop(update.payload, None)
     state.upload_seconds = smoothed(state.upload_seconds, turn.now - held.reported)
