@@ -27,7 +27,7 @@ RUNS, RESTS = 0.05, 0.2  # seconds
 
 
 class Throttled:
-    """Stops a Worker and the process of its programs for four fifths of the time, as if their machine were five times slower."""
+    """Stops a Worker and the process of its programs for four fifths of the time, as if they had a slow machine."""
 
     def __init__(self, number: int) -> None:
         self._number, self._over = number, threading.Event()
