@@ -69,11 +69,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     commands = parser.add_subparsers(dest="name", metavar="BENCHMARK")
+    rooms = {name: room for room, benchmarks in BENCHMARKS.items() for name in benchmarks}
+    # What is named needs no package of the others.
+    wanted = [name for name in rooms if name in sys.argv[1:]] or list(rooms)
     modules = {}
-    for room, benchmarks in BENCHMARKS.items():
-        for name, summary in benchmarks.items():
+    for name, room in rooms.items():
+        command = commands.add_parser(name, help=BENCHMARKS[room][name])
+        if name in wanted:
             modules[name] = importlib.import_module(f"benchmarks.{room}.{name.replace('-', '_')}")
-            modules[name].add_arguments(commands.add_parser(name, help=summary))
+            modules[name].add_arguments(command)
     arguments = parser.parse_args()
     for name in [arguments.name] if arguments.name else [n for n in modules if n not in BY_NAME]:
         given = (
