@@ -115,7 +115,7 @@ class Candidate:
     @property
     def claims(self) -> Claims:
         """What it is held to at a site."""
-        return Claims(self.effect, self.nonfinite)
+        return Claims(self.effect, self.nonfinite, is_added=True)
 
 
 def read_candidate(folder: str | os.PathLike[str]) -> Candidate:

@@ -18,11 +18,15 @@ class KernelNotBuilt(PCPError):
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a kernel says of itself, and is held to where it is verified; see `Kernel`."""
+    """What a kernel says of itself, and is held to where it is verified; see `Kernel`.
+
+    One that came from outside is also called with the memory of its operands for its results: PCP's tests do so with its own.
+    """
 
     effect: Effect
     nonfinite: str = "nan"
     bits: int = 8
+    is_added: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -78,7 +82,7 @@ class Kernel:
     @property
     def claims(self) -> Claims:
         """What it is held to where it is verified."""
-        return Claims(self.effect, self.nonfinite, self.bits)
+        return Claims(self.effect, self.nonfinite, self.bits, self.is_added)
 
     @property
     def is_added(self) -> bool:

@@ -100,7 +100,7 @@ class RegionCandidate:
     @property
     def claims(self) -> Claims:
         """What it is held to where it is verified."""
-        return Claims(self.effect, self.nonfinite)
+        return Claims(self.effect, self.nonfinite, is_added=True)
 
     @property
     def is_native(self) -> bool:

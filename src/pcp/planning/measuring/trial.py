@@ -81,7 +81,8 @@ def tried(
             return _of_plain(subject, tolerance)
         runnable = _compiled(subject, candidate, elsewhere, placement)
         if site is not None:
-            fault = fault_at_site(subject, runnable, site, stage, _donating(subject, candidate, is_moved))
+            donating = _donating(subject, candidate, is_moved) if site.is_added else None
+            fault = fault_at_site(subject, runnable, site, stage, donating)
             if fault is not None:
                 raise Refused(*fault)
         return _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
