@@ -48,6 +48,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test has a store of its own, works in a folder of its own, and leaves no kernel behind."""
     monkeypatch.setenv("PCP_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("XLA_FLAGS", "")  # the processes that say what is faster compile for speed
     monkeypatch.chdir(tmp_path)
     yield
     register_added(Store(tmp_path / "nothing"))
