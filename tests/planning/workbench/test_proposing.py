@@ -157,7 +157,11 @@ def test_a_gain_that_is_not_sure_is_measured_again(ask: Callable[..., list[Round
         [found] = ask(server.url, bench, Limits(rounds=1))
     assert found.admission.fault == "too slow"
     assert len(bench.requests) == 3
-    assert [each.site for each in bench.requests] == [Claims(Effect.lowers_precision, is_added=True), None, None]
+    assert [each.site for each in bench.requests] == [
+        Claims(Effect.lowers_precision, is_added=True),
+        None,
+        None,
+    ]
     assert math.isclose(bench.requests[0].tolerance or 0.0, 1e-3)
 
 
