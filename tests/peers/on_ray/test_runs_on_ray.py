@@ -133,7 +133,7 @@ class Watched:
         paused.unlink()
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(850)
 def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster: RayCluster) -> None:
     folder = RunFolder(tmp_path / "run")
     settings = options(
@@ -173,7 +173,7 @@ def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster:
         cluster.kill_node()
         run.goes_on()
         # The Worker that is left is nice to others, and beside other tests trains two batches a second.
-        records = ended(train, 300.0)
+        records = ended(train, 450.0)
     wait_until(lambda: all(is_gone(pid) for pid in run.pids), 30.0)
 
     restarts = [record["process"] for record in records if record.get("event") == "restart"]
