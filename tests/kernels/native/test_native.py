@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -17,6 +18,7 @@ from pcp.distributed.verification import ProgramRefused, admit
 from pcp.kernels.features import VARIABLE, masked
 from pcp.kernels.native import LibraryDamaged, build_of, built, opened
 from pcp.planning.judging.oracle import widened
+from pcp.planning.measuring import trial
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
@@ -103,7 +105,9 @@ def test_it_is_measured_and_verified_in_the_child() -> None:
             assert row.error < 1e-5
 
 
-def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(tmp_path: FilePath) -> None:
+def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [site] = kernels.sites_of(
         prepared(pcp.trace(nn.layer_norm, *(pcp.spec(n, "f32") for n in ((8, 64), (64,), (64,))))), "cpu"
     )
@@ -117,6 +121,15 @@ def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(
     donating = made["normalisation.native"]
     assert donating is not None
     assert donating().executable.memory.aliased > 0
+    given: list[bool] = []
+    monkeypatch.setattr(trial, "fault_at_site", lambda *arguments: given.append(arguments[-1] is not None))
+    native = kernels.kernel_named("normalisation.native")
+    for claims in (native.claims, replace(native.claims, is_added=True)):
+        candidate = kernels.replaced(site.region, native)
+        trial.tried(
+            subject, candidate, tolerance=None, calls=1, seconds=0.0, rival=None, stage=str, site=claims
+        )
+    assert given == [False, True], "only what comes from outside: these tests do it with PCP's own"
 
 
 def test_calls_at_once_do_not_wait_for_each_other_for_ever() -> None:
