@@ -10,7 +10,9 @@ from pcp import backends
 from pcp.backends import Target
 from pcp.ir import TensorSpec
 from pcp.ir.types import dtype_of
-from pcp.planning.judging.comparison import SMALL, Comparison
+from pcp.planning.judging import comparison
+from pcp.planning.judging.changes import Change
+from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.distances import INFINITE, Distance, Scale
 from pcp.planning.judging.pair import Pair
 
@@ -18,7 +20,12 @@ TARGET = Target.of()
 COMPILED = Comparison(TARGET, compiled=True)
 ON_HOST = Comparison(TARGET, compiled=False)
 RNG = np.random.default_rng(0)
-SHAPE = (5, SMALL // 4)
+SHAPE = (5, 4096)
+
+
+@pytest.fixture(autouse=True)
+def _all_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "SMALL", 0)
 
 
 def drawn(dtype: Any) -> tuple[Any, Any]:
@@ -124,19 +131,72 @@ def test_a_result_that_is_right_is_equal_where_nan_stands_on_both_sides() -> Non
     assert all(by.pair(right, right.copy()).is_equal for by in (COMPILED, ON_HOST))
 
 
-def test_what_is_changed_is_changed_alike() -> None:
-    for dtype in (np.float32, ml_dtypes.bfloat16):
-        array = drawn(dtype)[1]
-        factor = RNG.standard_normal((SHAPE[0], 1)).astype(np.float32)
-        addend = np.where(np.arange(SHAPE[1]) < 9, -np.inf, 0).astype(np.float32)
-        made, expected = (np.asarray(by.changed(array, factor, addend)) for by in (COMPILED, ON_HOST))
-        assert made.dtype == dtype
-        np.testing.assert_array_equal(made[:, :9], expected[:, :9])
+ROWS, WIDTH = 6, 40
+CHANGES = {
+    "nothing": Change(),
+    "a factor and an addend": Change(0.5, addend=-3.0),
+    "rows": Change(rows=RNG.standard_normal(ROWS).astype(np.float32)),
+    "rows and columns": Change(
+        rows=np.where(np.arange(ROWS) % 2, 1e-3, 1).astype(np.float32),
+        columns=np.where(np.arange(WIDTH) % 3, 1e-2, 1).astype(np.float32),
+    ),
+    "half masked": Change(addend=np.where(np.arange(WIDTH) < 9, -np.inf, 0).astype(np.float32)),
+    "one of each row": Change(0.0, chosen=RNG.integers(0, WIDTH, ROWS, np.int32), own=(1.0, 2.0)),
+    "some numbers": Change(places=(3, 77, 239), values=(np.nan, np.inf, -np.inf)),
+    "all a little": Change(step=0.1, seed=(1 << 32) - 5),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 3, WIDTH), (ROWS * WIDTH,)], ids=str)
+def test_what_is_changed_is_changed_alike_by_one_program(
+    dtype: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+    monkeypatch.setattr(
+        Target, "compile", lambda self, program: compiled.append(program) or _compile(self, program)
+    )
+    by, array = Comparison(TARGET, compiled=True), RNG.standard_normal(shape).astype(dtype)
+    for name, change in CHANGES.items():
+        if len(shape) == 1 and any(
+            isinstance(each, np.ndarray) for each in (change.rows, change.addend, change.chosen)
+        ):
+            continue
+        made, expected = (np.asarray(each.changed(array, change)) for each in (by, ON_HOST))
+        assert made.dtype == dtype, name
         np.testing.assert_allclose(
-            made[:, 9:].astype(np.float32),
-            expected[:, 9:].astype(np.float32),
-            rtol=1e-2 if dtype != np.float32 else 1e-6,
-        )
+            made.astype(np.float64), expected.astype(np.float64), rtol=1e-6 if dtype != ml_dtypes.bfloat16 else 1e-2,
+            err_msg=name,
+        )  # fmt: skip
+        assert by.size(made) == pytest.approx(ON_HOST.size(made), rel=1e-6), name
+        assert (name == "nothing") == change.is_none == bool(np.array_equal(made, array)), name
+    moved = np.asarray(by.changed(array, CHANGES["all a little"])).astype(np.float64) / array.astype(
+        np.float64
+    )
+    assert np.mean(moved > 1) == pytest.approx(0.5, abs=0.1)
+    assert len(compiled) == 1
+
+
+_compile = Target.compile
+
+
+def test_bits_are_compared_by_the_program_of_pairs_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = []
+    monkeypatch.setattr(
+        Target, "compile", lambda self, program: compiled.append(program) or _compile(self, program)
+    )
+    by, array = Comparison(TARGET, compiled=True), np.linspace(-1, 1, 64, dtype=np.float32)
+    other, negative = array.copy(), np.zeros(64, np.float32)
+    other[63] = np.nextafter(other[63], np.float32(2))
+    assert not by.pair(other, array).is_equal
+    assert by.same_bits(array, array.copy())
+    assert not by.same_bits(array, other)
+    assert not by.same_bits(negative, -negative)
+    assert by.pair(negative, -negative).is_equal
+    assert by.size(array) == pytest.approx(np.sqrt(np.mean(array.astype(np.float64) ** 2)))
+    assert len(compiled) == 1
 
 
 def test_results_of_which_nothing_is_finite_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """A kernel is verified at the very shapes of its site: on operands of several kinds, and in repeated calls."""
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from pcp.ir import Program
 from pcp.kernels import Claims
 from pcp.planning.judging import comparison
 from pcp.planning.judging.comparison import Comparison
+from pcp.planning.measuring import at_site, site_case
+from pcp.planning.measuring import trial as trial_module
 from pcp.planning.measuring.at_site import fault_at_site
 from pcp.planning.measuring.index_ranges import index_ranges
-from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.site_operands import KINDS, NORMAL
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
 from pcp.planning.measuring.trial import tried
@@ -108,11 +112,11 @@ def noisy(scale: float) -> Altered:
 @pytest.mark.parametrize(
     ("program", "alter", "failure", "words"),
     [
-        (EMBEDDED, halved_where_often, Failure.inaccurate, "on skewed operands, result 0 has an error of 0.5"),
+        (EMBEDDED, halved_where_often, Failure.inaccurate, "on skewed operands, result 0 has an error of"),
         (SOFTMAX, without_nan, Failure.not_finite, "on NaN operands, result 0 is finite where infinities or NaN"),
-        (SOFTMAX, overflowing, Failure.not_finite, "on large operands, result 0 is infinite or NaN where"),
+        (SOFTMAX, overflowing, Failure.not_finite, "on offset by a thousand operands, result 0 is infinite or NaN where"),
         (SOFTMAX, masked_wrongly, Failure.inaccurate, "on masked operands, result 0 has an error of"),
-        (SOFTMAX, rowwise_wrong, Failure.inaccurate, "skewed operands, result 0 has an error of"),
+        (SOFTMAX, rowwise_wrong, Failure.inaccurate, "on offset by a thousand operands, result 0 has an error of"),
         (SOFTMAX, noisy(1e-3), Failure.nondeterministic, "returns something else for the same operands"),
     ],
 )  # fmt: skip
@@ -143,7 +147,7 @@ def test_a_wrong_result_of_one_element_is_found(tmp_path: Path) -> None:
 
     found = fault_of(LOSS, halved_where_unlike, tmp_path)
     assert found is not None
-    assert "skewed operands, result 0 has an error of 0.5" in found[1]
+    assert "on offset by a thousand operands, result 0 has an error of 0.5" in found[1]
     assert fault_of(LOSS, lambda _, results: results, tmp_path) is None
     noise = fault_of(LOSS, noisy(1e-3), tmp_path)
     assert noise is not None
@@ -174,3 +178,106 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
 
     assert trial(None) is None
     assert trial(Claims(Effect.reassociating)) is Failure.not_finite
+
+
+def counted_compilations(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """Every program that is compiled from now on."""
+    compiled: list[Program] = []
+    compile_program = Target.compile
+
+    def counted(self: Target, program: Program, *, cache: bool = True) -> Any:
+        compiled.append(program)
+        return compile_program(self, program, cache=cache)
+
+    monkeypatch.setattr(Target, "compile", counted)
+    return compiled
+
+
+def test_a_check_compiles_one_program_that_changes_and_one_that_compares_for_each_shape_of_all_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "SMALL", 0)
+    monkeypatch.setattr(site_case, "EXACT", 0)  # as on a GPU
+    compiled = counted_compilations(monkeypatch)
+    compare = Comparison(TARGET, compiled=True)
+    recipe = Recipe(seed=3, sets=1)
+    counts = []
+    for function in (lambda x: pcp.softmax(x, -1), lambda x: pcp.sigmoid(x)):
+        program = pcp.trace(function, pcp.spec((40, 64), "f32"))
+        subject = Subject(program, None, recipe, None, (), TARGET, tmp_path, comparison=compare)
+        compiled.clear()
+        assert fault_at_site(subject, subject.plain, Claims(Effect.reassociating), lambda _: None) is None
+        counts.append(len(compiled))
+    assert counts == [2, 0]
+
+
+class Counting:
+    """An executable that counts its calls."""
+
+    def __init__(self, executable: Any) -> None:
+        self._executable, self.memory, self.calls = executable, executable.memory, 0
+
+    def run(self, buffers: Any) -> list[Any]:
+        self.calls += 1
+        made: list[Any] = self._executable.run(buffers)
+        return made
+
+
+@pytest.mark.parametrize("part", [1.0, 0.0])
+def test_kernels_of_a_site_share_its_operands_and_what_is_right_for_them(
+    part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_site, "KEPT_PART", part)
+    made: list[str] = []
+    operands = site_case._operands
+    monkeypatch.setattr(site_case, "_operands", lambda *given: made.append(given[1].name) or operands(*given))
+    subject = Subject(SOFTMAX, None, Recipe(seed=3, sets=1), None, (), TARGET, tmp_path)
+    candidate = subject.plain
+    counting = Counting(candidate.executable)
+    subject.plain = Runnable(counting, candidate.arguments)
+    for effect in (Effect.reassociating, Effect.lowers_precision, Effect.exact):
+        made.clear()
+        counting.calls = 0
+        assert fault_at_site(subject, candidate, Claims(effect), lambda _: None) is None
+        is_first = effect is Effect.reassociating
+        assert made == ([NORMAL.name, *(kind.name for kind in KINDS)] if is_first or not part else [])
+        assert counting.calls == (len(KINDS) + 1 if is_first or not part else 0)
+    assert (subject.bytes_of_cases > 0) == bool(part)
+
+
+def test_a_wrong_kernel_is_refused_after_few_kinds_of_operands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Subject(SOFTMAX, None, Recipe(seed=3, sets=1), None, (), TARGET, tmp_path)
+    made: list[str] = []
+    operands = site_case._operands
+    monkeypatch.setattr(site_case, "_operands", lambda *given: made.append(given[1].name) or operands(*given))
+    for alter in (overflowing, masked_wrongly):
+        made.clear()
+        candidate = Runnable(Altering(SOFTMAX, alter), SOFTMAX.arguments)
+        subject.cases.clear()
+        assert fault_at_site(subject, candidate, Claims(Effect.reassociating), lambda _: None) is not None
+        assert len(made) <= 5, made
+
+
+@pytest.mark.parametrize(
+    ("times", "worth", "is_tried"),
+    [(1.5, 1.15, False), (1.5, None, True), (1.5, 2.0, True), (1.1, 1.15, True), (0.5, 1.15, True)],
+)
+def test_what_surely_takes_too_long_is_not_verified(
+    times: float, worth: float | None, is_tried: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried_at_site: list[Any] = []
+    monkeypatch.setattr(trial_module, "fault_at_site", lambda *given: tried_at_site.append(given))
+    plain = [1.0, 1.01, 0.99, 1.0, 1.02]
+    monkeypatch.setattr(trial_module, "times_in_turn", lambda *_: [[times * each for each in plain], plain])
+    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), TARGET, tmp_path)
+    other = pcp.trace(lambda x: pcp.softmax(x + 0.0, -1), pcp.spec((40, 64), "f32"))
+    site = Claims(Effect.reassociating)
+    found = tried(subject, other, None, 1, 1.0, None, lambda _: None, site, worth=worth)
+    assert found.failure is None
+    assert bool(tried_at_site) == is_tried
+    row = Measurement("0" * 16, "k@1", "0" * 16, "", tuple(found.seconds), tuple(found.plain_seconds))
+    assert row.is_verified(worth or math.inf) == is_tried
+    assert tried(subject, other, None, 1, 0.0, None, lambda _: None, site, worth=worth).failure is None
+    assert len(tried_at_site) == is_tried + 1, "without times it is verified"

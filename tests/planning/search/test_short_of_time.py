@@ -186,6 +186,70 @@ def test_a_measurement_should_take_as_long_as_the_last_one_not_as_long_as_the_fi
     assert 0 < counted_in(bench.wholes[2])["tanh"] < 6, "there was time for the fastest at fewer sites"
 
 
+def of_two_settled_families(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> pcp.Program:
+    """A program of which nothing is measured alone; it has three classes of sites of each family."""
+    set_strategy(monkeypatch, large_seconds=0.0, settled_on=("cpu",), most_kept_back=0.0, most_verified=0.1)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    bench.errors |= {"tanh": 1e-4, "logistic": 1e-3, "exponential_minus_one": 1e-4}
+    return of_both_families()
+
+
+@pytest.mark.cpu
+def test_a_later_search_verifies_what_there_was_no_time_for_in_a_part_of_its_budget(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verification takes 4 s: of 90 s the first search has 12 for that, and later ones take a tenth."""
+    program = of_two_settled_families(bench, monkeypatch)
+    clock = takes(lambda request: 4.0 if request.site else 39.0, bench, monkeypatch)
+    verified: list[list[str]] = []
+    took = []
+    for _ in range(5):
+        bench.requests.clear()
+        began = clock()
+        plan = pcp.plan(program, tolerance=1e-2, database=file, budget=90.0)
+        took.append(clock() - began)
+        assert kernels(plan) == {"sine.fast": 6, "log1p.other": 3}
+        verified.append([each.subject.digest for each in bench.requests if each.site])
+    assert [len(each) for each in verified] == [2, 2, 2, 0, 0]
+    assert took == [86.0, 8.0, 8.0, 0.0, 0.0]
+    assert len({digest for each in verified for digest in each}) == 6, "each is verified once"
+
+
+@pytest.mark.cpu
+def test_kernels_from_outside_are_verified_as_long_as_there_is_time(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Kernel, "is_added", property(lambda kernel: kernel.name == "sine.fast"))
+    program = of_two_settled_families(bench, monkeypatch)
+    set_strategy(monkeypatch, most_verified=0.0)
+    takes(lambda request: 4.0 if request.site else 39.0, bench, monkeypatch)
+    assert kernels(pcp.plan(program, tolerance=1e-2, database=file, budget=80.0)) == {}
+    assert kernels(pcp.plan(program, tolerance=1e-2, database=file, budget=80.0)) != {}
+    verified = {each.path.partition("@")[0] for each in bench.requests if " at its site" in each.path}
+    assert verified == {"sine.fast"}
+
+
+def test_a_kernel_that_was_slow_alone_is_verified_where_the_whole_is_faster_with_it(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    bench.noise = {name: [1.5] * 5 for name in ("tanh", "logistic", "cosine")}
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+    alone = [each for each in bench.requests if each.site and each.path == "sine.fast@1"]
+    assert [each.worth for each in alone] == [1.15] * 3
+    assert [each.path for each in bench.requests if each.path.endswith(" at its site")] == [
+        "sine.fast@1 at its site"
+    ] * 3
+    bench.noise = {}
+    bench.requests.clear()
+    pcp.plan(chain(), tolerance=1e-2, database=file.with_name("other"))
+    assert any(each.path == "sine.fast@1" for each in bench.requests)
+    assert not any(each.path.endswith(" at its site") for each in bench.requests), "they are verified alone"
+
+
 def _stopping_after(count: int, *, at_sites: bool = True) -> object:
     measure = FakeBench.measure
 

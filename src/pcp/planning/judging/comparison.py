@@ -14,20 +14,21 @@ from pcp.ops.elementwise.composed import is_nan, logical_and, logical_not, logic
 from pcp.ops.movement import stack
 from pcp.ops.reductions.primitives import any_, sum_
 from pcp.planning.judging import distances
+from pcp.planning.judging.changes import Change, changed
 from pcp.planning.judging.distances import SAFE_NORM, Distance, Scale, Squares, relative, sliced
 from pcp.planning.judging.pair import Pair
 from pcp.tensor import Tensor
 from pcp.tracing import spec, trace
 
-SMALL = 1 << 14
-"""Elements of an array up to which reading it is quicker than compiling something."""
+SMALL = 1 << 18
+"""Elements of an array up to which reading it is quicker than compiling something, some thirty times."""
 _UNSIGNED = {1: DType.u8, 2: DType.u16, 4: DType.u32, 8: DType.u64}
 
 Array = np.ndarray[Any, Any]
 
 
 class Comparison:
-    """Compares results; what it compiles is kept by shape and element types.
+    """Compares results; what it compiles is kept by shape and element types: one program compares, and one changes.
 
     Arguments:
         target: what results are computed for.
@@ -46,6 +47,8 @@ class Comparison:
         specs = [_spec(a), _spec(b)]
         if not self._compiles(specs[0]):
             return same_bits(a, b)
+        if ("pair", *specs) in self._made:
+            return not np.asarray(self._run("pair", _pair, specs, [a, b])[0])[-1]
         return float(self._run("bits", _differing, specs, [a, b])[0]) == 0.0
 
     def scale(self, right: Any, kept: float = 0.0, before: Any = None) -> Scale:
@@ -86,17 +89,31 @@ class Comparison:
                 )
         return Pair.of(np.asarray(found), np.asarray(right))
 
-    def changed(self, array: Any, factor: Array, addend: Array) -> Buffer:
-        """A floating-point array times a factor, plus an addend, in float32 between.
-
-        Arguments:
-            factor, addend: float32; they broadcast to the array.
-        """
+    def changed(self, array: Any, change: Change) -> Buffer:
+        """A floating-point array, changed."""
         own = _spec(array)
         if not self._compiles(own):
-            wide = np.asarray(array).astype(np.float32, copy=False) * factor + addend
-            return self._target.place(np.broadcast_to(wide, own.shape).astype(own.dtype.numpy), own)
-        return self._run("changed", _changed, [own, _spec(factor), _spec(addend)], [array, factor, addend])[0]
+            return self._target.place(change.of(np.asarray(array)).astype(own.dtype.numpy), own)
+        return self._changed(array, own, change)[0]
+
+    def size(self, array: Any) -> float:
+        """The root mean square of the elements of a floating-point array that are finite; of others they count as 0."""
+        own = _spec(array)
+        if not self._compiles(own):
+            wide = np.asarray(array).astype(np.float64)
+            with np.errstate(over="ignore"):
+                return (
+                    float(np.sqrt(np.mean(np.where(np.isfinite(wide), wide, 0.0) ** 2))) if own.size else 0.0
+                )
+        if ("pair", own, own) in self._made:
+            square = np.sum(np.asarray(self._run("pair", _pair, [own, own], [array, array])[-1]))
+        else:
+            square = np.asarray(self._changed(array, own, Change())[1])
+        return float(np.sqrt(square / own.size))
+
+    def _changed(self, array: Any, own: TensorSpec, change: Change) -> list[Buffer]:
+        numbers = change.numbers(own.shape)
+        return self._run("changed", changed, [own, *map(_spec, numbers)], [array, *numbers])
 
     def _squares(self, a: Any, b: Any, factor: float) -> Squares:
         """Sums of the squares of a - factor b."""
@@ -162,6 +179,7 @@ def _pair(found: Tensor, right: Tensor) -> tuple[Tensor, ...]:
         logical_and(here, logical_not(there)),
         logical_and(there, logical_not(here)),
         *map(logical_not, (here, there, equal)),
+        _other_bits(found, right) if found.dtype is right.dtype else logical_not(equal),
     ]
     counts = stack([convert(any_(each), DType.i32) for each in flags])
     y, exact = (where(both, convert(each, DType.f64), 0.0) for each in (found, right))
@@ -169,19 +187,20 @@ def _pair(found: Tensor, right: Tensor) -> tuple[Tensor, ...]:
 
 
 def _flags(counts: Array) -> tuple[bool, bool, bool, bool, bool]:
-    has_finite, lacks_finite, not_finite, not_right_finite, not_equal = map(bool, counts)
+    has_finite, lacks_finite, not_finite, not_right_finite, not_equal, _ = map(bool, counts)
     return has_finite, lacks_finite, not not_finite, not not_right_finite, not not_equal
-
-
-def _changed(array: Tensor, factor: Tensor, addend: Tensor) -> Tensor:
-    return convert(convert(array, DType.f32) * factor + addend, array.dtype)
 
 
 def _differing(a: Tensor, b: Tensor) -> Tensor:
     """How many elements have other bits."""
     if a.dtype.kind == "complex":
         return _differing(real(a), real(b)) + _differing(imag(a), imag(b))
-    if a.dtype.is_float:
-        size = np.dtype(a.dtype.numpy).itemsize
-        a, b = bitcast(a, _UNSIGNED[size]), bitcast(b, _UNSIGNED[size])
-    return sum_(convert(a != b, DType.f32))
+    return sum_(convert(_other_bits(a, b), DType.f32))
+
+
+def _other_bits(a: Tensor, b: Tensor) -> Tensor:
+    """Which elements have other bits."""
+    if not a.dtype.is_float:
+        return a != b
+    size = np.dtype(a.dtype.numpy).itemsize
+    return bitcast(a, _UNSIGNED[size]) != bitcast(b, _UNSIGNED[size])

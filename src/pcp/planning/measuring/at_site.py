@@ -52,8 +52,8 @@ NOISE = 0.25
 REPEATS = 3
 MANY = 1 << 24
 """Elements from which on only the kinds of operands are tried that matter most."""
-KEPT = 1 << 19
-"""Elements up to which what is right is kept for the next kernel."""
+KEPT_PART = 1 / 64
+"""Of the device's memory, that operands of a site and what is right for them may take, to be kept for its next kernel."""
 
 
 class _Trial:
@@ -69,7 +69,8 @@ class _Trial:
     ) -> None:
         self._subject, self._candidate, self._stage, self._claims = subject, candidate, stage, claims
         self._donating = donating
-        self._normal = self._case(NORMAL, 0, None)
+        self._roundings = [roundings_of(subject, place) for place in range(len(subject.program.results))]
+        self._normal = self._case(NORMAL, None)
         self._first = self._called(self._normal.buffers)
         compare = subject.comparison
         pairs = zip(self._first, self._normal.plain, strict=True)
@@ -122,20 +123,21 @@ class _Trial:
     def _cases(self) -> Iterator[Case]:
         yield self._normal
         size = size_of(self._subject)
-        for count, kind in enumerate(KINDS, 1):
+        for kind in KINDS:
             if size <= MANY or kind.matters:
-                yield self._case(kind, count, self._normal)
+                yield self._case(kind, self._normal)
 
-    def _case(self, kind: Kind, count: int, normal: Case | None) -> Case:
+    def _case(self, kind: Kind, normal: Case | None) -> Case:
         """Kept with the subject, as all kernels of a site are tried on the same operands."""
-        key = (kind.name, self._claims.is_exact)
-        if key in self._subject.cases:
-            kept: Case = self._subject.cases[key]
+        subject = self._subject
+        kept: Case | None = subject.cases.get(kind.name)
+        if kept is not None:
             return kept
         self._stage("judging")
-        made = Case(self._subject, kind, count, exact=not self._claims.is_exact, normal=normal)
-        if size_of(self._subject) <= KEPT:
-            self._subject.cases[key] = made
+        made = Case(subject, kind, normal)
+        if subject.bytes_of_cases + made.bytes <= KEPT_PART * subject.target.device.capacity:
+            subject.cases[kind.name] = made
+            subject.bytes_of_cases += made.bytes
         return made
 
     def _fault_on(self, case: Case, found: Sequence[Buffer]) -> tuple[Failure, str] | None:
@@ -165,7 +167,7 @@ class _Trial:
         if error <= self._least_limit(place):
             return None
         limit = self._limit(case, place)
-        error = case.errors([*case.right[:place], y, *case.right[place + 1 :]])[place]
+        error = case.error(place, y) if case.is_exact else error
         if error > limit and self._claims.effect is Effect.lowers_precision:
             limit = max(limit, self._moved_limit(case, place))
         if error <= limit or limit > LARGEST:
@@ -178,15 +180,13 @@ class _Trial:
         Where the largest score takes all, nothing moves with roundings, but all with those of fewer bits.
         """
         own = self._own(place)
-        if case is self._normal or own <= PRECISE_UNITS * roundings_of(self._subject, place):
+        if case is self._normal or own <= PRECISE_UNITS * self._roundings[place]:
             return 0.0
         return TIMES_PLAIN * case.moves_by(min(own, LARGEST / SLACK))[place]
 
     def _least_limit(self, place: int) -> float:
         """How wrong a result may be on any operands, however insensitive the operation is there."""
-        return max(
-            SLACK * min(self._own(place), LARGEST / SLACK), FLOOR_UNITS * roundings_of(self._subject, place)
-        )
+        return max(SLACK * min(self._own(place), LARGEST / SLACK), FLOOR_UNITS * self._roundings[place])
 
     def _own(self, place: int) -> float:
         """The error on normal operands, and no more than it claims; of few elements it may be small by chance."""
@@ -201,7 +201,7 @@ class _Trial:
 
     def _claimed_unit(self, place: int) -> float:
         """The coarsest rounding of operands and of a result that a kernel claims to make."""
-        unit = roundings_of(self._subject, place)
+        unit = self._roundings[place]
         keeps_bits = self._claims.effect is not Effect.lowers_precision
         return unit if keeps_bits else max(unit, 2.0 ** -(self._claims.bits + 1))
 
@@ -213,7 +213,7 @@ class _Trial:
             TIMES_PLAIN * case.plain_errors[place],
         )
         own = self._own(place)
-        if own <= PRECISE_UNITS * roundings_of(self._subject, place) and case.is_exact:
+        if own <= PRECISE_UNITS * self._roundings[place] and case.is_exact:
             return max(limit, min(SMALL_MOVES, SLACK * case.moves[place] / MOVED_UNITS))
         move, usual = case.moves[place], self._normal.moves[place]
         more = move / usual if usual else math.inf if move else 1.0

@@ -174,6 +174,7 @@ class Bench:
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
             "site": None if request.site is None else asdict(request.site),
+            "worth": request.worth,
             "sketched": request.sketched is not None,
             "residuals": None if request.residuals is None else self._stored(request.residuals),
             "elsewhere": None if request.elsewhere is None else request.elsewhere.described(),

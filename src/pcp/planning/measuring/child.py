@@ -20,6 +20,7 @@ from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.kernels import Claims
+from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.measurement_text import judgement_text
 from pcp.planning.measuring.random_inputs import Recipe
@@ -42,6 +43,7 @@ class Child:
 
     def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
         self._target = Target.from_description(header["target"])
+        self._comparison = Comparison(self._target)
         self._folder = Path(header["folder"])
         self._answers = answers
         self._subjects: dict[str, Subject] = {}
@@ -67,6 +69,7 @@ class Child:
                 None if request["elsewhere"] is None else Target.from_description(request["elsewhere"]),
                 None if request["placement"] is None else Placement.from_description(request["placement"]),
                 self._say_sketch if request["sketched"] else None,
+                request["worth"],
             )
         except OSError as error:
             self._say(unwritable=_short(unusable(self._folder, error)))
@@ -109,6 +112,7 @@ class Child:
                 None if request["residuals"] is None else _program(request["residuals"]),
                 lambda name: self._say(stage=name),
                 is_quick=is_quick,
+                comparison=self._comparison,
             )
             self._cost[key] = time.monotonic() - began
         self._subjects[key] = kept

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 
 from pcp.planning.judging.tolerance import least_tolerance
-from pcp.planning.measuring.significance import Block, undisturbed
+from pcp.planning.measuring.significance import Block, is_surely_slower, undisturbed
 
 _NO_HANDLER = (
     "No registered implementation for",
@@ -126,6 +126,10 @@ class Measurement:
     def blocks(self) -> tuple[Block, ...]:
         """Its calls, which were made in one go."""
         return ((self.seconds, self.plain_seconds),) if self.seconds and self.plain_seconds else ()
+
+    def is_verified(self, worth: float) -> bool:
+        """Whether a kernel that was measured alone at a site was verified there, by a request with `worth`."""
+        return self.failure is None and not is_surely_slower(self.seconds, self.plain_seconds, worth)
 
     @property
     def ratio(self) -> float:

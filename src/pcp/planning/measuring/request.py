@@ -63,6 +63,8 @@ class Request:
             on until this one's is known closely, or surely longer than that. None: until one knows which is faster, the
             candidate or the plain program.
         site: what a kernel at a site claims: it is verified there, on several kinds of operands. None verifies nothing.
+        worth: a kernel at a site that surely takes more than this many times as long as the plain program is of no use, and not
+            verified; `is_verified` says so of its row. None verifies all.
         residuals: what computes the last arguments of the subject from those before; None where all are arguments of their own.
         sketched: called with the bytes of a `Sketch` of the candidate's results on the first arguments, if they are right; None
             makes none.
@@ -84,6 +86,7 @@ class Request:
     timing_seconds: float = TIMING_SECONDS
     rival: float | None = None
     site: Claims | None = None
+    worth: float | None = None
     residuals: Program | None = None
     elsewhere: Target | None = None
     placement: Placement | None = None

@@ -68,6 +68,12 @@ def is_faster_in(blocks: Sequence[Block], margin: float) -> bool:
     return float(np.quantile(quartiles[0] / quartiles[1], CONFIDENCE)) < 1
 
 
+def is_surely_slower(seconds: Sequence[float], plain_seconds: Sequence[float], times: float) -> bool:
+    """Whether a candidate surely takes more than some times as long as the plain program."""
+    few = min(len(seconds), len(plain_seconds)) < _FEWEST
+    return not few and upper_ratio(plain_seconds, seconds) * times < 1
+
+
 def joint(blocks: Iterable[Block]) -> Block:
     """The calls of all blocks as those of one."""
     listed = list(blocks)

@@ -2,14 +2,17 @@
 
 import functools
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pcp.backends.base import Buffer
+from pcp.ir import TensorSpec
 from pcp.ir.toolkit.functions import entry_block
 from pcp.kernels.registry import family_of
+from pcp.planning.judging.changes import Change
 from pcp.planning.judging.distances import Scale
 from pcp.planning.judging.pair import Pair
 from pcp.planning.measuring.site_operands import MOVED_UNITS as MOVED_UNITS
@@ -33,39 +36,45 @@ class Case:
     Arguments:
         subject: the operation alone.
         kind: how the operands that it is measured on are changed.
-        count: of the kind, for the generator.
-        exact: whether float64 may say what is right.
         normal: the case of the operands as they are; None for that itself.
     """
 
-    def __init__(
-        self, subject: Subject, kind: Kind, count: int, *, exact: bool, normal: "Case | None"
-    ) -> None:
-        self.kind, self._subject, self._count, self._normal = kind, subject, count, normal
+    def __init__(self, subject: Subject, kind: Kind, normal: "Case | None") -> None:
+        self.kind, self._subject, self._normal = kind, subject, normal
+        self._seed = zlib.crc32(kind.name.encode())
         self.is_judged = kind.is_judged and not (kind.is_far and _saturates(subject))
-        self.buffers = _operands(subject, kind, count)
+        self.buffers = _operands(subject, kind, self._seed)
         self.plain = self._by_plain(self.buffers)
-        self.is_exact = exact and subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
+        self.is_exact = subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
         self._run = subject.exact if self.is_exact else self._by_plain
 
     def _by_plain(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         return timed(self._subject.plain, buffers, self._subject.target)[0]
 
+    @property
+    def bytes(self) -> int:
+        """Memory that it takes, with what is exactly right."""
+        wide = sum(entry.spec.size * 8 for entry in self._subject.program.results) if self.is_exact else 0
+        return wide + sum(spec.bytes for spec in specs_of(self._subject))
+
     @functools.cached_property
     def usual(self) -> float:
-        """The size of usual operands."""
-        return _usual(self.buffers)
+        """The size of usual operands: what cancels out to 0 has errors of that scale."""
+        sizes = (self._subject.comparison.size(each) for each in self.buffers if each.dtype.kind in "fV")
+        return max(sizes, default=1.0)
 
     @functools.cached_property
     def right(self) -> list[Any]:
         """Every result, not finite where that of the operation itself is not."""
+        if not self.is_exact:
+            return self.plain
         pairs = zip(self._run(self.buffers), self.plain, strict=True)
-        return [_where_finite(y, plain) if y is not plain else y for y, plain in pairs]
+        return [_where_finite(y, plain) for y, plain in pairs]
 
     @functools.cached_property
     def plain_errors(self) -> list[float]:
         """Of the operation itself, by result; 0 where it says what is right."""
-        return self.errors(self.plain)
+        return self._errors(self.plain) if self.is_exact else [0.0] * len(self.plain)
 
     @functools.cached_property
     def moves(self) -> list[float]:
@@ -74,14 +83,17 @@ class Case:
 
     def moves_by(self, part: float) -> list[float]:
         """The same where they move by such a part of theirs, if that is more."""
-        return self.errors(self._run(_moved(self._subject, self.buffers, self._count, part)))
+        return self._errors(self._run(_moved(self._subject, self.buffers, self._seed, part)))
 
-    def errors(self, results: Sequence[Any]) -> list[float]:
-        """Of every result; 0 of integers."""
-        return [
-            self.error_of(place, self._subject.comparison.pair(y, right)) if right.dtype.kind in "fV" else 0.0
-            for place, (y, right) in enumerate(zip(results, self.right, strict=True))
-        ]
+    def _errors(self, results: Sequence[Any]) -> list[float]:
+        return [self.error(place, each) for place, each in enumerate(results)]
+
+    def error(self, place: int, result: Any) -> float:
+        """Of one result; 0 of integers."""
+        right = self.right[place]
+        if right.dtype.kind not in "fV":
+            return 0.0
+        return self.error_of(place, self._subject.comparison.pair(result, right))
 
     def error_of(self, place: int, pair: Pair) -> float:
         """Of one result; where operands are not small, on the scale of the same result on normal operands at least.
@@ -94,20 +106,21 @@ class Case:
     @functools.cached_property
     def sizes(self) -> list[float]:
         """Of the elements of every result of the operation itself."""
-        return [_size_of_elements(each) for each in self.plain]
+        size = self._subject.comparison.size
+        return [size(each) if each.dtype.kind in "fV" else 0.0 for each in self.plain]
 
 
-def _operands(subject: Subject, kind: Kind, count: int) -> list[Buffer]:
+def _operands(subject: Subject, kind: Kind, seed: int) -> list[Buffer]:
     entries = subject.program.arguments
     floats = [place for place, entry in enumerate(entries) if entry.spec.dtype.is_float]
-    rng = np.random.default_rng([7, count])
+    rng = np.random.default_rng([7, seed])
     if kind is NORMAL:
         return list(subject.inputs[0])
     made = []
     for place, (entry, given) in enumerate(zip(entries, subject.inputs[0], strict=True)):
         spec = entry.spec
         if place in floats and spec.size:
-            made.append(subject.comparison.changed(given, *kind.floats(rng, spec.shape, place == floats[0])))
+            made.append(_changed(subject, given, kind.floats(rng, spec.shape, place == floats[0])))
         elif not spec.dtype.is_differentiable and spec.size and spec.dtype.kind != "bool":
             array = kind.integers(rng, np.asarray(given)).astype(spec.dtype.numpy, copy=False)
             made.append(subject.target.place(array, spec))
@@ -116,16 +129,18 @@ def _operands(subject: Subject, kind: Kind, count: int) -> list[Buffer]:
     return subject.completed(made)
 
 
-def _moved(subject: Subject, buffers: Sequence[Buffer], count: int, part: float) -> list[Buffer]:
+def _moved(subject: Subject, buffers: Sequence[Buffer], seed: int, part: float) -> list[Buffer]:
     """The operands, some roundings away, or such a part of theirs."""
-    rng = np.random.default_rng([8, count])
+    rng = np.random.default_rng([8, seed])
     made = []
     for entry, given in zip(subject.program.arguments, buffers, strict=True):
-        spec = entry.spec
-        is_moved = spec.dtype.is_float and spec.size
-        change = moved(rng, spec.shape, spec.dtype, part) if is_moved else None
-        made.append(given if change is None else subject.comparison.changed(given, *change))
+        is_moved = entry.spec.dtype.is_float and entry.spec.size
+        made.append(_changed(subject, given, moved(rng, entry.spec.dtype, part)) if is_moved else given)
     return subject.completed(made)
+
+
+def _changed(subject: Subject, given: Buffer, change: Change) -> Buffer:
+    return given if change.is_none else subject.comparison.changed(given, change)
 
 
 def _saturates(subject: Subject) -> bool:
@@ -152,23 +167,14 @@ def roundings_of(subject: Subject, place: int) -> float:
     return max((unit_of(spec.dtype) for spec in specs if spec.dtype.is_float), default=0.0)
 
 
+def specs_of(subject: Subject) -> list[TensorSpec]:
+    """Those of its operands and results."""
+    return [*(e.spec for e in subject.program.arguments), *(e.spec for e in subject.program.results)]
+
+
 def size_of(subject: Subject) -> int:
     """Elements of its operands and results."""
-    program = subject.program
-    return sum(entry.spec.size for entries in (program.arguments, program.results) for entry in entries)
-
-
-def _usual(buffers: Sequence[Buffer]) -> float:
-    """The size of usual operands: what cancels out to 0 has errors of that scale."""
-    return max((_size_of_elements(each) for each in buffers if each.dtype.kind in "fV"), default=1.0)
-
-
-def _size_of_elements(buffer: Buffer) -> float:
-    """The root mean square of those that are finite."""
-    if buffer.dtype.kind not in "fV":
-        return 0.0
-    wide = np.asarray(buffer).astype(np.float64)
-    return float(np.sqrt(np.mean(np.where(np.isfinite(wide), wide, 0.0) ** 2))) if wide.size else 0.0
+    return sum(spec.size for spec in specs_of(subject))
 
 
 def distance_of(pair: Pair, usual: Callable[[], float], least: float = 0.0) -> float:

@@ -40,6 +40,7 @@ class Subject:
         folder: for results.
         residuals: as in `Request`.
         is_quick: whether the plain program is compiled in little time, rather than to run fast.
+        comparison: what compares, with what it compiled for others; None makes one.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Subject:
         stage: Callable[[str], None] = lambda _: None,
         *,
         is_quick: bool = False,
+        comparison: Comparison | None = None,
     ) -> None:
         stage("compiling the plain program")
         reference = None if exact is None else Reference(exact, program, target)
@@ -64,7 +66,7 @@ class Subject:
             reference.compile_ahead()
         self.program = program
         self.target = target
-        self.comparison = Comparison(target)
+        self.comparison = Comparison(target) if comparison is None else comparison
         quickly = target.with_options(target.runner.quick_options(target.device))
         compiled = (quickly if is_quick else target).compile(program)
         self.plain = Runnable(compiled, program.arguments)
@@ -75,8 +77,9 @@ class Subject:
         self._residuals = (
             None if residuals is None else Runnable(target.compile(residuals), residuals.arguments)
         )
-        self.cases: dict[object, Any] = {}
+        self.cases: dict[str, Any] = {}
         """What is right for operands of other kinds, as a check at a site keeps it."""
+        self.bytes_of_cases = 0
         self._exact = None if reference is None else reference.float64
         self.inputs: list[list[Buffer]] = []
         self.judges: list[Judge] = []
@@ -148,7 +151,8 @@ class Subject:
     def bytes(self) -> int:
         """Memory that it takes."""
         arguments = len(self.inputs) * sum(entry.spec.bytes for entry in self.program.arguments)
-        return arguments + sum(kept.bytes for kept in (*self._others, *self._plain))
+        results = sum(kept.bytes for kept in (*self._others, *self._plain))
+        return arguments + results + self.bytes_of_cases
 
     @property
     def is_deterministic(self) -> bool:

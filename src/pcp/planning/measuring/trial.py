@@ -20,6 +20,7 @@ from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
 from pcp.planning.measuring.measurement import Failure, Judgement
 from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.significance import is_surely_slower
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
 
@@ -66,11 +67,12 @@ def tried(
     elsewhere: Target | None = None,
     placement: Placement | None = None,
     sketched: Callable[[Sketch], None] | None = None,
+    worth: float | None = None,
 ) -> Trial:
-    """Try a candidate.
+    """Try a candidate. At a site it is verified after it was timed, and only if it may be of use.
 
     Arguments:
-        tolerance, calls, seconds, rival, site, elsewhere, placement: as in `Request`.
+        tolerance, calls, seconds, rival, site, elsewhere, placement, worth: as in `Request`.
         sketched: called with the results on the first arguments, if they are right; None makes no sketch of them.
     """
     try:
@@ -80,12 +82,14 @@ def tried(
         if is_plain and not seconds:
             return _of_plain(subject, tolerance)
         runnable = _compiled(subject, candidate, elsewhere, placement)
-        if site is not None:
+        made = _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
+        is_slow = worth is not None and is_surely_slower(made.seconds, made.plain_seconds, worth)
+        if site is not None and not is_slow:
             donating = _donating(subject, candidate, is_moved) if site.is_added else None
             fault = fault_at_site(subject, runnable, site, stage, donating)
             if fault is not None:
                 raise Refused(*fault)
-        return _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
+        return made
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:

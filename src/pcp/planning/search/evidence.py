@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -81,6 +81,8 @@ class Evidence:
         self.budget = budget
         self.strategy = strategy
         self.measured = 0
+        self.verified = 0
+        """How many of these verified kernels alone."""
         self.planned = 0
         self.trouble = ""
         self.kept_back: Callable[[], float] = _nothing
@@ -136,8 +138,22 @@ class Evidence:
 
     def count(self, subject: str, label: str) -> int:
         """How often one path of a program was measured here."""
+        return len(self.rows(subject, label))
+
+    def rows(self, subject: str, label: str) -> Sequence[Measurement]:
+        """What was measured of one path of a program here, one by one."""
         self.known(subject)
-        return len(self._known[subject].get(label, ()))
+        return self._known[subject].get(label, ())
+
+    @functools.cached_property
+    def left_by_verifying(self) -> float:
+        """Seconds of the budget that verifying kernels leaves which count without, when it begins.
+
+        A search verifies all for which there is time. Where it measures nothing else, as one that was finished before, whoever
+        plans does not wait for all that there was no time for then, but for a part of the budget.
+        """
+        has_searched = self.measured > self.verified
+        return 0.0 if has_searched else self.seconds_left - self.strategy.most_verified * self.budget
 
     @functools.cached_property
     def cost_model(self) -> CostModel:
@@ -222,6 +238,7 @@ class Evidence:
         self.took[subject, label] = time.monotonic() - began
         made = replace(measured, subject=subject)
         self.measured += 1
+        self.verified += verifies
         self.known(subject)  # what is there already stands first
         self._known[subject].setdefault(label, []).append(made)
         self._pooled.pop(subject)  # it may have shown that others were disturbed

@@ -32,16 +32,17 @@ class Doubt:
 
 def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evidence) -> Doubt | None:
     """What speaks against a path: a kernel that is wrong at a class of its sites, or was not verified there, for lack of time.
-    What nobody has verified yet is verified now.
+    What nobody has verified yet is verified now, the costliest sites first.
 
     A kernel of PCP's own for which there is no time counts by the whole program, which was judged with it at these very sites.
+    None is begun with that should take longer than there is time.
 
     Arguments:
         evidence: what is known, and what measures.
     """
     for each, kernel in _kernels_at(path, classes):
         row = _verified(each, kernel, evidence)
-        if row is None and not kernel.is_added and not evidence.seconds_left:
+        if row is None and evidence.seconds_left <= _until(kernel, evidence) and not kernel.is_added:
             log.info("%s was not verified alone for %s: %s", kernel.name, each.signature, evidence.trouble)
         elif row is None:
             return Doubt(
@@ -93,13 +94,26 @@ def _label(each: SiteClass, kernel: Kernel) -> str:
     return f"{label} {replaced(each.region, kernel).digest}" if kernel.is_added else label
 
 
+def _until(kernel: Kernel, evidence: Evidence) -> float:
+    """Seconds of the budget that must be left to verify a kernel: without one from outside its path is not used."""
+    if kernel.is_added:
+        return 0.0
+    took = [seconds for (_, label), seconds in evidence.took.items() if _AT_SITE in label]
+    return max(0.0, evidence.left_by_verifying) + sum(took[-1:])
+
+
 def _alone(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
-    """What measuring a kernel alone said: one of PCP's own is verified then.
+    """What measuring a kernel alone said: one of PCP's own is verified then, unless it was surely slow.
 
     What one from outside had become when it was measured may be another text, so it is verified again.
     """
-    row = evidence.known(each.digest).get(kernel_label(kernel))
-    return None if row is not None and kernel.is_added and row.failure is None else row
+    label = kernel_label(kernel)
+    row = evidence.known(each.digest).get(label)
+    if row is None or row.failure is not None:
+        return row
+    rows, worth = evidence.rows(each.digest, label), evidence.strategy.perhaps
+    is_verified = not kernel.is_added and any(each.is_verified(worth) for each in rows)
+    return row if is_verified else None
 
 
 def _known(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
@@ -126,4 +140,13 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measuremen
         )
 
     what = f"whether {kernel.name} holds for {each}"
-    return evidence.of(each.digest, label, request, lambda _: True, what, about=each.signature, verifies=True)
+    return evidence.of(
+        each.digest,
+        label,
+        request,
+        lambda _: True,
+        what,
+        about=each.signature,
+        until=_until(kernel, evidence),
+        verifies=True,
+    )

@@ -46,7 +46,8 @@ class Strategy:
         calls, calls_of_large: of a kernel alone, timed at least.
         timing_seconds: of a kernel alone.
         tie: a kernel that takes at most this many times as long as another is about as fast: there is as much noise alone.
-        perhaps: a kernel that takes at most this many times as long as the operation alone may be of use in the whole.
+        perhaps: a kernel that takes at most this many times as long as the operation alone may be of use in the whole; one that
+            surely takes longer is not verified at its sites, unless a path has it that is to be used.
         seems_faster: one that takes less than this part of the operation's time, but not surely, is measured again.
         plausible: one that takes more than this many times as long is not one that noise alone made slow.
         for_whole: the part of the budget that classes leave for measuring the whole program.
@@ -72,6 +73,7 @@ class Strategy:
 
         site_calls: calls of a program that verifying a kernel at one class of its sites may take, before any was verified.
         most_kept_back: the part of the budget that is kept back at most for verifying the fastest path at its sites.
+        most_verified: the part of the budget that verifying PCP's own kernels takes at most where nothing else is measured.
 
         expected: a whole that should gain more than this by its kernels' gains alone, but did not, is measured again later.
         confirmed: of such paths as many are, those that should save most.
@@ -126,6 +128,7 @@ class Strategy:
 
     site_calls: int = 40
     most_kept_back: float = 0.3
+    most_verified: float = 0.1
 
     expected: float = 0.04
     confirmed: int = 3

@@ -312,6 +312,7 @@ class _Tuning:
             timing_seconds=self._strategy.timing_seconds,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
             site=kernel.claims,
+            worth=self._strategy.perhaps,
             residuals=None if given is None else given.residuals,
         )
 
