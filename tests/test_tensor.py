@@ -213,3 +213,31 @@ def test_threads_may_trace_at_the_same_time() -> None:
         thread.join()
     assert len({program.digest for program in programs}) == 1
     assert len(programs) == 4
+
+
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "+x": lambda x: +x,
+    "5 & x": lambda x: 5 & x,
+    "5 | x": lambda x: 5 | x,
+    "5 ^ x": lambda x: 5 ^ x,
+    "1 << x": lambda x: 1 << x,
+    "64 >> x": lambda x: 64 >> x,
+    "divmod(x, 2)": lambda x: divmod(x, 2)[1] + 10 * divmod(x, 2)[0],
+    "divmod(7, x)": lambda x: divmod(7, x)[1] + 10 * divmod(7, x)[0],
+    "array & x": lambda x: np.array([1, 2, 3], np.int32) & x,
+}
+
+
+def test_operators_are_those_of_an_array_from_either_side() -> None:
+    x = np.array([1, 2, 3], np.int32)
+    program = pcp.trace(lambda x: [each(x) for each in OPERATORS.values()], x)
+    for (shown, expected), found in zip(
+        OPERATORS.items(), pcp.plan(program, "arena:cpu").run(x), strict=True
+    ):
+        assert np.array_equal(np.asarray(found), expected(x)), shown
+    missing = [
+        name
+        for name in dir(np.ndarray)
+        if name.startswith("__") and name.replace("__r", "__") in vars(Tensor) and not hasattr(Tensor, name)
+    ]
+    assert missing == []

@@ -132,14 +132,23 @@ class Tensor:
     def __rpow__(self, other: "TensorLike") -> "Tensor": return _call("power", other, self)
     def __matmul__(self, other: "TensorLike") -> "Tensor": return _call("matmul", self, other)
     def __rmatmul__(self, other: "TensorLike") -> "Tensor": return _call("matmul", other, self)
+    def __divmod__(self, other: "TensorLike") -> tuple["Tensor", "Tensor"]: return self // other, self % other
+    def __rdivmod__(self, other: "TensorLike") -> tuple["Tensor", "Tensor"]:
+        return _call("floor_divide", other, self), _call("modulo", other, self)
+    def __pos__(self) -> "Tensor": return self
     def __neg__(self) -> "Tensor": return _call("negate", self)
     def __abs__(self) -> "Tensor": return _call("abs", self)
     def __invert__(self) -> "Tensor": return _call("bitwise_not", self)
     def __and__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_and", self, other)
+    def __rand__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_and", other, self)
     def __or__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_or", self, other)
+    def __ror__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_or", other, self)
     def __xor__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_xor", self, other)
+    def __rxor__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_xor", other, self)
     def __lshift__(self, other: "TensorLike") -> "Tensor": return _call("shift_left", self, other)
+    def __rlshift__(self, other: "TensorLike") -> "Tensor": return _call("shift_left", other, self)
     def __rshift__(self, other: "TensorLike") -> "Tensor": return _call("shift_right", self, other)
+    def __rrshift__(self, other: "TensorLike") -> "Tensor": return _call("shift_right", other, self)
     def __lt__(self, other: "TensorLike") -> "Tensor": return _call("less", self, other)
     def __le__(self, other: "TensorLike") -> "Tensor": return _call("less_equal", self, other)
     def __gt__(self, other: "TensorLike") -> "Tensor": return _call("greater", self, other)
