@@ -1,5 +1,7 @@
 """The command line as a whole: commands, help, exit codes."""
 
+import errno
+import json
 import os
 import re
 import signal
@@ -63,6 +65,38 @@ def test_a_wrong_command_line_is_refused(
         main(arguments)
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--json", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
+        (["keys", "--json"], "the following arguments are required: action, --run"),
+        (["plan", "--json", "p.pcp", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_of_json(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"error": "WrongCommandLine", "message": message}
+    assert message in shown.err
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_full_disk_is_told(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "out.npz")
+    monkeypatch.setattr("importlib.import_module", lambda _name: _Raising(error))
+    assert main(["keys", *flags]) == 1
+    shown = capsys.readouterr()
+    message = "the disk of out.npz is full: No space left on device. Free some space and try again"
+    assert shown.err == f"pcp: {message}\n"
+    assert shown.out == (json.dumps({"error": "DiskFull", "message": message}) + "\n" if flags else "")
 
 
 class _Raising:

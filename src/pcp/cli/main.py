@@ -1,6 +1,7 @@
 """`pcp`: finds the command, and turns exceptions into messages and exit codes."""
 
 import argparse
+import contextlib
 import errno
 import importlib
 import json
@@ -11,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import IO
+from typing import IO, NoReturn
 
 from pcp.errors import PCPError
 from pcp.interruption import TERMINATED, leave, unraisable
@@ -42,7 +43,7 @@ COMMANDS = {
 EPILOG = """`pcp COMMAND --help` explains a command and shows examples. Every command takes --json.
 
 exit codes: 0 done; 1 it failed, for example because of a bug or a full disk; 2 an argument or a file is wrong (the
-message says which); 130 interrupted; 141 nobody reads what it prints any more; 143 terminated
+message says which); 3 a kernel is refused; 130 interrupted; 141 nobody reads what it prints any more; 143 terminated
 
 examples:
   pcp doctor                                      check this machine
@@ -51,6 +52,34 @@ examples:
   pcp generate runs/gpt2-nano --prompt "ROMEO:"   write text with the trained model
   pcp plan step.pcp --tolerance 1e-2              find the fastest way to run a program with an error below 1 %
 """
+
+
+class DiskFull(PCPError):
+    """There was no room for what a command writes."""
+
+
+class WrongCommandLine(PCPError):
+    """Arguments that a command does not take.
+
+    Arguments:
+        parser: of the command.
+        message: what is wrong with them.
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self._parser = parser
+
+    def say_and_exit(self) -> NoReturn:
+        """End as `argparse` does."""
+        argparse.ArgumentParser.error(self._parser, str(self))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Leaves it to others how a mistake is told."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WrongCommandLine(self, message)
 
 
 def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = lambda: None) -> int:
@@ -80,7 +109,7 @@ def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = la
 
 
 def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pcp",
         description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
         epilog=EPILOG,
@@ -102,7 +131,12 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
             )
         else:
             commands.add_parser(name, help=summary)
-    parsed = parser.parse_args(given)
+    try:
+        parsed = parser.parse_args(given)
+    except WrongCommandLine as wrong:
+        if "--json" in given:
+            _as_json(wrong)
+        wrong.say_and_exit()
     _start_log(os.environ.get("PCP_LOG"))
     try:
         command_line = importlib.import_module(f"pcp.cli.{parsed.command}")
@@ -122,8 +156,9 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         place = f" of {error.filename}" if error.filename else ""
-        print(
-            f"pcp: the disk{place} is full: {error.strerror}. Free some space and try again", file=sys.stderr
+        _complain(
+            DiskFull(f"the disk{place} is full: {error.strerror}. Free some space and try again"),
+            getattr(parsed, "json", False),
         )
         return 1
     return code
@@ -172,8 +207,13 @@ def _start_log(level: str | None) -> None:
 
 def _complain(error: PCPError, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
+        with contextlib.suppress(OSError):  # standard output may be what has no room
+            _as_json(error)
     print(f"pcp: {error}", file=sys.stderr)
+
+
+def _as_json(error: PCPError) -> None:
+    print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
 
 
 class _Version(argparse.Action):
