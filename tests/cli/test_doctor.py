@@ -14,6 +14,7 @@ from pcp import backends
 from pcp.backends import Device
 from pcp.cli import doctor, main
 from pcp.cli.doctor import Finding
+from pcp.distributed.sandbox import protection
 from pcp.distributed.wire import CannotListen
 from pcp.kernels import native
 from pcp.kernels.features import VARIABLE
@@ -188,6 +189,17 @@ def test_a_cache_that_can_be_written_and_one_that_cannot(
     assert found.status == "note"
     assert "cannot be written (Not a directory), so every program is compiled anew" in found.message
     assert "PCP_CACHE_DIR" in found.advice
+
+
+def test_it_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "PCP_CACHE_DIR", "PCP_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    protection.cache_clear()
+    main(["doctor"])
+    assert list(tmp_path.iterdir()) == []
+    assert f"{tmp_path / 'PCP_CACHE_DIR' / 'xla'}: 0 programs" in capsys.readouterr().out
 
 
 def test_the_command_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -217,11 +217,12 @@ def check_cache() -> Finding:
     """The folder of compiled programs."""
     cache = default_cache()
     try:
-        cache.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=cache.folder) as file:
+        # Where the folder is not made yet, what it would be made in.
+        there = next(place for place in (cache.folder, *cache.folder.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"a word")
         kept = [path.stat().st_size for path in cache.folder.glob("*.xla")]
-        free = shutil.disk_usage(cache.folder).free
+        free = shutil.disk_usage(there).free
     except OSError as error:
         return Finding(
             "note",

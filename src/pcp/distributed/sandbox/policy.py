@@ -132,10 +132,14 @@ class Policy:
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         }
 
-    def prepare(self) -> None:
-        """Make the folders; what the user's PCP built, or builds, for programs to call is in the cache, too."""
+    def make_folders(self) -> None:
+        """Make what lies in its own place; enough for a process that computes nothing."""
         for each in (self.folder, self.compiled):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def prepare(self) -> None:
+        """Make the folders; what the user's PCP built, or builds, for programs to call is in the cache, too."""
+        self.make_folders()
         link, builds = self.compiled / "native", cache_folder() / "native"
         with contextlib.suppress(OSError):  # only folders that are there can be read later
             builds.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -178,7 +182,7 @@ def protection(device: str = "cpu:0") -> Protection:
     """What confines a process on this machine that computes on a device; found by confining one."""
     with TemporaryFolder(CONFINED) as temporary:
         policy = Policy(temporary.path / "probe", device)
-        policy.prepare()
+        policy.make_folders()
         done = subprocess.run(
             policy.command(None), env=policy.environment(), capture_output=True, timeout=_SECONDS, check=False
         )
