@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import pcp
 from pcp import systems
 from pcp.backends import processors
+from pcp.training.plan_record import differences, plan_record
 
 CHILD = Path(__file__).with_name("platform_child.py")
 
@@ -73,6 +75,17 @@ def test_a_processor_that_proc_does_not_describe_has_a_name(monkeypatch: pytest.
     finally:
         processors.processor.cache_clear()
     assert name == f"arm, {processors.core_count()} cores"
+
+
+def test_a_record_of_a_plan_names_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processors with the same instructions may round otherwise, as one with AVX-512 and one without."""
+    plan = pcp.plan(pcp.trace(lambda x: x + 1, pcp.spec((), "f32")), "arena:cpu")
+    records = []
+    for model in ("AMD EPYC 9B14", "Intel(R) Xeon(R) Platinum"):
+        facts = f"x86_64\n2\nmodel name\t: {model}\nflags\t: avx2\n"
+        monkeypatch.setattr(processors, "processor", lambda facts=facts: facts)
+        records.append(plan_record(plan))
+    assert differences(*records) == ["processor was AMD EPYC 9B14 and is Intel(R) Xeon(R) Platinum"]
 
 
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:

@@ -33,8 +33,13 @@ def processor() -> str:
     )
 
 
+def processor_name() -> str:
+    """The model of the processor; where nobody tells it, its instructions."""
+    machine, _, model, *_ = processor().split("\n")
+    return model.partition(":")[2].strip() or machine
+
+
 def processor_hardware() -> tuple[str, str]:
     """The model of the processor, for people, and all facts about it that speed and numbers depend on."""
-    machine, cores, model, *flags = processor().split("\n")
-    name = model.partition(":")[2].strip() or machine
-    return f"{name}, {cores} cores", "\n".join(flags)
+    _, cores, _, *flags = processor().split("\n")
+    return f"{processor_name()}, {cores} cores", "\n".join(flags)

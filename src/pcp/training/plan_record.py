@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from pcp.backends.processors import core_count
+from pcp.backends.processors import core_count, processor_name
 from pcp.planning import Plan
 
 LIBRARIES = ("planetary-compute-protocol", "jax", "jaxlib", "numpy")
@@ -27,7 +27,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "options": dict(plan.target.options),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         **({} if plan.path.is_plain else {"path": plan.path.digest[:12]}),
-        "processor": platform.machine(),
+        "processor": processor_name(),
         "cores": core_count(),
         "python": platform.python_version(),
     }
