@@ -10,7 +10,7 @@ from tests.backends.eager import DEVICES, Eager
 
 import pcp
 from pcp import Path, backends
-from pcp.backends import InvalidTarget, Target, UnknownBackend, registry
+from pcp.backends import InvalidTarget, Target, UnknownBackend, UnknownDevice, device, registry
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.request import Request
@@ -115,6 +115,17 @@ def test_rows_and_paths_from_before_are_those_of_xla() -> None:
 def test_a_target_of_another_number_of_devices_than_one_is_refused(devices: Any, match: str) -> None:
     with pytest.raises(InvalidTarget, match=match):
         pcp.plan(PROGRAM, Target("xla", devices))
+
+
+def test_the_environment_may_name_a_device_of_any_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    for named, backend in (("arena:cpu", "arena"), ("cpu", "xla"), ("xla:cpu:0", "xla"), ("", "xla")):
+        monkeypatch.setenv("PCP_DEVICE", named)
+        assert (Target.of().backend, str(Target.of().device)) == (backend, "cpu:0")
+        assert device() == Target.of().device
+    assert Target.of(backend="arena").backend == "arena"
+    monkeypatch.setenv("PCP_DEVICE", "toaster:3")
+    with pytest.raises(UnknownDevice, match="'toaster:3' is not a device of this machine"):
+        Target.of()
 
 
 def test_options_are_given_once() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp.cli import main, train
+from pcp.cli import generate, main, shepherd, train, worker
 from pcp.training import checkpoint
 from pcp.training.data.token_file import write_token_file
 from pcp.training.data.tokenizer import CharacterTokenizer
@@ -317,6 +317,34 @@ def test_a_signal_leaves_a_checkpoint_and_its_exit_code(
     step, state, _ = load_state(RunFolder.open(folder))
     assert step >= seen
     assert int(state["step"]) == step
+
+
+def test_the_environment_names_the_device_where_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every command that has a device by default; what a file or the command line says counts more."""
+    monkeypatch.setenv("PCP_DEVICE", "arena:cpu")
+    for command in (generate, worker):
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        assert parser.get_default("device") == "arena:cpu"
+    settings = tmp_path / "run.toml"
+    settings.write_text("steps = 100\n")
+    parser = argparse.ArgumentParser()
+    shepherd.add_arguments(parser)
+    folder = shepherd._folder(parser.parse_args([str(settings), "--folder", str(tmp_path / "shared")]))
+    assert folder.config().device == "arena:cpu"
+    said = {"nobody": [], "a file": ["--config", str(settings)], "an option": ["--device", "cuda:0"]}
+    settings.write_text('device = "torch:cpu"\n')
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    assert "cpu:0 or cuda:0 (default: arena:cpu)" in " ".join(parser.format_help().split())
+    found = {
+        who: train._folder(parser.parse_args(["--run", str(tmp_path / who), *words])).config()
+        for who, words in said.items()
+    }
+    assert [each.device for each in found.values()] == ["arena:cpu", "torch:cpu", "cuda:0"]
+    assert [each.tolerance for each in found.values()] == [0.0, 0.0, 1e-2]
 
 
 @pytest.mark.parametrize(

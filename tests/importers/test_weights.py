@@ -171,3 +171,10 @@ def test_one_copy_and_no_other(tmp_path: Path) -> None:
 def anonymous_bytes() -> int:
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0]) * 1024
+
+
+def test_weights_go_to_a_device_of_any_backend(path: Path) -> None:
+    like = {name: pcp.spec(array.shape, array.dtype) for name, array in TENSORS.items()}
+    placed = pcp.load_weights(path, like, "arena:cpu")
+    assert {type(leaf).__name__ for leaf in placed.values()} == {"ArenaArray"}
+    assert_same(placed, TENSORS)

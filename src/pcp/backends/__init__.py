@@ -14,6 +14,7 @@ from pcp.backends.regions import Placement as Placement
 from pcp.backends.registry import backend as backend
 from pcp.backends.registry import backend_names as backend_names
 from pcp.backends.registry import compiler_programs as compiler_programs
+from pcp.backends.registry import default_device as default_device
 from pcp.backends.registry import device as device
 from pcp.backends.registry import devices as devices
 from pcp.backends.registry import needs_driver as needs_driver

@@ -150,11 +150,15 @@ def devices(backend_name: str = DEFAULT) -> list[Device]:
     return backend(backend_name).devices()
 
 
+def default_device() -> str:
+    """The device of whoever names none: what the environment variable `PCP_DEVICE` says, or `cpu:0`."""
+    return os.environ.get("PCP_DEVICE") or "cpu:0"
+
+
 def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Device:
     """The device called `cpu:0` or `cuda:1`; without a number the first of its kind.
 
-    Without a name it is the one of XLA that the environment variable `PCP_DEVICE` names, or `cpu:0`; of another backend
-    its first.
+    Without a name it is `default_device()`; of another backend than XLA its first.
 
     Raises:
         UnknownBackend: there is no such backend.
@@ -165,7 +169,9 @@ def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Dev
     if name is None:
         if backend_name != DEFAULT:
             return devices(backend_name)[0]
-        name = os.environ.get("PCP_DEVICE", "cpu:0")
+        head, _, rest = (name := default_device()).partition(":")
+        if head in backend_names():
+            return device(rest or None, head)
     found = {str(entry): entry for entry in devices(backend_name)}
     wanted = name if ":" in name else f"{name}:0"
     if wanted not in found:

@@ -11,6 +11,7 @@ from pcp.backends.registry import (
     arrays_of,
     backend,
     backend_names,
+    default_device,
     device,
     location_of,
     register_backend,
@@ -67,6 +68,8 @@ class Target:
                     "give options in the target only"
                 )
             return place
+        if place is None and backend == DEFAULT:
+            place = default_device()
         head, _, rest = place.partition(":") if isinstance(place, str) else ("", "", "")
         if head in backend_names():
             backend, place = head, rest or None

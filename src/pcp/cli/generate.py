@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from pcp.backends import default_device
 from pcp.errors import PCPError
 from pcp.importers.transformers_folder import holds_transformers_model, read_transformers_folder
 from pcp.inference import Sampling
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
     parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens only")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
-    parser.add_argument("--device", default="cpu:0", help="where the model runs")
+    parser.add_argument("--device", default=default_device(), help="where the model runs")
     parser.add_argument(
         "--weights", choices=FORMS, default="", help="store matrices in fewer bits; as they are if not given"
     )

@@ -6,6 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
+from pcp.backends import default_device
 from pcp.backends.host_memory import take_one_heap
 from pcp.cli.keys import check_lifetime, identity_of
 from pcp.cli.lasting import lasting_streams
@@ -42,8 +43,8 @@ DESCRIPTION = {
     "epilog": """\
 RUN is either a TOML file of settings, which begins a new run, or the folder of a run, which continues where it stopped.
 The settings are those of `pcp train`; `pcp train --help` explains them. The settings workers, algorithm, inner_steps,
-fragments, delay, mixing, outer_learning_rate, outer_momentum, gossip_rate, upload, download, merge and quorum concern
-distributed runs.
+fragments, delay, mixing, outer_learning_rate, outer_momentum, gossip_rate, upload, download, merge, quorum, shares, artifacts,
+audit_rate and audit_tolerance concern distributed runs.
 A table [wire] limits what strangers and single Workers may take, such as connections_per_worker and messages_per_second.
 
 The Shepherd needs little computing power; run it on a machine that Workers can reach and that stays up. Workers may join and
@@ -180,7 +181,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
                 "give it without --workers and --folder, or give a TOML file to begin another run"
             )
         return folder
-    settings = read_config(arguments.run)
+    settings = {"device": default_device()} | read_config(arguments.run)
     if arguments.workers is not None:
         settings["workers"] = arguments.workers
     settings.setdefault("workers", 1)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pcp.backends import device
+from pcp.backends import Target, default_device, needs_driver
 from pcp.errors import PCPError
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
@@ -104,10 +104,10 @@ class SettingsOfAResumedRun(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    defaults = TrainingConfig()
+    defaults, derived = TrainingConfig(), _DERIVED | {"device": default_device()}
     for name, meaning in MEANINGS.items():
         default = getattr(defaults, name)
-        shown = "the algorithm's own" if name in ALGORITHM_CHOICES else _DERIVED.get(name, default)
+        shown = "the algorithm's own" if name in ALGORITHM_CHOICES else derived.get(name, default)
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             type=type(default),
@@ -239,9 +239,10 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
                 f"To train with other settings, begin a new run"
             )
         return RunFolder.open(arguments.resume)
-    settings = (read_config(arguments.config) if "config" in arguments else {}) | given
+    read = read_config(arguments.config) if "config" in arguments else {}
+    settings = {"device": default_device()} | read | given
     config = configured(settings)
-    if not config.workers and config.device.partition(":")[0] != "cpu":
+    if not config.workers and needs_driver(config.device):
         config = config.replaced(**{k: v for k, v in _ON_ACCELERATORS.items() if k not in settings})
     from pcp.distributed.algorithm_choice import (
         check_settings,  # takes a moment that --help need not wait for
@@ -283,7 +284,7 @@ def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
             )
         recipe = prepare(folder)
         if not on_ray:  # the cluster's nodes have the devices, not this process
-            memory_limit(device(folder.config().device), folder.config().memory or None)
+            memory_limit(Target.of(folder.config().device).device, folder.config().memory or None)
         if folder.config().workers:
             from pcp.distributed.shepherd.new_run import check_run
 

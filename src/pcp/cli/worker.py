@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from pcp.backends import Target
+from pcp.backends import Target, default_device
 from pcp.cli.lasting import lasting_streams
 from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.launching import (
@@ -47,7 +47,7 @@ A worker receives programs, never code. It verifies, compiles and runs them in c
 and none of your files, where the system offers that; the first line says so. `--disk` and `--memory` bound what they take.
 A program that takes more, or does not end, is stopped, and the worker goes on.
 
-A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
+A worker that cannot reach the Shepherd tries again for a day. A worker that the Shepherd
 refuses ends and says why.
 
 On a terminal it shows what it does as a live table; elsewhere it prints plain lines, with --json one JSON object per line.
@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="key file made by `pcp keys worker`; with --devices one for each device",
     )
-    parser.add_argument("--device", default="cpu:0", help="where to compute")
+    parser.add_argument("--device", default=default_device(), help="where to compute")
     parser.add_argument(
         "--devices",
         metavar="all|NAMES",

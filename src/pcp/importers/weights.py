@@ -71,7 +71,8 @@ def load_weights(
     _check(Path(path), dict(zip(sources, specs, strict=True)), given, allow_unused)
     if mapped:
         return tree.unflatten([given[source] for source in sources])
-    backend, place = backends.backend(), backends.device(device)
+    target = backends.Target.of(device)
+    backend, place = backends.backend(target.backend), target.device
     arrays = [
         backend.place(given[source], spec, place, alias=False)
         for source, spec in zip(sources, specs, strict=True)
