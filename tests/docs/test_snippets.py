@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from pcp.cli import main
+from pcp.cli import main, shepherd
 from pcp.cli.main import COMMANDS
+from pcp.training.recipes.config import ALGORITHM_CHOICES, MEANINGS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -131,6 +132,26 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert missing == []
 
 
+def anchors_of(page: Path) -> set[str]:
+    """What a link may name behind a `#`: the headings, as web pages spell them."""
+    text = re.sub(_FENCE, "", page.read_text(encoding="utf-8"))
+    plain = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    ]
+    return {re.sub(r"[^\w\- ]", "", line.strip().lower()).replace(" ", "-") for line in plain}
+
+
+def test_links_lead_to_headings_that_are_there() -> None:
+    missing = []
+    for page in PAGES:
+        for target, anchor in re.findall(
+            r"\]\(([^)#\s]*\.md|)#([^)\s]+)\)", page.read_text(encoding="utf-8")
+        ):
+            if anchor not in anchors_of(page.parent / target if target else page):
+                missing.append(f"{name_of(page)}: {target}#{anchor}")
+    assert missing == []
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -215,3 +236,90 @@ def test_help_names_only_options_that_exist() -> None:
             f"{name}: {flag}" for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown) if flag not in flags
         ]
     assert missing == []
+
+
+def found_by_name(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    *parts, last = name.split(".")
+    try:
+        found: Any = importlib.import_module(".".join(parts) or last)
+        for part in [last] * bool(parts):
+            found = getattr(found, part, None) or importlib.import_module(name)
+    except ImportError:
+        # A member of what is in a module: `pcp.Program.save`.
+        return bool(parts) and found_by_name(".".join(parts)) and hasattr(named_by(".".join(parts)), last)
+    return True
+
+
+def named_by(name: str) -> Any:
+    """What a dotted name that is found stands for."""
+    *parts, last = name.split(".")
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return getattr(named_by(".".join(parts)), last)
+
+
+def test_names_of_pcp_exist() -> None:
+    """`pcp.xyz` in text and in code: a function, a module, a composite, or an attribute of a program."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    missing = []
+    for page in PAGES:
+        names = re.findall(r"(?<![\w./\"'-])pcp(?:\.[A-Za-z_]\w*)+", page.read_text(encoding="utf-8"))
+        for name in sorted(set(names)):
+            if f'"{name.removesuffix(".vjp")}"' not in text and not found_by_name(name):
+                missing.append(f"{name_of(page)}: {name}")
+    assert missing == []
+
+
+def test_the_reference_lists_what_exists() -> None:
+    missing = []
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        listed = re.findall(r"automodule:: (\S+)\n +:members:([^\n]*)", page.read_text(encoding="utf-8"))
+        for module, members in listed:
+            names = [f"{module}.{name.strip()}" for name in members.split(",") if name.strip()]
+            missing += [f"{page.name}: {name}" for name in (module, *names) if not found_by_name(name)]
+    assert missing == []
+
+
+def test_what_pages_tell_to_run_exists() -> None:
+    """Targets of make, benchmarks and optional extras."""
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    benchmarks = (ROOT / "benchmarks" / "__main__.py").read_text(encoding="utf-8")
+    extras = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    missing = []
+    for page in PAGES:
+        shown = page.read_text(encoding="utf-8")
+        named = [f"make {name}" for name in re.findall(r"`make ([a-z-]+)", shown) if name not in made]
+        for name in re.findall(r"python -m benchmarks (?:--json )?([a-z_0-9]+)", shown):
+            if f'"{name}":' not in benchmarks:
+                named.append(f"python -m benchmarks {name}")
+        for name in re.findall(r"planetary-compute-protocol\[([a-z]+)\]|\bextra `([a-z]+)`", shown):
+            if not re.search(rf"^{''.join(name)} = \[", extras, re.MULTILINE):
+                named.append(f"the extra {''.join(name)}")
+        missing += [f"{name_of(page)}: {name}" for name in named]
+    assert missing == []
+
+
+def test_the_page_of_the_command_line_has_every_command() -> None:
+    page = (ROOT / "docs" / "concepts" / "command_line.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `pcp ([a-z]+)([^|]*)\|", page, re.MULTILINE)
+    assert set(COMMANDS) == {name for name, _ in rows}
+    for command in ("kernels", "data"):
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"pcp.cli.{command}").add_arguments(parser)
+        choices = next(action.choices for action in parser._actions if action.dest == "action")
+        shown = " ".join(rest for name, rest in rows if name == command)
+        assert choices is not None
+        assert [each for each in choices if each not in shown] == []
+
+
+def test_settings_of_distributed_runs_are_all_named() -> None:
+    """`pcp shepherd --help` lists those that mean something only where there are Workers."""
+    shown = " ".join(str(shepherd.DESCRIPTION["epilog"]).split())
+    found = re.search(r"The settings (workers, .*?) concern distributed runs", shown)
+    assert found is not None
+    named = set(re.split(r", | and ", found[1]))
+    alone = {"algorithm", "shares", "artifacts", "inner_steps", "workers", "audit_rate", "audit_tolerance"}
+    assert named == {*ALGORITHM_CHOICES, *alone}
+    assert named <= MEANINGS.keys()

@@ -27,7 +27,7 @@ The tolerance is the largest relative error ||y - y64|| / ||y64|| of any result;
 done to every parameter and moment. 0 asks for the bits of the plain program; without --tolerance nothing is searched.
 
 examples:
-  pcp plan step.pcp --tolerance 1e-2                                  search, at most five minutes
+  pcp plan step.pcp --tolerance 1e-2                                  search; no measurement begins after five minutes
   pcp plan step.pcp --tolerance 1e-2 --budget 0                       use what is known, and what is predicted surely
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
   pcp plan step.pcp --tolerance 1e-2 --ignore 1.gradient_norm         leave a result out of what is judged

@@ -30,7 +30,7 @@ runs at the sizes that the arrays have.
 
 examples:
   pcp run forward.mlir --inputs x.npz --outputs y.npz
-  pcp run step.pcp --inputs x.npz --outputs y.npz --check       fail if a result has NaN, and say where it began
+  pcp run step.pcp --inputs x.npz --outputs y.npz --check       fail if a result is not finite, and say where that began
   pcp run forward.vmfb --inputs x.npz --device iree:llvm-cpu    compiled ahead by `pcp compile`
   pcp run forward.mlir --inputs x.npz --taps                    print the values that pcp.tap marks
   pcp run symbolic.pcp --inputs x.npz --at length=512           refuse arrays of other sizes than these
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, help=".npz file to write results to")
     parser.add_argument("--device", help="where it runs, such as cpu:0")
     parser.add_argument(
-        "--check", action="store_true", help="fail if a result has NaN, and name the operation"
+        "--check", action="store_true", help="fail if a result has NaN or an infinity, and name the operation"
     )
     add_sizes(parser)
     parser.add_argument("--taps", action="store_true", help="print the values that pcp.tap marks")
