@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
 from pcp.distributed import messages
@@ -147,7 +148,8 @@ def test_bounds_are_what_they_say() -> None:
         1e-9,
         1e9,
     ]
-    assert [LOSS.clamped(each) for each in (1e-310, -1e308, -2.0)] == [0.0, -3.5e38, -2.0]
+    assert [LOSS.clamped(each) for each in (1e-310, -1e308, -2.0)] == [0.0, -LOSS.most, -2.0]
+    assert np.float32(LOSS.most) == np.finfo(np.float32).max == LOSS.most, "what is more would be infinite in f32"
 
 
 @pytest.mark.parametrize("steps", [1, LOSSES - 1, LOSSES, LOSSES + 1, 5 * LOSSES + 3, 140_000])

@@ -184,9 +184,9 @@ Batches = Annotated[int, Whole(2**48)]
 Small = Annotated[int, Whole(2**32 - 1)]
 SECONDS = Real("seconds", 1e-9, 1e9)
 Seconds = Annotated[float, SECONDS]
-LOSS = Real("a loss", sys.float_info.min, 3.5e38, signed=True)
+LOSS = Real("a loss", sys.float_info.min, (2 - 2**-23) * 2.0**127, signed=True)
 Loss = Annotated[float, LOSS]
-"""As large as f32 may hold."""
+"""No larger than f32 holds."""
 Ratio = Annotated[float, Real("a ratio", 1e-6, 1e6, infinite=True)]
 """Of a time to another; infinite where the first never came."""
 Digest = Annotated[bytes, Octets("a digest", 32, 32)]

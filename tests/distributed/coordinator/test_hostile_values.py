@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pcp.distributed.algorithms import DiLoCo, NoLoCo
+from pcp.distributed.bounds import LOSS
 from pcp.distributed.coordinator import Refusal, decode, encode
 from pcp.distributed.coordinator.effects import RunOuterStep, UpdateAccepted
 from pcp.distributed.coordinator.log.records import MeasuredPace, PacesMeasured, UpdateAdmitted
@@ -67,7 +68,7 @@ def test_the_largest_loss_is_merged_and_logged() -> None:
     desk.join(1, "a")
     desk.join(2, "b")
     for connection in (1, 2):
-        desk.fulfil(connection, losses=(3.5e38, -3.5e38, 3.5e38, 3.5e38))
+        desk.fulfil(connection, losses=(LOSS.most, -LOSS.most, LOSS.most, LOSS.most))
         assert desk.reported(UpdateAccepted)
     desk.step()
     assert Desk(log=desk.log).state.run.version == 1
@@ -112,7 +113,7 @@ def test_what_an_old_log_holds_is_clamped() -> None:
     for connection in (2, 3, 1):
         if again.state.members[connection].training:
             again.fulfil(connection)
-    assert again.state.run.in_flight[0].admitted[0].loss == 3.5e38
+    assert again.state.run.in_flight[0].admitted[0].loss == LOSS.most
 
 
 @pytest.mark.parametrize("work", [0.0, 1.0, 2.0**62])

@@ -8,7 +8,7 @@ import pytest
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
-from pcp.distributed.coordinator.events import MemberJoined, MessageReceived
+from pcp.distributed.coordinator.events import BlobStored, MemberJoined, MessageReceived
 from pcp.distributed.coordinator.rounds import data_ranges
 from pcp.distributed.messages import (
     PROTOCOL_VERSION,
@@ -79,13 +79,34 @@ def by_an_unusable_update(guest: Guest) -> None:
     guest.say(replace(update_of(CONFIG, state.leases[member.training].lease), tokens=1))
 
 
-def trained(guest: Callable[[ShepherdLife], Guest] | None, config: RunConfig = CONFIG) -> int:
+class ByTurns(Guest):
+    """A member that lets every other lease expire, and delivers the others at once, which forgives it."""
+
+    def __init__(self, life: ShepherdLife) -> None:
+        super().__init__(life, None)
+        self.last = 0
+        self.is_silent = False
+
+    def second(self) -> None:
+        state = self.life.coordinator.state
+        member = state.members.get(state.connections.get(self.connection, -1))
+        if member is not None and member.training not in (0, self.last):
+            self.last, self.is_silent = member.training, not self.is_silent
+            if not self.is_silent:
+                update = update_of(CONFIG, state.leases[self.last].lease)
+                self.say(update)
+                self.life.do(BlobStored(self.life.now, update.payload))
+                return
+        super().second()
+
+
+def trained(guest: Callable[[ShepherdLife], Guest] | None, config: RunConfig = CONFIG, seconds: int = SECONDS) -> int:
     """Return how many batches two workers that behave train, beside a guest or alone."""
     life = ShepherdLife(1, config=config)
     life.is_wild = life.is_checked = False
     life.honest = life.behaving("quiet", 2)
     other = guest(life) if guest else None
-    for _ in range(SECONDS):
+    for _ in range(seconds):
         life.second()
         if other is not None:
             other.second()
@@ -106,6 +127,11 @@ def test_who_never_delivers_takes_little_of_the_time(leave: Callable[[Guest], No
     # Rests double until they are sixteen times what was waited, so the first ones weigh most.
     beside = trained(lambda life: Guest(life, leave))
     assert beside > 0.5 * alone, f"{beside} batches beside it, {alone} without"
+
+
+def test_who_delivers_now_and_then_takes_no_more_of_the_time_than_who_never_does() -> None:
+    by_turns, quiet = (trained(guest, seconds=1200) for guest in (ByTurns, lambda life: Guest(life, None)))
+    assert by_turns > 0.9 * quiet, f"{by_turns} batches beside one that delivers by turns, {quiet} beside a quiet one"
 
 
 def quick_one(others: list[float], config: RunConfig, seconds: int = 30) -> int:

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.log.records import MeasuredPace
@@ -70,16 +72,38 @@ def test_the_limit_beside_peers_is_a_multiple_of_what_the_median_of_those_that_d
 
 
 def test_who_lets_leases_expire_rests_the_longer_the_longer_others_waited() -> None:
-    pace, rests = Pace(), []
+    pace, rests, now = Pace(), [], 100.0
     for _ in range(6):
-        pace.let_expire(100.0, 1.0, 30.0)
-        rests.append(pace.rest_until - 100.0)
+        pace.let_expire(now, 1.0, 30.0)
+        rests.append(pace.rest_until - now)
+        now = pace.rest_until + 30.0
     assert rests == [60.0, 120.0, 240.0, 480.0, 480.0, 480.0], "a seventeenth of the time is lost at most"
-    pace.let_expire(100.0, 1.0, 10_000.0)
-    assert pace.rest_until == 100.0 + LONGEST_REST_SECONDS
+    rare = Pace()
+    rare.let_expire(100.0, 1.0, 10_000.0)
+    assert rare.rest_until == 100.0 + LONGEST_REST_SECONDS
     alone = Pace()
     alone.let_expire(100.0, 1.0, 0.0)
     assert alone.rest_until == 101.0
+
+
+@given(
+    waits=st.lists(st.tuples(st.floats(0.01, 1.0), st.booleans(), st.booleans()), min_size=1, max_size=200),
+    longest=st.floats(1.0, 20_000.0),
+)
+@example(waits=[(1.0, True, True)] * 200, longest=30.0)  # silent, and then one push, by turns
+@example(waits=[(1.0, True, False)] * 200, longest=10_000.0)  # longer than the longest rest of the first
+def test_however_a_worker_mixes_silence_and_pushes_it_takes_a_seventeenth_of_the_time(
+    waits: list[tuple[float, bool, bool]], longest: float
+) -> None:
+    pace, now, waited = Pace(), 0.0, 0.0
+    for part, expires, delivers in waits:
+        now = max(now, pace.rest_until) + part * longest
+        waited += part * longest
+        (pace.let_expire if expires else pace.rest)(now, 1.0, part * longest)
+        if delivers:
+            now = max(now, pace.rest_until)
+            pace.succeeded()
+    assert waited <= now / 17 + 6 * longest, "but for the first few, which are forgiven"
 
 
 def test_a_past_is_remembered_by_its_medians() -> None:

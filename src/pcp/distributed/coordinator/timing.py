@@ -12,7 +12,8 @@ from pcp.distributed.coordinator.log.records import MeasuredPace
 SHORTEST = 1e-6  # seconds; a virtual clock may stand still
 PAST = 16  # durations remembered for each worker
 SHORT_REST = 16  # units: the longest pause of a worker that fails
-LONGEST_REST_SECONDS = 3600.0  # of a worker whose leases expire beside others that deliver
+LONGEST_REST_SECONDS = 3600.0  # of a worker whose leases expire beside others that deliver, unless `Waits` says more
+FREE_WAITS = 3  # of the longest length; as many as are waited for while rests double
 
 
 def spread_limit(durations: Sequence[float], policy: TimeoutPolicy) -> float:
@@ -33,6 +34,28 @@ def bounded(seconds: float, policy: TimeoutPolicy) -> float:
 
 
 @dataclass(slots=True)
+class Waits:
+    """How long others waited for a worker, less a sixteenth of the time in which they did not.
+
+    Arguments:
+        seconds: that.
+        longest: of the waits in it.
+        at: when the last of them ended.
+    """
+
+    seconds: float = 0.0
+    longest: float = 0.0
+    at: float = 0.0
+
+    def add(self, now: float, waited: float) -> float:
+        """Add a wait that ends now; return the rest after which all of them are a seventeenth of the time, but for a few."""
+        before = max(0.0, self.seconds - max(0.0, now - self.at - waited) / SHORT_REST)
+        self.longest = max(waited, self.longest if before else 0.0)
+        self.seconds, self.at = before + waited, now
+        return SHORT_REST * max(0.0, before - FREE_WAITS * self.longest)
+
+
+@dataclass(slots=True)
 class Pace:
     """The past of one worker; it outlives the worker's connection and process.
 
@@ -50,6 +73,7 @@ class Pace:
             came.
         unusable: updates in a row that were not finite or otherwise unusable.
         rest_until: no lease before this time.
+        waits: what others lost by it; no push makes up for that, but time does.
         sat_out: rounds that opened since it was last given work by its budget.
         told_seconds: of a step of the lease under way, as the worker tells; 0 where it tells nothing.
     """
@@ -63,6 +87,7 @@ class Pace:
     fenced: int = 0
     unusable: int = 0
     rest_until: float = 0.0
+    waits: Waits = field(default_factory=Waits)
     sat_out: int = 0
     told_seconds: float = 0.0
     _usual: tuple[float, float] = (0.0, 0.0)  # median seconds of a step, and beside them
@@ -118,8 +143,8 @@ class Pace:
     def rest(self, now: float, unit_seconds: float, waited_seconds: float = 0.0) -> None:
         """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time.
 
-        The pause is up to sixteen units, and up to sixteen times as long as others waited for it, so a worker that never
-        delivers takes a seventeenth of the run's time at most, however its leases end.
+        The pause is up to sixteen units, and up to sixteen times as long as others waited for it. Who delivers now and then
+        begins anew with short ones, until others have waited for it for a seventeenth of the time; then no rest is shorter.
 
         Arguments:
             now: the time.
@@ -131,7 +156,8 @@ class Pace:
         pause = unit_seconds * min(2 ** min(self.failed - 1, 20), SHORT_REST)
         times = min(2 ** min(max(self.failed, self.expired), 20), SHORT_REST)
         waited = min(LONGEST_REST_SECONDS, waited_seconds * times)
-        self.rest_until = max(self.rest_until, now + pause, now + waited)
+        owed = self.waits.add(now, waited_seconds) if waited_seconds > 0 else 0.0
+        self.rest_until = max(self.rest_until, now + max(pause, waited, owed))
 
     def let_expire(self, now: float, unit_seconds: float, waited_seconds: float) -> None:
         """Take note that a lease expired, after which it pauses; see `rest`."""
