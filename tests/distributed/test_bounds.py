@@ -149,7 +149,9 @@ def test_bounds_are_what_they_say() -> None:
         1e9,
     ]
     assert [LOSS.clamped(each) for each in (1e-310, -1e308, -2.0)] == [0.0, -LOSS.most, -2.0]
-    assert np.float32(LOSS.most) == np.finfo(np.float32).max == LOSS.most, "what is more would be infinite in f32"
+    assert np.float32(LOSS.most) == np.finfo(np.float32).max == LOSS.most, (
+        "what is more would be infinite in f32"
+    )
 
 
 @pytest.mark.parametrize("steps", [1, LOSSES - 1, LOSSES, LOSSES + 1, 5 * LOSSES + 3, 140_000])

@@ -100,7 +100,9 @@ class ByTurns(Guest):
         super().second()
 
 
-def trained(guest: Callable[[ShepherdLife], Guest] | None, config: RunConfig = CONFIG, seconds: int = SECONDS) -> int:
+def trained(
+    guest: Callable[[ShepherdLife], Guest] | None, config: RunConfig = CONFIG, seconds: int = SECONDS
+) -> int:
     """Return how many batches two workers that behave train, beside a guest or alone."""
     life = ShepherdLife(1, config=config)
     life.is_wild = life.is_checked = False
@@ -131,7 +133,9 @@ def test_who_never_delivers_takes_little_of_the_time(leave: Callable[[Guest], No
 
 def test_who_delivers_now_and_then_takes_no_more_of_the_time_than_who_never_does() -> None:
     by_turns, quiet = (trained(guest, seconds=1200) for guest in (ByTurns, lambda life: Guest(life, None)))
-    assert by_turns > 0.9 * quiet, f"{by_turns} batches beside one that delivers by turns, {quiet} beside a quiet one"
+    assert by_turns > 0.9 * quiet, (
+        f"{by_turns} batches beside one that delivers by turns, {quiet} beside a quiet one"
+    )
 
 
 def quick_one(others: list[float], config: RunConfig, seconds: int = 30) -> int:

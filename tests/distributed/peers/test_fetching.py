@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -298,6 +299,58 @@ def test_a_holder_that_is_gone_costs_nothing_but_the_attempt(fleet: Fleet) -> No
             await holder.close()
             await fetch(fleet, fetcher)
             assert sent(shepherd) >= BLOB.size
+
+    play(story())
+
+
+@pytest.mark.parametrize("address", ["a..b:7434", f"{'x' * 64}:7434", "[%%]:7434", "a b:1", "nowhere", ":1"])
+def test_a_holder_at_what_is_no_address_costs_nothing(fleet: Fleet, address: str) -> None:
+    """A Shepherd that was taken over may say so; looking some of them up raises what is no error of a system."""
+
+    async def story() -> None:
+        async with served(fleet) as (shepherd, fetcher):
+            fleet.place("bob", address)
+            await fetch(fleet, fetcher)
+            assert sent(shepherd) >= BLOB.size
+
+    play(story())
+
+
+def many_addresses(*_: Any, **__: Any) -> list[Any]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("192.0.2.1", 7434))] * 50
+
+
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_a_holder_whose_name_is_slow_or_has_many_addresses_is_given_up_in_time(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, looked_up: bool
+) -> None:
+    """Who listens says under which name; what that is comes from a server of his own."""
+    ended, real = threading.Event(), socket.getaddrinfo
+    slow: Any = many_addresses if looked_up else lambda *_, **__: ended.wait(20.0) and []
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: (slow if host == "bob.test" else real)(host, *rest, **more),
+    )
+    connect = socket.socket.connect
+
+    def connected(each: socket.socket, address: Any) -> None:
+        if address[0] != "192.0.2.1":
+            return connect(each, address)
+        ended.wait(each.gettimeout())
+        raise TimeoutError
+
+    monkeypatch.setattr(socket.socket, "connect", connected)
+    monkeypatch.setattr(fetching, "PATIENCE_SECONDS", 0.4)
+
+    async def story() -> None:
+        async with served(fleet) as (shepherd, fetcher):
+            fleet.place("bob", "bob.test:7434")
+            began = time.monotonic()
+            await fetch(fleet, fetcher)
+            assert time.monotonic() - began < 10
+            assert sent(shepherd) >= BLOB.size
+            ended.set()
 
     play(story())
 

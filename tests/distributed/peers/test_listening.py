@@ -26,7 +26,21 @@ def test_an_address_to_listen_on(text: str, expected: tuple[str, int]) -> None:
     assert listening_address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["7434", ":7434", "host", "host:70000", "::1:7434", "host:port"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7434",
+        ":7434",
+        "host",
+        "host:70000",
+        "::1:7434",
+        "host:port",
+        "a..b:7434",
+        f"{'x' * 64}:7434",
+        "a b:7434",
+        "a\x1b[2J:1",
+    ],
+)
 def test_what_is_no_address_to_listen_on(text: str) -> None:
     with pytest.raises(
         BadAddress, match=r"is not an address to listen on; give HOST:PORT, for example 0\.0\.0\.0:7434"
@@ -144,7 +158,7 @@ def test_a_worker_that_came_back_is_one_member() -> None:
     assert told.new() == {2: {"ada": "192.0.2.9:7434"}}
 
 
-@pytest.mark.parametrize("listens", ["nowhere", "192.0.2.1:0", "a b:99999"])
+@pytest.mark.parametrize("listens", ["nowhere", "192.0.2.1:0", "a b:99999", "a..b:7434", f"{'x' * 64}:7434"])
 def test_nobody_is_told_of_what_is_no_address(listens: str, caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     told.join(1, "ada", listens, 0.0)

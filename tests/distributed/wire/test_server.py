@@ -217,7 +217,21 @@ def test_nobody_at_the_address(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":70", "host:x", "host:0", "host:65536", "::1:70", "h:٣"]
+    "text",
+    [
+        "",
+        "host",
+        "host:",
+        ":70",
+        "host:x",
+        "host:0",
+        "host:65536",
+        "::1:70",
+        "h:٣",
+        "a..b:70",
+        f"{chr(120) * 64}:70",
+        "a\nb:70",
+    ],
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(BadAddress, match="is not an address; give HOST:PORT"):

@@ -12,7 +12,9 @@ from pcp.distributed.coordinator.log.records import MeasuredPace
 SHORTEST = 1e-6  # seconds; a virtual clock may stand still
 PAST = 16  # durations remembered for each worker
 SHORT_REST = 16  # units: the longest pause of a worker that fails
-LONGEST_REST_SECONDS = 3600.0  # of a worker whose leases expire beside others that deliver, unless `Waits` says more
+LONGEST_REST_SECONDS = (
+    3600.0  # of a worker whose leases expire beside others that deliver, unless `Waits` says more
+)
 FREE_WAITS = 3  # of the longest length; as many as are waited for while rests double
 
 

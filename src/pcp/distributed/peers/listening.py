@@ -13,7 +13,7 @@ from pcp.distributed.wire import (
 )
 from pcp.distributed.wire.bulk.responder import Storage
 from pcp.distributed.wire.identity.credentials import CertificateProblem
-from pcp.distributed.wire.sockets import BadAddress, format_address
+from pcp.distributed.wire.sockets import BadAddress, format_address, is_host
 
 LIMITS = WireLimits(
     connections=256, connections_per_worker=2, transfer_bytes=64 << 20, transfer_threads=2, strangers=128
@@ -30,7 +30,7 @@ def listening_address(text: str) -> tuple[str, int]:
         BadAddress: the text names no such.
     """
     found = _ADDRESS.fullmatch(text)
-    if found is None or (port := int(found[3])) > 65535:
+    if found is None or (port := int(found[3])) > 65535 or not is_host(found[1] or found[2]):
         raise BadAddress(
             f"{text!r} is not an address to listen on; give HOST:PORT, for example 0.0.0.0:7434 or [::]:7434"
         )

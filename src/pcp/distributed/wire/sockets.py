@@ -4,8 +4,13 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import socket
 import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from pcp.errors import PCPError
 
@@ -29,6 +34,10 @@ _USER_TIMEOUT_MILLISECONDS = 20_000
 _LONGEST_PAUSE_MILLISECONDS = 1_000
 """TCP pauses twice as long each time that nothing is acknowledged: as long again as a line was down, once it is back."""
 
+_LOOK_SECONDS = 0.05
+"""How often who waits for a connection looks whether it still should."""
+
+_HOST = re.compile(r"[\w.:%-]+")
 _LINUX_RTO_MAX_MS = 44  # which Python does not name
 
 
@@ -59,11 +68,87 @@ def parse_address(text: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         colon = ""
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if (
+        not colon
+        or not is_host(host)
+        or not port.isascii()
+        or not port.isdigit()
+        or not 0 < int(port) < 65536
+    ):
         raise BadAddress(
             f"{text!r} is not an address; give HOST:PORT, for example 10.0.0.1:7070 or [::1]:7070"
         )
     return host, int(port)
+
+
+def is_host(text: str) -> bool:
+    """Whether a text may name a machine. Others name none, and some raise, when asked for, what is no error of a system."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return _HOST.fullmatch(text) is not None
+
+
+def connect(target: tuple[str, int], seconds: float, given_up: Callable[[], bool]) -> socket.socket:
+    """A connection, within so many seconds in all: however many addresses a name has, and however slowly it is looked up.
+
+    Arguments:
+        target: host and port.
+        given_up: asked meanwhile whether to stop.
+
+    Raises:
+        OSError: there is none by then, or it was given up.
+    """
+    made: SimpleQueue[socket.socket | OSError] = SimpleQueue()
+    lock, deadline, left = threading.Lock(), time.monotonic() + seconds, False
+
+    def attempt() -> None:  # nothing interrupts a look-up, so that may go on for a while
+        found = _connected(target, deadline)
+        with lock:
+            if left and isinstance(found, socket.socket):
+                found.close()
+            made.put(found)
+
+    threading.Thread(target=attempt, name=f"connects to {target[0]}", daemon=True).start()
+    while (rest := deadline - time.monotonic()) > 0 and not given_up():
+        with contextlib.suppress(Empty):
+            found = made.get(timeout=min(rest, _LOOK_SECONDS))
+            if isinstance(found, OSError):
+                raise found
+            return found
+    with lock:
+        left = True
+        if not made.empty() and isinstance(late := made.get(), socket.socket):
+            late.close()
+    raise TimeoutError
+
+
+def _connected(target: tuple[str, int], deadline: float) -> socket.socket | OSError:
+    """A connection to the first address that answers, each being tried for its part of the time; or what is wrong."""
+    try:
+        addresses = socket.getaddrinfo(*target, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
+    problem = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return TimeoutError()
+        try:
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:
+            problem = error
+            continue
+        try:
+            connection.settimeout(left / (len(addresses) - place))
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            problem = error
+        else:
+            return connection
+    return problem
 
 
 def format_address(address: tuple[object, ...]) -> str:
@@ -99,7 +184,7 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise CannotListen(
             f"cannot listen on {host}: {error}; give an address of this machine, or 0.0.0.0"
         ) from error

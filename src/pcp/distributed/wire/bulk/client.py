@@ -34,7 +34,14 @@ from pcp.distributed.wire.identity.tls import (
 )
 from pcp.distributed.wire.limits import WireLimits
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
-from pcp.distributed.wire.sockets import BULK_PREAMBLE, Unreachable, parse_address, tune, unreachable
+from pcp.distributed.wire.sockets import (
+    BULK_PREAMBLE,
+    Unreachable,
+    connect,
+    parse_address,
+    tune,
+    unreachable,
+)
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
 
@@ -243,7 +250,7 @@ class BulkClient:
 
     def _connect(self) -> FramedChannel:
         try:
-            raw = socket.create_connection(self._target, self._limits.connect_seconds)
+            raw = connect(self._target, self._limits.connect_seconds, self._cancelled.is_set)
         except OSError as error:
             raise unreachable(self._target, error) from error
         self._interruptible(raw)
