@@ -4,6 +4,7 @@ Imports are read from the syntax tree, so those inside functions and under TYPE_
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -95,6 +96,20 @@ def violations(source: Path) -> list[str]:
 
 def test_every_part_imports_only_what_stands_before_it() -> None:
     assert violations(SOURCE) == []
+
+
+def test_the_page_names_every_layer_in_this_order() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("## The layers")[2].partition("\n## ")[0]
+    named = [
+        name.removesuffix("/").removesuffix(".py")
+        for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(.*?)`", row)
+    ]
+    here = [name for name in LAYERS if (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").is_file()]
+    assert sorted(named, key=[*here, "__init__"].index) == [*here, "__init__"]
+    order = [here.index(name) for name in named if name not in ("__init__", "__main__")]
+    assert order == sorted(order)
 
 
 def planted(folder: Path, file: str, text: str) -> list[str]:

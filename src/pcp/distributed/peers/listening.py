@@ -20,7 +20,7 @@ LIMITS = WireLimits(
 )
 """Less than a Shepherd's: serving others is not what a worker is for."""
 
-_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]]+)):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:\[([\w:.%-]+)\]|([^:\[\]]+)):([0-9]{1,5})")
 
 
 def listening_address(text: str) -> tuple[str, int]:
