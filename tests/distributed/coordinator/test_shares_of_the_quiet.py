@@ -100,6 +100,28 @@ class ByTurns(Guest):
         super().second()
 
 
+class LateNowAndThen(Guest):
+    """A member that delivers every fifth lease just before it would expire, and the others at once."""
+
+    def __init__(self, life: ShepherdLife) -> None:
+        super().__init__(life, None)
+        self.last = self.count = 0
+
+    def second(self) -> None:
+        state = self.life.coordinator.state
+        member = state.members.get(state.connections.get(self.connection, -1))
+        if member is not None and member.training:
+            held = state.leases[member.training]
+            if member.training != self.last:
+                self.last, self.count = member.training, self.count + 1
+            if self.count % 5 or self.life.now - held.granted > CONFIG.lease.floor_seconds - 3:
+                update = update_of(CONFIG, held.lease)
+                self.say(update)
+                self.life.do(BlobStored(self.life.now, update.payload))
+                return
+        super().second()
+
+
 def trained(
     guest: Callable[[ShepherdLife], Guest] | None, config: RunConfig = CONFIG, seconds: int = SECONDS
 ) -> int:
@@ -136,6 +158,11 @@ def test_who_delivers_now_and_then_takes_no_more_of_the_time_than_who_never_does
     assert by_turns > 0.9 * quiet, (
         f"{by_turns} batches beside one that delivers by turns, {quiet} beside a quiet one"
     )
+
+
+def test_who_delivers_late_now_and_then_is_not_waited_for_more_than_it_saves(alone: int) -> None:
+    beside = trained(LateNowAndThen, seconds=2 * SECONDS)
+    assert beside > 0.6 * 2 * alone, f"{beside} batches beside it, {2 * alone} without"
 
 
 def quick_one(others: list[float], config: RunConfig, seconds: int = 30) -> int:

@@ -106,6 +106,20 @@ def test_however_a_worker_mixes_silence_and_pushes_it_takes_a_seventeenth_of_the
     assert waited <= now / 17 + 6 * longest, "but for the first few, which are forgiven"
 
 
+def test_who_is_late_now_and_then_rests_only_where_it_costs_others_more_than_it_saves_them() -> None:
+    useful = Pace()
+    for now in range(0, 3000, 30):
+        useful.delivered(now, 10.0, 40.0 if now % 150 == 0 else 0.0)
+    assert useful.rest_until < 3000.0
+    dear, waited, now = Pace(), 0.0, 0.0
+    for count in range(400):
+        late = 40.0 if count % 5 == 0 else 0.0
+        now = max(now, dear.rest_until) + 1.0 + late
+        waited += late
+        dear.delivered(now, 1.0, late)
+    assert waited <= now / 17 + 6 * 40.0 + 400.0, "and what it saved"
+
+
 def test_a_past_is_remembered_by_its_medians() -> None:
     pace = Pace((1.0, 2.0, 9.0), (0.5,), (4.0, 6.0), expired=2)
     again = Pace.remembered(pace.measured(7))

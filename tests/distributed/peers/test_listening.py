@@ -20,7 +20,12 @@ from tests.distributed.wire.loopback import LIMITS, Run, hello, play
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0.0.0.0:7434", ("0.0.0.0", 7434)), ("[::]:1", ("::", 1)), ("lab-7.example:0", ("lab-7.example", 0))],
+    [
+        ("0.0.0.0:7434", ("0.0.0.0", 7434)),
+        ("[::]:1", ("::", 1)),
+        ("lab-7.example:0", ("lab-7.example", 0)),
+        ("[fe80::1%eth0]:7", ("fe80::1%eth0", 7)),
+    ],
 )
 def test_an_address_to_listen_on(text: str, expected: tuple[str, int]) -> None:
     assert listening_address(text) == expected

@@ -190,6 +190,7 @@ def test_a_port_in_use(run: Run) -> None:
                 r"cannot listen on 192\.0\.2\.1:0: .*give an address of this machine",
             ),
             ("no.such.host.invalid", 0, CannotListen, r"cannot listen on no\.such\.host\.invalid"),
+            ("a..b", 0, CannotListen, r"cannot listen on a\.\.b"),
         ]:
             with pytest.raises(kind, match=text):
                 await WireServer.start(

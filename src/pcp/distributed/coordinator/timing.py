@@ -75,7 +75,8 @@ class Pace:
             came.
         unusable: updates in a row that were not finite or otherwise unusable.
         rest_until: no lease before this time.
-        waits: what others lost by it; no push makes up for that, but time does.
+        waits: what others lost by it; time makes up for that.
+        saved: seconds that its leases saved the others, less those for which they waited for it to deliver them.
         sat_out: rounds that opened since it was last given work by its budget.
         told_seconds: of a step of the lease under way, as the worker tells; 0 where it tells nothing.
     """
@@ -90,6 +91,7 @@ class Pace:
     unusable: int = 0
     rest_until: float = 0.0
     waits: Waits = field(default_factory=Waits)
+    saved: float = 0.0
     sat_out: int = 0
     told_seconds: float = 0.0
     _usual: tuple[float, float] = (0.0, 0.0)  # median seconds of a step, and beside them
@@ -136,6 +138,19 @@ class Pace:
         overheads = (self.overhead_seconds, self.fetching_overhead_seconds)
         overhead = max((median(past) for past in overheads if past), default=0.0)
         self._usual = (median(self.work_seconds) if self.work_seconds else 0.0, overhead)
+
+    def delivered(self, now: float, saved: float, late: float) -> None:
+        """Take note of a lease that is trained: who is late now and then is worth waiting for if it saves others more.
+
+        Arguments:
+            now: the time.
+            saved: seconds that it saves the others.
+            late: seconds that it took longer than others take.
+        """
+        self.saved = min(self.saved, LONGEST_REST_SECONDS) + saved - late
+        if self.saved < 0:
+            self.rest_until = max(self.rest_until, now + self.waits.add(now, -self.saved))
+            self.saved = 0.0
 
     def succeeded(self) -> None:
         """Forgive everything: a push was usable."""

@@ -137,6 +137,7 @@ def _refuse(turn: Turn, member: Member, update: Update, refusal: Refusal) -> Non
 def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -> None:
     """Write down that the worker carries the lease's cells, and which of all that it carries this push holds."""
     lease = held.lease
+    leases.weigh(turn, held)
     before = 0
     for data in lease.ranges if lease.batches else ():
         loss = mean(update.losses, lease.batches)

@@ -187,13 +187,33 @@ def overdue(turn: Turn, member: Member) -> float:
 
     However such a lease ends, they waited for it.
     """
-    ageing = member.leases.intersection(_ageing(turn.state))
-    peers = peers_pace(turn.pace(each) for each in turn.state.roster.ready if each != member.worker_id)
-    late = [0.0]
-    for held in (turn.state.leases[each] for each in ageing):
-        lasted = turn.now - held.expires + held.lease.deadline_seconds
-        late.append(lasted - peers.usual(_comparable_steps(turn, held.lease.batches)))
-    return max(late)
+    return max((_late(turn, turn.state.leases[each]) for each in member.leases), default=0.0)
+
+
+def _late(turn: Turn, held: HeldLease) -> float:
+    if held.lease.lease_id not in _ageing(turn.state):
+        return 0.0
+    peers = peers_pace(turn.pace(each) for each in turn.state.roster.ready if each != held.worker_id)
+    lasted = turn.now - held.expires + held.lease.deadline_seconds
+    return max(0.0, lasted - peers.usual(_comparable_steps(turn, held.lease.batches)))
+
+
+def weigh(turn: Turn, held: HeldLease) -> None:
+    """Weigh the time that a lease, which is trained, saves the others against that for which they waited for it.
+
+    Where shares are equal a slow worker is always late; where a round closes without it, or in pairs, nobody waits.
+    """
+    state, config = turn.state, turn.state.run.config
+    others = len(state.roster.ready - {held.worker_id})
+    if (
+        not others
+        or not config.step_budgets
+        or config.quorum < 1
+        or config.algorithm.topology is Topology.PAIRS
+    ):
+        return
+    saved = held.lease.batches * state.typical / others
+    turn.pace(held.worker_id).delivered(turn.now, saved, _late(turn, held))
 
 
 def expire(turn: Turn) -> None:
