@@ -1,64 +1,63 @@
 """Attention of sequences of different lengths as its definition says it: each sequence is cut to its length."""
 
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from tests.execution import run_in_jax
 
 
-def cut_to_lengths(
+def attended(
     q: Any,
     k: Any,
     v: Any,
+    cotangent: Any,
     lengths: tuple[Any, Any],
     *,
     causal: bool = False,
     window: int | None = None,
     cap: float | None = None,
     mask: Any = None,
-) -> Any:
-    """Attention of (batch, length, heads, width) in JAX; 0 for queries that do not count or see no key.
+    bias: Any = None,
+) -> list[Any]:
+    """Attention of (batch, length, heads, width) in float64, and the cotangents of query, key and value.
+
+    The result is 0 for queries that do not count or see no key.
 
     Arguments:
+        cotangent: of the result.
         lengths: how many queries and how many keys count in each sequence.
         mask: of all scores, in addition.
+        bias: that is added to the scores of each head.
     """
-    share, width = q.shape[2] // k.shape[2], q.shape[3]
-    offset = k.shape[1] - q.shape[1]
-    whole = []
-    for b, (rows, columns) in enumerate(zip(*lengths, strict=True)):
+    q, k, v, cotangent = (np.asarray(x, np.float64) for x in (q, k, v, cotangent))
+    share, root, offset = q.shape[2] // k.shape[2], np.sqrt(q.shape[3]), k.shape[1] - q.shape[1]
+    made = [np.zeros(x.shape) for x in (cotangent, q, k, v)]
+    for b, h in np.ndindex(len(q), q.shape[2]):
+        rows, columns = lengths[0][b], lengths[1][b]
         i, j = np.indices((rows, columns))
-        seen = np.ones((q.shape[2], rows, columns), bool)
+        seen = np.ones((rows, columns), bool)
         if causal:
             seen &= j <= i + offset
         if window is not None:
             seen &= j > i + offset - window
         if mask is not None:
-            seen &= np.broadcast_to(mask, (len(q), q.shape[2], q.shape[1], k.shape[1]))[b, :, :rows, :columns]
-        heads = []
-        for h in range(q.shape[2]):
-            some = seen[h].any(-1)
-            scores = q[b, :rows, h][some] @ k[b, :columns, h // share].T / np.sqrt(width)
-            if cap is not None:
-                scores = cap * jnp.tanh(scores / cap)
-            weights = jax.nn.softmax(jnp.where(seen[h][some], scores, -jnp.inf), -1)
-            empty = jnp.zeros((q.shape[1], width), q.dtype)
-            heads.append(empty.at[np.flatnonzero(some)].set(weights @ v[b, :columns, h // share]))
-        whole.append(jnp.stack(heads, 1))
-    return jnp.stack(whole)
-
-
-def result_and_cotangents(function: Callable[..., Any], *operands: Any, cotangent: Any) -> list[Any]:
-    """A function of JAX arrays and its gradient, in float64."""
-
-    def both(g: Any, *x: Any) -> Any:
-        y, pull = jax.vjp(function, *x)
-        return y, *pull(g)
-
-    return [np.asarray(x) for x in run_in_jax(both, cotangent, *operands)]
+            seen &= np.broadcast_to(mask, (len(q), q.shape[2], q.shape[1], k.shape[1]))[b, h, :rows, :columns]
+        some = np.flatnonzero(seen.any(-1))
+        if not len(some):
+            continue
+        keys, values = (x[b, :columns, h // share] for x in (k, v))
+        queries, given = q[b, some, h], cotangent[b, some, h]
+        bent = np.tanh(queries @ keys.T / root / cap) if cap is not None else 0.0
+        scores = queries @ keys.T / root if cap is None else cap * bent
+        scores = np.where(seen[some], scores if bias is None else scores + bias[h, some, :columns], -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        change = given @ values.T
+        change = weights * (change - (weights * change).sum(-1, keepdims=True)) * (1 - bent**2) / root
+        made[0][b, some, h] = weights @ values
+        made[1][b, some, h] = change @ keys
+        made[2][b, :columns, h // share] += change.T @ queries
+        made[3][b, :columns, h // share] += weights.T @ given
+    return made
 
 
 def drawn(

@@ -1,25 +1,17 @@
-"""Attention with a cap of its scores, and of sequences of different lengths, beside JAX on sequences that are cut."""
+"""Attention with a cap of its scores, and of sequences of different lengths, beside its definition on cut sequences."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from tests.execution import run
-from tests.nn.padded_attention import cut_to_lengths, drawn, result_and_cotangents, spoiled
+from tests.nn.padded_attention import attended, drawn, spoiled
 
 import pcp
 from pcp import nn
 from pcp.tensor import DTypeMismatch, ShapeMismatch
 
 FULL = ([5, 5, 5], [7, 7, 7])
-
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def found(operands: list[Any], *given: Any, **settings: Any) -> list[Any]:
@@ -51,11 +43,7 @@ def test_a_cap_bounds_scores_before_keys_are_hidden(groups: int, causal: bool, m
     mask[..., 0] = True
     given = {"named": ["mask"]} if masked else {}
     y = found(operands, *[mask] * masked, causal=causal, cap=0.7, **given)
-
-    def theirs(q: Any, k: Any, v: Any) -> Any:
-        return cut_to_lengths(q, k, v, FULL, causal=causal, cap=0.7, mask=mask if masked else None)
-
-    close(y, result_and_cotangents(theirs, *operands[:3], cotangent=operands[3]))
+    close(y, attended(*operands, FULL, causal=causal, cap=0.7, mask=mask if masked else None))
 
 
 LENGTHS = {
@@ -82,10 +70,7 @@ def test_what_is_beyond_a_length_counts_nowhere(
     names = ["query_lengths", "key_lengths"]
     ends = [np.array(each, dtype) for each, dtype in zip(LENGTHS[name], (np.int64, np.int8), strict=True)]
     y = found([*qkv, g], *ends, named=names, **settings)
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, inside, **settings), *operands[:3], cotangent=operands[3]
-    )
-    close(y, expected)
+    close(y, attended(*operands, inside, **settings))
     for each, of in zip(y, (*inside[:1], *inside[:1], *inside[1:], *inside[1:]), strict=True):
         for b, end in enumerate(of):
             assert not each[b, end:].any()
@@ -100,10 +85,7 @@ def test_one_of_the_lengths_alone_and_beside_a_mask(kind: str) -> None:
     )
     mask = np.random.default_rng(5).random((3, 4, 5, 7)) < 0.3  # which hides all keys from some queries
     y = found(spoiled(operands, inside), np.array([4, 0, 2]), mask, named=[kind, "mask"])
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, inside, mask=mask), *operands[:3], cotangent=operands[3]
-    )
-    close(y, expected)
+    close(y, attended(*operands, inside, mask=mask))
 
 
 def test_narrow_types_have_caps_and_lengths_too() -> None:
@@ -118,7 +100,7 @@ def test_narrow_types_have_caps_and_lengths_too() -> None:
 
     given = [*(x.astype(np.float32) for x in qkv), *(np.array(each, np.int32) for each in lengths)]
     y = run(pcp.trace(attention, *given), *given)
-    expected = cut_to_lengths(*operands[:3], lengths, cap=2.0)
+    expected = attended(*operands, lengths, cap=2.0)[0]
     assert np.linalg.norm(y - expected) <= 2e-2 * np.linalg.norm(expected)
 
 

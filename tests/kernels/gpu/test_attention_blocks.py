@@ -1,7 +1,6 @@
 """Attention in blocks by Triton: interpreted, beside float64 on sequences that are cut; and lowered for a GPU, which needs none."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -22,17 +21,11 @@ from pcp.kernels.attention.blocks import Attention, Backward, Blocks, Forward
 from pcp.planning.paths.preparation import prepared
 from tests.conftest import PLATFORM
 from tests.execution import run
-from tests.nn.padded_attention import cut_to_lengths, drawn, result_and_cotangents, spoiled
+from tests.nn.padded_attention import attended, drawn, spoiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 BLOCKS = (Blocks(16, 32, 4, 1), Blocks(32, 16, 4, 1), Blocks(16, 16, 4, 1))
 ENDS = ([40, 0, 33], [50, 20, 0])
-
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def _computed(attention: Attention, operands: list[Any], ends: Any, given: bool = True) -> list[Any]:
@@ -43,9 +36,8 @@ def _computed(attention: Attention, operands: list[Any], ends: Any, given: bool 
         kept = (y, *numbers) if given else ()
         return y, *Backward(attention, given)(q, k, v, g, *kept, *ends)
 
-    with jax.enable_x64(False):
-        found = jax.jit(both)(*operands, *(np.array(each, np.int32) for each in ends))
-        return [np.asarray(each, np.float64) for each in found]
+    found = jax.jit(both)(*operands, *(np.array(each, np.int32) for each in ends))
+    return [np.asarray(each, np.float64) for each in found]
 
 
 def _close(found: Any, expected: Any, error: float) -> None:
@@ -75,14 +67,8 @@ def test_it_computes_attention_and_its_gradient(
     attention = Attention(width**-0.5, cap, offset, window, *BLOCKS, interpreted=True)
     given = spoiled(operands, lengths) if ends else operands
     found = _computed(attention, [x.astype(np.float32) for x in given], lengths)
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(
-            *x, lengths or ([40] * 3, [keys] * 3), causal=causal, window=window, cap=cap
-        ),
-        *operands[:3],
-        cotangent=operands[3],
-    )
-    _close(found, expected, 1e-6)
+    cut = lengths or ([40] * 3, [keys] * 3)
+    _close(found, attended(*operands, cut, causal=causal, window=window, cap=cap), 1e-6)
 
 
 def test_operands_in_bfloat16_and_a_gradient_without_residuals() -> None:
@@ -91,11 +77,7 @@ def test_operands_in_bfloat16_and_a_gradient_without_residuals() -> None:
     found = _computed(attention, operands, ())
     for alone, beside in zip(_computed(attention, operands, (), given=False), found, strict=True):
         np.testing.assert_array_equal(alone, beside)
-    *qkv, g = (x.astype(np.float64) for x in operands)
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, ([24] * 3, [24] * 3), causal=True, cap=2.0), *qkv, cotangent=g
-    )
-    _close(found, expected, 1e-2)
+    _close(found, attended(*operands, ([24] * 3, [24] * 3), causal=True, cap=2.0), 1e-2)
 
 
 def _program(**settings: Any) -> Program:
@@ -139,10 +121,7 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [x.astype(np.float32) for x in spoiled(operands, ENDS)]
     program = _applied(_program(causal=True, cap=3.0), "cpu", kernels)
     y, cotangents = run(program, *given[:3], *(np.array(each, np.int32) for each in ENDS), given[3])
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, ENDS, causal=True, cap=3.0), *operands[:3], cotangent=operands[3]
-    )
-    _close([y, *cotangents], expected, 1e-2)
+    _close([y, *cotangents], attended(*operands, ENDS, causal=True, cap=3.0), 1e-2)
 
 
 def test_it_is_lowered_for_a_gpu_and_keeps_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +191,4 @@ def test_a_gpu_computes_it(
         family: kernel_named(f"{family}.triton_bf16") for family in ("attention", "attention_gradient")
     }
     y, cotangents = run(_applied(program, "cuda", kernels), *given[:3], *lengths, given[3])
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, ends, **settings), *operands[:3], cotangent=operands[3]
-    )
-    _close([y, *cotangents], expected, 1e-2)
+    _close([y, *cotangents], attended(*operands, ends, **settings), 1e-2)

@@ -1,9 +1,8 @@
 """What cuDNN is given and what is made of its results, beside float64: on a processor by a stand-in that spoils what it may."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from pcp.kernels.attention import cudnn
 from pcp.planning.paths.preparation import prepared
 from tests.execution import run
 from tests.kernels.gpu.emulated import HERE, cudnn_call
-from tests.nn.padded_attention import cut_to_lengths, drawn, result_and_cotangents, spoiled
+from tests.nn.padded_attention import attended, drawn, spoiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 FULL = ([40] * 3, [70] * 3)
@@ -25,12 +24,6 @@ SPECS = {
     "mask": pcp.spec((3, 1, 40, 70), "bool"),
     "bias": pcp.spec((4, 40, 70), "f32"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def _program(names: Sequence[str], causal: bool, window: int | None, keys: int) -> Program:
@@ -80,12 +73,7 @@ def test_lengths(causal: bool, window: int | None, keys: int, ends: Any) -> None
     given = [x.astype(np.float32) for x in spoiled(operands, ends)]
     program = _by(_program(["query_lengths", "key_lengths"], causal, window, keys), "cudnn")
     y, cotangents = run(program, *given[:3], *(np.array(each, np.int32) for each in ends), given[3])
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, ends, causal=causal, window=window),
-        *operands[:3],
-        cotangent=operands[3],
-    )
-    _close([y, *cotangents], expected)
+    _close([y, *cotangents], attended(*operands, ends, causal=causal, window=window))
 
 
 @pytest.mark.usefixtures("_cudnn")
@@ -95,10 +83,7 @@ def test_a_mask_and_a_query_that_sees_no_key() -> None:
     mask = np.random.default_rng(9).random((3, 1, 40, 70)) < 0.5
     program = _by(_program(["mask"], False, None, 70), "cudnn")
     y, cotangents = run(program, *given[:3], mask, given[3])
-    expected = result_and_cotangents(
-        lambda *x: cut_to_lengths(*x, FULL, mask=mask), *operands[:3], cotangent=operands[3]
-    )
-    _close([y, *cotangents], expected)
+    _close([y, *cotangents], attended(*operands, FULL, mask=mask))
     mask[1, :, 5] = False
     y, cotangents = run(program, *given[:3], mask, given[3])
     assert np.isnan(y[1, 5]).all()
@@ -120,9 +105,4 @@ def test_a_bias() -> None:
     specs = [pcp.specs_of(x) for x in (*given[:3], bias)]
     program = prepared(value_and_vjp(pcp.rewrite.raising.raised(pcp.trace(attention, *specs)), (0, 1, 2)))
     y, cotangents = run(_by(program, "cudnn"), *given[:3], bias, given[3])
-
-    def theirs(q: Any, k: Any, v: Any) -> Any:
-        scores = jax.numpy.einsum("bqhd,bkhd->bhqk", q, k) * 0.25 + bias
-        return jax.numpy.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
-
-    _close([y, *cotangents], result_and_cotangents(theirs, *operands[:3], cotangent=operands[3]))
+    _close([y, *cotangents], attended(*operands, FULL, bias=bias))
