@@ -1,6 +1,9 @@
 """Generation beside a model that reads the whole text again for every token."""
 
+import functools
+import importlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,12 +35,35 @@ def parameters() -> Any:
     )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _readers_are_shared() -> Iterator[None]:
+    """Those of equal models and parameters, which are compiled anew for every text else: a reader keeps nothing of a text."""
+    made: dict[Any, Any] = {}
+
+    def reader(parameters: Any, *settings: Any) -> Reader:
+        key = id(parameters), *settings
+        if key not in made:
+            made[key] = Reader(parameters, *settings), parameters  # which keep their place in memory
+        return made[key][0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("pcp.inference.generate"), "Reader", reader)
+        yield
+
+
+@functools.cache
+def whole_window(config: gpt2.GPT2Config) -> pcp.Program:
+    """All scores of a window."""
+    specs = map_tree(pcp.specs_of, gpt2.initial_parameters(config))
+    return pcp.trace(lambda p, t: gpt2.logits(p, t, config), specs, pcp.spec((1, config.context), "i32"))
+
+
 def read_again(
     parameters: Any, prompt: list[int], count: int, sampling: Sampling, config: gpt2.GPT2Config = CONFIG
 ) -> list[int]:
     """What `generate` should yield: its rule for the window, and the logits of the whole window."""
     context, keep = config.context, config.context // 2
-    program = pcp.trace(lambda p, t: gpt2.logits(p, t, config), parameters, pcp.spec((1, context), "i32"))
+    program = whole_window(config)
     tokens = list(prompt)
     start = max(len(tokens) - keep, 0) if len(tokens) >= context else 0
     for _ in range(count):
