@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.suite import share
-from tests.suite.kept_builds import folder_of_builds
+from tests.suite.kept_builds import folder_of_builds, put_quick_compiler_first
 from tests.suite.optional_packages import needs_optional
 from tests.suite.times import OPTION, Times
 
@@ -62,7 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     }.items():
         os.environ[variable] = str(home / folder)
     share.settle()
-    # One folder of native builds serves every process of every run of the suite.
+    # One folder of native builds serves every process of every run of the suite, and one compiler those of this run.
+    if "PCP_TEST_BUILDS" not in os.environ:
+        put_quick_compiler_first(home)
     builds = os.environ.setdefault("PCP_TEST_BUILDS", str(folder_of_builds(config, home)))
     (home / ".cache" / "pcp").mkdir(parents=True)
     (home / ".cache" / "pcp" / "native").symlink_to(builds)

@@ -1,12 +1,13 @@
 """The promises of conftest.py: a home directory of the tests' own, and the platform that was asked for."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.suite.kept_builds import LONGEST_KEPT_SECONDS, folder_of_builds
+from tests.suite.kept_builds import LONGEST_KEPT_SECONDS, folder_of_builds, put_quick_compiler_first
 from tests.suite.optional_packages import needs_optional
 
 
@@ -35,6 +36,20 @@ def test_old_builds_are_forgotten(
     for name in ("old.so", "old.json", ".build-old"):
         os.utime(folder / name, (0.0, time.time() - LONGEST_KEPT_SECONDS - 1))
     assert [entry.name for entry in folder_of_builds(pytestconfig, tmp_path).iterdir()] == ["new.so"]
+
+
+@pytest.mark.parametrize(("optimised", "said"), [("", "before -O1"), ("1", "before")])
+def test_libraries_are_built_quickly_but_where_all_is_compiled_for_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimised: str, said: str
+) -> None:
+    own = tmp_path / "own" / "c++"
+    own.parent.mkdir()
+    own.write_text('#!/bin/sh\necho "$@"\n')
+    own.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{own.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PCP_TEST_OPTIMISED", optimised)
+    put_quick_compiler_first(tmp_path)
+    assert subprocess.run(["c++", "before"], capture_output=True, text=True, check=True).stdout == f"{said}\n"
 
 
 def _nothing() -> None: ...

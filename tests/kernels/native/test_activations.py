@@ -14,8 +14,6 @@ from pcp import kernels, nn
 from pcp.backends import ExecutionFailed
 from pcp.kernels.features import masked
 from pcp.planning.judging.oracle import widened
-from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.request import Request
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import arguments_of, calling, native_path
 
@@ -98,24 +96,6 @@ def test_extreme_numbers() -> None:
     x = np.resize(np.float32(numbers), (3, 9))
     found, plain = (pcp.plan(program, path=path).run(x) for path in (native_path(program), None))
     np.testing.assert_allclose(found, plain, rtol=2e-6, atol=1e-6)
-
-
-def test_it_is_measured_and_verified_in_the_child() -> None:
-    loss = pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), X, BIAS, X)
-    program = prepared(pcp.value_and_grad(loss, wrt=(0, 1)))
-    with Bench() as bench:
-        for site in kernels.sites_of(program, "cpu"):
-            kernel = kernels.kernel_named(f"{site.family}.native")
-            row = bench.measure(
-                Request(
-                    site.region, kernels.replaced(site.region, kernel), kernel.name, widened(site.region),
-                    timing_seconds=0.05, site=kernel.claims,
-                )
-            )  # fmt: skip
-            assert row.failure is None, row.detail
-            assert row.error is not None
-            assert row.error < 1e-5
-            assert row.seconds
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,17 @@ def test_what_another_process_builds_meanwhile_is_not_built_again(
     assert counted.read_text() == "once\n"
 
 
-def test_a_library_has_a_standard_library_of_its_own(empty_cache: FilePath) -> None:
+def test_a_library_has_a_standard_library_of_its_own(tmp_path: FilePath) -> None:
     command = compiling.compiler()
     assert command is not None
-    assert (b"libstdc++.so" in built(LIBRARY).file.read_bytes()) == (not compiling.own_library(command))
-    silent = empty_cache / "c++"
+    source = tmp_path / "throws.cc"
+    source.write_text(
+        '#include <stdexcept>\nextern "C" int pcp_fails() { throw std::runtime_error("words"); }\n'
+    )
+    digest = compiling.compile_library(source, "throws", "digest", command, (), tmp_path, tmp_path)
+    built_file = tmp_path / f"{digest}.so"
+    assert (b"libstdc++.so" in built_file.read_bytes()) == (not compiling.own_library(command))
+    silent = tmp_path / "c++"
     silent.write_text("#!/bin/sh\necho libstdc++.a\n")
     silent.chmod(0o755)
     assert compiling.own_library(str(silent)) == ()

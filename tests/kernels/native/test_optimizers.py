@@ -16,10 +16,8 @@ from pcp.kernels.groups import operands_of
 from pcp.kernels.native import LIBRARIES, built
 from pcp.kernels.regions import only_operation
 from pcp.planning.judging.oracle import widened
-from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
-from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import arguments_of, calling
@@ -105,7 +103,7 @@ def test_it_takes_the_memory_of_the_state() -> None:
     assert used.temporaries < plain.temporaries + one
 
 
-def test_its_site_has_the_state_of_the_step_and_is_measured() -> None:
+def test_its_site_has_the_state_of_the_step() -> None:
     step = prepared(step_of())
     (site,) = (site for site in kernels.sites_of(step, "cpu") if site.family == "adamw")
     state = {entry.name: entry.alias for entry in site.region.arguments if entry.role is Role.state}
@@ -113,17 +111,6 @@ def test_its_site_has_the_state_of_the_step_and_is_measured() -> None:
     assert sorted(state.values()) == list(range(3 * len(SHAPES)))
     inputs = [entry.spec.shape for entry in site.region.arguments if entry.role is not Role.state]
     assert len([shape for shape in inputs if not shape]) <= 4, "numbers that are known are no inputs"
-    kernel = kernels.kernel_named("adamw.native")
-    request = Request(
-        site.region, kernels.replaced(site.region, kernel), kernel.name, widened(site.region), timing_seconds=0.05,
-        site=kernel.claims,
-    )  # fmt: skip
-    with Bench() as bench:
-        row = bench.measure(request)
-    assert row.failure is None, row.detail
-    assert row.error is not None
-    assert row.error < 1e-5
-    assert row.seconds
 
 
 def test_rates_of_their_own_have_vectors_of_their_own() -> None:

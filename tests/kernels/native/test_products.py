@@ -1,5 +1,6 @@
 """Native products: any axes, as exact as they say, with infinities and NaN where they belong, on processors with less, too."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -45,21 +46,41 @@ PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...], Axes, Axes]] = [
 ]
 
 
-def forms(
-    x: tuple[int, ...], y: tuple[int, ...], contract: Axes, batch: Axes
-) -> tuple[Program, Program, Program]:
-    """A product, as it is and by both native kernels."""
+Case = tuple[tuple[int, ...], tuple[int, ...], Axes, Axes]
+
+
+def together(cases: Sequence[Case], dtype: str = "f32", result: DType | None = None) -> Program:
+    """The products of several cases, each of two arguments of its own, compiled as one program."""
+
+    def products(*given: Any) -> list[Any]:
+        pairs = zip(given[::2], given[1::2], cases, strict=True)
+        return [dot_general(a, b, *case[2:], result) for a, b, case in pairs]
+
+    return trace(products, *(pcp.spec(shape, dtype) for case in cases for shape in case[:2]))
+
+
+def by(name: str, program: Program) -> Program:
+    """A program all of whose products are computed by a kernel."""
+    sites = kernels.sites_of(program, "cpu")
+    assert len(sites) == len(program.results)
+    return kernels.apply_kernels(program, {site.key: kernels.kernel_named(name) for site in sites})
+
+
+NAMES = ("product.native", "product.native_bf16")
+
+
+def forms(x: tuple[int, ...], y: tuple[int, ...], contract: Axes, batch: Axes) -> list[Program]:
+    """A product by both native kernels."""
     program = trace(lambda a, b: dot_general(a, b, contract, batch), pcp.spec(x, "f32"), pcp.spec(y, "f32"))
-    (site,) = kernels.sites_of(program, "cpu")
-    by = [
-        kernels.apply_kernels(program, {site.key: kernels.kernel_named(name)})
-        for name in ("product.native", "product.native_bf16")
-    ]
-    return program, by[0], by[1]
+    return [by(name, program) for name in NAMES]
 
 
 def run(program: Program, *arguments: Any) -> np.ndarray[Any, Any]:
     return np.asarray(pcp.plan(program, cache=False).run(*arguments))
+
+
+def run_all(program: Program, *arguments: Any) -> list[np.ndarray[Any, Any]]:
+    return [np.asarray(each) for each in pcp.plan(program, cache=False).run(*arguments)]
 
 
 def exactly(x: Any, y: Any, contract: Axes, batch: Axes) -> np.ndarray[Any, Any]:
@@ -84,16 +105,16 @@ LESS = [
 
 @pytest.mark.parametrize("hides", ["", *LESS])
 def test_they_are_products_over_any_axes(hides: str) -> None:
-    rng = np.random.default_rng()
+    rng, program = np.random.default_rng(), together(PRODUCTS)
+    given = [rng.normal(size=entry.spec.shape).astype(np.float32) for entry in program.arguments]
     with masked(*filter(None, hides.split(","))):
-        for case in PRODUCTS:
-            x, y = (rng.normal(size=shape).astype(np.float32) for shape in case[:2])
-            exact = exactly(x, y, *case[2:])
-            scale = np.linalg.norm(exactly(np.abs(x), np.abs(y), *case[2:]))
-            _, native, narrow = forms(*case)
-            assert np.linalg.norm(run(native, x, y) - exact) <= 1e-6 * scale, case
-            assert np.linalg.norm(run(narrow, x, y) - exact) <= 8e-3 * scale, case
-            assert run(native, x, y).shape == exact.shape
+        found = [run_all(by(name, program), *given) for name in NAMES]
+    for x, y, case, native, narrow in zip(given[::2], given[1::2], PRODUCTS, *found, strict=True):
+        exact = exactly(x, y, *case[2:])
+        scale = np.linalg.norm(exactly(np.abs(x), np.abs(y), *case[2:]))
+        assert native.shape == exact.shape
+        assert np.linalg.norm(native - exact) <= 1e-6 * scale, case
+        assert np.linalg.norm(narrow - exact) <= 8e-3 * scale, case
 
 
 @pytest.mark.parametrize("hides", ["", *LESS])
@@ -106,7 +127,7 @@ def test_numbers_are_rounded_to_nearest_and_ties_to_even(hides: str) -> None:
     rounded = pcp.plan(trace(lambda a: a.astype("bf16").astype("f32"), pcp.spec(x.shape, "f32"))).run(x)
     with masked(*filter(None, hides.split(","))):
         for shape, contract in (((4096, 1), ((1,), (0,))), ((1, 4096), ((0,), (0,)))):
-            _, _, narrow = forms(shape, (1, 1), contract, ((), ()))
+            _, narrow = forms(shape, (1, 1), contract, ((), ()))
             found = run(narrow, x.reshape(shape), np.ones((1, 1), np.float32))
             np.testing.assert_array_equal(found.ravel(), np.asarray(rounded))
 
@@ -115,9 +136,7 @@ def of_bf16(x: Any, y: Any, contract: Axes, batch: Axes, result: DType) -> np.nd
     """The product of bfloat16 arrays by the native kernel, in float32."""
     specs = (pcp.spec(each.shape, "bf16") for each in (x, y))
     program = trace(lambda a, b: dot_general(a, b, contract, batch, result), *specs)
-    (site,) = kernels.sites_of(program, "cpu")
-    native = kernels.apply_kernels(program, {site.key: kernels.kernel_named("product.native")})
-    found = run(native, x, y)
+    found = run(by("product.native", program), x, y)
     assert found.dtype == result.numpy
     return found.astype(np.float32)
 
@@ -125,18 +144,18 @@ def of_bf16(x: Any, y: Any, contract: Axes, batch: Axes, result: DType) -> np.nd
 @pytest.mark.parametrize("hides", ["", *LESS])
 def test_products_of_bfloat16_are_exact_but_for_sums_in_float32(hides: str) -> None:
     rng = np.random.default_rng()
+    given = [rng.normal(size=shape).astype(DType.bf16.numpy) for case in PRODUCTS for shape in case[:2]]
+    programs = [together(PRODUCTS, "bf16", result) for result in (DType.f32, DType.bf16)]
     with masked(*filter(None, hides.split(","))):
-        for case in PRODUCTS:
-            x, y = (rng.normal(size=shape).astype(DType.bf16.numpy) for shape in case[:2])
-            exact = exactly(x, y, *case[2:])
-            terms = exactly(*(np.abs(each.astype(np.float32)) for each in (x, y)), *case[2:])
-            sums = of_bf16(x, y, *case[2:], DType.f32)
-            assert np.all(np.abs(sums - exact) <= 2e-6 * terms), case
-            rounded = of_bf16(x, y, *case[2:], DType.bf16)
-            assert np.all(np.abs(rounded - exact) <= 2.0**-8 * np.abs(exact) + 4e-6 * terms), case
-            np.testing.assert_array_equal(
-                rounded, sums.astype(DType.bf16.numpy).astype(np.float32), str(case)
-            )
+        found = [run_all(by("product.native", program), *given) for program in programs]
+    for x, y, case, sums, rounded in zip(given[::2], given[1::2], PRODUCTS, *found, strict=True):
+        assert (sums.dtype, rounded.dtype) == (np.float32, DType.bf16.numpy)
+        exact = exactly(x, y, *case[2:])
+        terms = exactly(*(np.abs(each.astype(np.float32)) for each in (x, y)), *case[2:])
+        assert np.all(np.abs(sums - exact) <= 2e-6 * terms), case
+        wide = rounded.astype(np.float32)
+        assert np.all(np.abs(wide - exact) <= 2.0**-8 * np.abs(exact) + 4e-6 * terms), case
+        np.testing.assert_array_equal(wide, sums.astype(DType.bf16.numpy).astype(np.float32), str(case))
 
 
 def test_products_of_bfloat16_keep_infinities_and_nan_in_their_rows_and_columns() -> None:
@@ -174,14 +193,14 @@ def test_infinities_and_nan_stay_where_they_belong() -> None:
     x[3, 5], x[29, 39], y[7, 49] = np.inf, np.nan, -np.inf
     with np.errstate(invalid="ignore"):
         exact = x.astype(np.float64) @ y
-    for program in forms((30, 40), (40, 50), ((1,), (0,)), ((), ()))[1:]:
+    for program in forms((30, 40), (40, 50), ((1,), (0,)), ((), ())):
         np.testing.assert_array_equal(run(program, x, y), exact)
 
 
 def test_the_bits_do_not_depend_on_the_moment() -> None:
     rng = np.random.default_rng()
     x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((300, 700), (700, 500)))
-    for program in forms((300, 700), (700, 500), ((1,), (0,)), ((), ()))[1:]:
+    for program in forms((300, 700), (700, 500), ((1,), (0,)), ((), ())):
         first = run(program, x, y)
         for _ in range(5):
             np.testing.assert_array_equal(run(program, x, y), first)
@@ -190,14 +209,15 @@ def test_the_bits_do_not_depend_on_the_moment() -> None:
 @pytest.mark.parametrize("hides", ["", *LESS])
 def test_few_rows_have_the_bits_that_they_have_among_others(hides: str) -> None:
     """Of less than 32 rows, for more of them are multiplied by tiles where there are any."""
-    rng = np.random.default_rng()
+    rng, counts = np.random.default_rng(), (31, 2, 4, 5, 8, 9, 14, 18)
     x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((31, 600), (600, 70)))
+    program = together([((rows, 600), y.shape, ((1,), (0,)), ((), ())) for rows in counts])
+    given = [each for rows in counts for each in (x[:rows], y)]
     with masked(*filter(None, hides.split(","))):
-        _, *all_rows = (run(form, x, y) for form in forms(x.shape, y.shape, ((1,), (0,)), ((), ())))
-        for rows in (2, 4, 5, 8, 9, 14, 18):
-            _, *programs = forms((rows, 600), y.shape, ((1,), (0,)), ((), ()))
-            for program, expected in zip(programs, all_rows, strict=True):
-                np.testing.assert_array_equal(run(program, x[:rows], y), expected[:rows], f"{rows} rows")
+        for name in NAMES:
+            all_rows, *found = run_all(by(name, program), *given)
+            for rows, few in zip(counts[1:], found, strict=True):
+                np.testing.assert_array_equal(few, all_rows[:rows], f"{rows} rows")
 
 
 @pytest.mark.parametrize(

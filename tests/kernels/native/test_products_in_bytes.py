@@ -10,11 +10,11 @@ from pcp.kernels.products import native
 from pcp.ops.linear.products import dot_general
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.test_product_epilogue import worst
-from tests.kernels.native.test_products import LESS, Axes, exactly, run
+from tests.kernels.native.test_products import LESS, Axes, Case, by, exactly, run, run_all, together
 
 NAME, BLOCK = "product.native_int8", 128
 NO_TILES = "amx_bf16"
-PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...], Axes, Axes]] = [
+PRODUCTS: list[Case] = [
     ((64, 256), (256, 64), ((1,), (0,)), ((), ())),
     ((71, 1163), (1163, 70), ((1,), (0,)), ((), ())),
     ((1163, 75), (70, 1163), ((0,), (1,)), ((), ())),
@@ -29,11 +29,10 @@ PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...], Axes, Axes]] = [
 
 def in_bytes(x: tuple[int, ...], y: tuple[int, ...], contract: Axes, batch: Axes) -> pcp.Program:
     """A product by the kernel."""
-    program = pcp.trace(
-        lambda a, b: dot_general(a, b, contract, batch), pcp.spec(x, "f32"), pcp.spec(y, "f32")
+    return by(
+        NAME,
+        pcp.trace(lambda a, b: dot_general(a, b, contract, batch), pcp.spec(x, "f32"), pcp.spec(y, "f32")),
     )
-    (site,) = kernels.sites_of(program, "cpu")
-    return kernels.apply_kernels(program, {site.key: kernels.kernel_named(NAME)})
 
 
 def is_offered(program: pcp.Program) -> bool:
@@ -54,30 +53,28 @@ def _is_there() -> None:
 @pytest.mark.parametrize("hides", ["", *LESS])
 def test_integers_are_exact_over_any_axes(hides: str) -> None:
     """Where the largest number of each block is 127 a scale is 1, whatever lies where."""
-    rng = np.random.default_rng()
+    rng, program = np.random.default_rng(), together(PRODUCTS)
+    given = [rng.integers(-127, 128, size=entry.spec.shape).astype(np.float32) for entry in program.arguments]
+    for place, array in enumerate(given):
+        axes = PRODUCTS[place // 2][2][place % 2]
+        inner = np.moveaxis(array, axes, range(len(axes)))  # a view: the numbers of each sum come first
+        size = inner.shape[: len(axes)]
+        inner[np.unravel_index(np.arange(0, np.prod(size), BLOCK // 2), size)] = -127.0
     with masked(NO_TILES, *filter(None, hides.split(","))):
-        for case in PRODUCTS:
-            x, y = (rng.integers(-127, 128, size=shape).astype(np.float32) for shape in case[:2])
-            for array, axes in zip((x, y), case[2], strict=True):
-                inner = np.moveaxis(
-                    array, axes, range(len(axes))
-                )  # a view: the numbers of each sum come first
-                places = np.unravel_index(
-                    np.arange(0, np.prod(inner.shape[: len(axes)]), BLOCK // 2), inner.shape[: len(axes)]
-                )
-                inner[places] = -127.0
-            np.testing.assert_array_equal(run(in_bytes(*case), x, y), exactly(x, y, *case[2:]), str(case))
+        found = run_all(by(NAME, program), *given)
+    for x, y, case, mine in zip(given[::2], given[1::2], PRODUCTS, found, strict=True):
+        np.testing.assert_array_equal(mine, exactly(x, y, *case[2:]), str(case))
 
 
 @pytest.mark.parametrize("hides", ["", *LESS])
 def test_the_error_is_that_of_bytes(hides: str) -> None:
-    rng = np.random.default_rng()
+    rng, program = np.random.default_rng(), together(PRODUCTS)
+    given = [rng.normal(size=entry.spec.shape).astype(np.float32) for entry in program.arguments]
     with masked(NO_TILES, *filter(None, hides.split(","))):
-        for case in PRODUCTS:
-            x, y = (rng.normal(size=shape).astype(np.float32) for shape in case[:2])
-            exact = exactly(x, y, *case[2:])
-            scale = np.linalg.norm(exact)
-            assert np.linalg.norm(run(in_bytes(*case), x, y) - exact) <= 1.3e-2 * scale, case
+        found = run_all(by(NAME, program), *given)
+    for x, y, case, mine in zip(given[::2], given[1::2], PRODUCTS, found, strict=True):
+        exact = exactly(x, y, *case[2:])
+        assert np.linalg.norm(mine - exact) <= 1.3e-2 * np.linalg.norm(exact), case
 
 
 def test_a_large_number_makes_its_own_block_coarse_only() -> None:

@@ -1,27 +1,28 @@
 """Products by AMX's tiles, on any processor: a stand-in for the instructions is compiled in, which checks how they are used."""
 
 import ctypes
-import subprocess
+import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
 import pcp
 from pcp import kernels, nn
-from pcp.kernels.features import features_of, masked
-from pcp.kernels.native import LIBRARIES
+from pcp.kernels.features import masked
 from pcp.kernels.native.building import build_here
-from pcp.kernels.native.compiling import COMMON, VECTORS, compiler
+from pcp.kernels.native.compiling import compiler
 from pcp.planning.paths.path import Path as Chosen
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
 from tests.kernels.native.test_quantised import FORMS, MANY, native, stored, wide
 
 STAND_IN = Path(__file__).parent / "emulated_tiles.h"
-SOURCE = LIBRARIES["products"].source
 SHAPES = [
     (1, 1, 1), (2, 3, 2), (16, 16, 32), (32, 32, 32), (31, 33, 31), (33, 31, 33), (17, 65, 34), (64, 96, 512), (65, 97, 513),
     (40, 40, 1025), (3, 70, 1536), (529, 40, 47), (1, 50, 70), (70, 1, 50),
@@ -29,21 +30,40 @@ SHAPES = [
 IN_PARTS, OF_BF16 = "product_in_parts_by_emulated_tiles", "product_of_bf16_by_emulated_tiles"
 
 
+SAID = f"stand-in {hashlib.sha256(STAND_IN.read_bytes()).hexdigest()[:12]}"
+"""What the compiler with the stand-in says it is: a build is found by it."""
+
+
 @pytest.fixture(scope="module")
-def tiles(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The FFI target of a build with the stand-in: a product that rounds to bfloat16."""
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiler of another name, which builds with the stand-in."""
     command = compiler()
     if command is None:
         pytest.skip("there is no C++ compiler")
-    flags = next(flags for names, flags in VECTORS if set(names) <= features_of("cpu"))
-    file = tmp_path_factory.mktemp("tiles") / "products.so"
-    common = ["-O1" if flag == "-O3" else flag for flag in COMMON]  # which compiles in a third of the time
-    defined = f'-DPCP_EMULATED_TILES="{STAND_IN}"'
-    subprocess.run(
-        [command, *common, *flags, defined, "-w", "-isystem", jax.ffi.include_dir(), "-o", file, SOURCE],
-        check=True,
+    script = tmp_path_factory.mktemp("stand-in") / "c++"
+    script.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo {SAID} && exit\n'
+        f'exec {command} "$@" -O1 -w \'-DPCP_EMULATED_TILES="{STAND_IN}"\'\n'
     )
-    library = ctypes.CDLL(str(file))
+    script.chmod(0o700)
+    return script
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _with_stand_in(stand_in: Path) -> Iterator[None]:
+    """Libraries are built with the stand-in, beside those of the whole suite."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", str(stand_in))
+        patch.setenv("PCP_CACHE_DIR", str(Path(os.environ["PCP_TEST_BUILDS"]) / "stand-in"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def tiles(_with_stand_in: None) -> str:
+    """The FFI target of a build with the stand-in: a product that rounds to bfloat16."""
+    build = build_here("products")
+    assert build.compiler == SAID
+    library = ctypes.CDLL(str(build.file))
     for target, handler in (
         ("product_by_emulated_tiles", library.pcp_product_bf16),
         (IN_PARTS, library.pcp_product_bf16_x3),
@@ -79,7 +99,7 @@ def product(
 
 def rounded(x: Any) -> Any:
     """Numbers as bfloat16 holds them, in float64."""
-    return np.asarray(jax.numpy.asarray(x).astype(jax.numpy.bfloat16).astype(np.float32)).astype(np.float64)
+    return np.asarray(x).astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
 @pytest.mark.parametrize("turned", ["", "x", "y", "xy"])
@@ -95,7 +115,7 @@ def test_they_are_products_of_rounded_numbers(tiles: str, turned: str) -> None:
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("turned", ["", "x", "y", "xy"])
 def test_numbers_of_bfloat16_are_multiplied_as_they_lie(turned: str) -> None:
-    rng, narrow = np.random.default_rng(), jax.numpy.bfloat16
+    rng, narrow = np.random.default_rng(), ml_dtypes.bfloat16
     for rows, columns, inner in SHAPES:
         x, y = (rng.normal(size=size).astype(narrow) for size in ((rows, inner), (inner, columns)))
         found = product(OF_BF16, x, y, turned=turned)
@@ -166,29 +186,7 @@ def test_tiles_that_are_hidden_are_not_used(tiles: str) -> None:
     np.testing.assert_allclose(hidden, found, atol=1e-3)
 
 
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compiler of another name, which builds with the stand-in; its builds lie beside it."""
-    command = compiler()
-    if command is None:
-        pytest.skip("there is no C++ compiler")
-    script = tmp_path_factory.mktemp("stand-in") / "c++"
-    script.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && echo stand-in && exit\nexec {command} "$@" -O1 -w \'-DPCP_EMULATED_TILES="{STAND_IN}"\'\n'
-    )
-    script.chmod(0o700)
-    return script
-
-
-@pytest.fixture
-def with_stand_in(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Libraries are built with the stand-in."""
-    monkeypatch.setenv("CXX", str(stand_in))
-    monkeypatch.setenv("PCP_CACHE_DIR", str(stand_in.parent / "cache"))
-
-
 @pytest.mark.parametrize("window", [None, 40])
-@pytest.mark.usefixtures("with_stand_in")
 def test_attention_by_tiles_is_that_of_rounded_numbers(window: int | None) -> None:
     """Every gradient has other bits where they are hidden: pairs are added up in another order. A loss is one number."""
     rng = np.random.default_rng(0)
@@ -211,7 +209,7 @@ def test_attention_by_tiles_is_that_of_rounded_numbers(window: int | None) -> No
     assert chosen
     plan = pcp.plan(ready, device="cpu:0", path=Chosen.of(ready, chosen), cache=False)
     plain = pcp.plan(program, device="cpu:0", cache=False)
-    assert build_here("attention").compiler == "stand-in"
+    assert build_here("attention").compiler == SAID
 
     def arrays(of: pcp.Plan) -> list[Any]:
         return [np.asarray(each) for each in jax.tree.leaves(of.run(*operands))]  # which waits for them
@@ -228,7 +226,6 @@ def test_attention_by_tiles_is_that_of_rounded_numbers(window: int | None) -> No
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.usefixtures("with_stand_in")
 def test_stored_weights_by_tiles_are_multiplied_as_bfloat16(form: str) -> None:
     """Of int8 its integers are, which bfloat16 holds; of int4 numbers are rounded with their scale."""
     rng = np.random.default_rng()
@@ -239,7 +236,7 @@ def test_stored_weights_by_tiles_are_multiplied_as_bfloat16(form: str) -> None:
     ):
         x, weights = rng.normal(size=(rows, inputs)).astype(np.float32), stored(form, outputs, inputs)
         plan = native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}_bf16")
-        assert build_here("quantised").compiler == "stand-in"
+        assert build_here("quantised").compiler == SAID
         found, right = np.asarray(plan.run(x, weights)), wide(weights).T
         right = rounded(right.astype(np.float32)) if form == "int4" else right
         error = np.abs(found - rounded(x) @ right) / (np.abs(x).astype(np.float64) @ np.abs(right))
