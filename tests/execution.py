@@ -10,6 +10,7 @@ import numpy as np
 
 import pcp
 from pcp.ir.tree import map_tree
+from pcp.planning.judging.oracle import widened, widened_arrays
 
 # Test programs run a few times on small arrays: compiling is what takes the time.
 QUICK: dict[str, bool | int] = {
@@ -46,6 +47,13 @@ def run(program: pcp.Program, *arguments: Any, device: str | None = None) -> Any
     ]
     results = _planned(program, device).run(*program.argument_tree.unflatten(typed))
     return map_tree(np.asarray, results)
+
+
+def exactly(program: pcp.Program, *arguments: Any) -> Any:
+    """The results in float64, nested as the program's, by a backend that compiles nothing."""
+    leaves = widened_arrays(program.arguments, program.flatten_arguments(*arguments))
+    given = program.argument_tree.unflatten(list(leaves))
+    return map_tree(np.array, pcp.plan(widened(program), "arena:cpu").run(*given))
 
 
 def run_in_jax(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from tests.execution import QUICK
+from tests.execution import QUICK, exactly
 from tests.rewrite.deep_programs import Layer, layer, stacked, training_step
 
 import pcp
@@ -18,11 +18,11 @@ from pcp.backends.base import MemoryUse
 from pcp.backends.segmented import VARIABLE, SegmentedExecutable, compiled_in_segments
 from pcp.backends.xla import XLAExecutable
 from pcp.ir import Program
+from pcp.ir.tree import flatten
 from pcp.ops.control.branches import cond
 from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import real
 from pcp.ops.sorting.sorting import sort
-from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.rewrite.segments import segments
 from pcp.tensor import Tensor
@@ -176,8 +176,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 def test_results_are_those_of_the_whole(name: str) -> None:
     program = PROGRAMS[name]()
     arrays = arguments(program)
-    exact = widened(program)
-    right = results(whole(exact), exact, list(widened_arrays(program.arguments, arrays)))
+    right = flatten(exactly(program, *program.argument_tree.unflatten(arrays)))[0]
     by_segments = errors(results(segmented(program), program, arrays), right)
     by_whole = errors(results(whole(program), program, arrays), right)
     assert max(by_segments) <= 4 * max(by_whole) + 1e-6
@@ -296,6 +295,6 @@ def test_a_plan_of_a_deep_program_repeats_its_bits() -> None:
     program = training_step(6)
     plan = pcp.plan(program, options=QUICK)
     state = program.argument_tree.unflatten(arguments(program))
-    first, again = (pcp.ir.tree.flatten(plan.run(*state))[0] for _ in range(2))
+    first, again = (flatten(plan.run(*state))[0] for _ in range(2))
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))

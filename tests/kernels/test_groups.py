@@ -10,12 +10,12 @@ import pcp
 from pcp import kernels, nn
 from pcp.kernels import OverlappingSites, Site, apply_kernels, cover, kernel_named, sites_of
 from pcp.planning.exploration import enumeration
-from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
 from pcp.planning.search.tuning import Alternative, Tuned
+from tests.execution import exactly
 
 ROWS = pcp.spec((6, 40), "f32")
 VECTOR = pcp.spec((40,), "f32")
@@ -34,7 +34,7 @@ def close(program: pcp.Program, changed: pcp.Program) -> None:
     """Both compute the same, as float64 does."""
     random = np.random.default_rng(3)
     arguments = [random.normal(size=entry.spec.shape).astype(np.float32) for entry in program.arguments]
-    exact = pcp.plan(widened(program)).run(*(each.astype(np.float64) for each in arguments))
+    exact = exactly(program, *arguments)
     found = pcp.plan(changed).run(*arguments)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
         np.testing.assert_allclose(np.asarray(a, np.float64), b, atol=2e-5, rtol=2e-5)

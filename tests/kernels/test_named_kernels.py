@@ -10,10 +10,9 @@ import pcp
 from pcp import Program, kernels
 from pcp.kernels.features import features_of
 from pcp.kernels.sites import Site
-from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.rewrite.raising import raised
 from pcp.rewrite.row import Effect
-from tests.execution import run
+from tests.execution import exactly, run
 from tests.kernels.rows import ROWS, Row, program_of
 
 NAMED = [family for name, family in kernels.FAMILIES.items() if name != "product"]
@@ -74,7 +73,7 @@ def test_kernels_are_as_exact_as_they_say(family: str, index: int) -> None:
         programs = [kernels.replaced(site.region, kernel) for kernel in candidates]
         native = any(any(need.startswith("library:") for need in kernel.needs) for kernel in candidates)
         device = "cpu:0" if native else None  # a native kernel runs nowhere else
-        exact = run(widened(site.region), *widened_arrays(site.region.arguments, arrays), device=device)
+        exact = exactly(site.region, *arrays)
         plain = run(site.region, *arrays, device=device)
         for kernel, program in zip(candidates, programs, strict=True):
             for mine, theirs, true in zip(run(program, *arrays, device=device), plain, exact, strict=True):

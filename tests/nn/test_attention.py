@@ -42,46 +42,52 @@ def one_query_at_a_time(q: Any, k: Any, v: Any, sees: Any) -> Any:
     return result
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (1, 4)])
-@pytest.mark.parametrize("groups", [4, 2, 1])
-@pytest.mark.parametrize("causal", [False, True])
-def test_it_is_the_definition(queries: int, keys: int, groups: int, causal: bool) -> None:
-    given = operands(queries, keys, groups)
-    program = pcp.trace(lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=causal), *given)
-    found = run(program, *given)
+def assert_is_the_definition(given: Any, found: Any, window: int | None, causal: bool) -> None:
+    queries, keys = given[0].shape[1], given[1].shape[1]
 
     def sees(_batch: int, _head: int, query: int) -> Any:
-        return np.arange(keys) <= query + keys - queries if causal else np.ones(keys)
+        last = query + keys - queries if causal else keys
+        return (np.arange(keys) <= last) & (np.arange(keys) > last - (window or keys + queries))
 
-    np.testing.assert_allclose(found, one_query_at_a_time(*given, sees), rtol=1e-12)
+    with np.errstate(invalid="ignore"):  # of more queries than keys the first see none in a window
+        np.testing.assert_allclose(found, one_query_at_a_time(*given, sees), rtol=1e-12)
     if queries == keys:  # with fewer queries than keys, JAX counts the places of both from the start
-        theirs = jax.nn.dot_product_attention(*map(jnp.asarray, given), is_causal=causal)
+        local = None if window is None else (window - 1, 0)
+        theirs = run_in_jax(
+            lambda *x: jax.nn.dot_product_attention(*x, is_causal=causal, local_window_size=local), *given
+        )
         # JAX's own takes the softmax in float32, whatever it is given.
         assert np.linalg.norm(found - theirs) <= 1e-6 * np.linalg.norm(found)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (7, 3), (1, 4)])
-@pytest.mark.parametrize("groups", [4, 2])
-@pytest.mark.parametrize("window", [1, 3, 100])
-def test_a_query_sees_the_last_keys_of_a_window(queries: int, keys: int, groups: int, window: int) -> None:
-    given = operands(queries, keys, groups)
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (1, 4)])
+def test_it_is_the_definition(queries: int, keys: int) -> None:
+    given = [operands(queries, keys, groups) for groups in (4, 2, 1)]
     program = pcp.trace(
-        lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True, window=window), *given
+        lambda every: [
+            [nn.scaled_dot_product_attention(*x, causal=causal) for causal in (False, True)] for x in every
+        ],
+        given,
     )
-    assert f"window = {window}" in program.text
-    found = run(program, *given)
+    for x, (plain, causal) in zip(given, run(program, given), strict=True):
+        assert_is_the_definition(x, plain, None, False)
+        assert_is_the_definition(x, causal, None, True)
 
-    def sees(_batch: int, _head: int, query: int) -> Any:
-        last = query + keys - queries
-        return (np.arange(keys) <= last) & (np.arange(keys) > last - window)
 
-    with np.errstate(invalid="ignore"):  # of more queries than keys the first see none
-        np.testing.assert_allclose(found, one_query_at_a_time(*given, sees), rtol=1e-12)
-    if queries == keys:
-        theirs = jax.nn.dot_product_attention(
-            *map(jnp.asarray, given), is_causal=True, local_window_size=(window - 1, 0)
-        )
-        assert np.linalg.norm(found - theirs) <= 1e-6 * np.linalg.norm(found)
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (7, 3), (1, 4)])
+def test_a_query_sees_the_last_keys_of_a_window(queries: int, keys: int) -> None:
+    given, windows = [operands(queries, keys, groups) for groups in (4, 2)], (1, 3, 100)
+    program = pcp.trace(
+        lambda every: [
+            [nn.scaled_dot_product_attention(*x, causal=True, window=window) for window in windows]
+            for x in every
+        ],
+        given,
+    )
+    assert all(f"window = {window}" in program.text for window in windows)
+    for x, found in zip(given, run(program, given), strict=True):
+        for window, y in zip(windows, found, strict=True):
+            assert_is_the_definition(x, y, window, True)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,13 @@ def normal(*shape: int) -> Any:
 def assert_like(mine: Callable[..., Any], theirs: Callable[..., Any], *arguments: Any) -> None:
     """Both make the same, and so do the gradients of a weighted sum of what they make."""
     with jax.enable_x64(True):
-        expected = np.asarray(run_in_jax(theirs, *arguments))
-        weights = RNG.normal(size=expected.shape)
-        wanted = run_in_jax(jax.grad(lambda a: (theirs(*a) * weights).sum()), arguments)
+        weights = RNG.normal(size=jax.eval_shape(theirs, *arguments).shape)
+
+        def weighted(a: Any) -> Any:
+            y = theirs(*a)
+            return (y * weights).sum(), y
+
+        wanted, expected = run_in_jax(jax.grad(weighted, has_aux=True), arguments)
     program = pcp.trace(lambda a: (pcp.grad(lambda a: (mine(*a) * weights).sum())(a), mine(*a)), arguments)
     gradients, found = run(program, arguments)
     assert (found.shape, found.dtype) == (expected.shape, np.float64)

@@ -2,7 +2,7 @@
 
 import gc
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,14 @@ def resident() -> float:
     return int(STATUS.read_text().split()[1]) * PAGE / 2**20
 
 
-def alone(measure: Callable[[int], tuple[float, int]], count: int) -> tuple[float, int]:
-    """What a function measures in a process of its own: what other tests have left behind grows the heap by chance."""
+Alone = Callable[[Callable[[int], tuple[float, int]], int], tuple[float, int]]
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Alone]:
+    """What a function measures in a process of these tests: what others have left behind grows the heap by chance."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
-        return processes.submit(measure, count).result()
+        yield lambda measure, count: processes.submit(measure, count).result()
 
 
 def loss(params: dict[str, Any], x: Any) -> Any:
@@ -70,20 +74,20 @@ def grown_over_builds(builds: int) -> tuple[float, int]:
     return resident() - memory, len(gc.get_objects()) - objects
 
 
-def test_memory_is_flat_over_ten_thousand_steps() -> None:
+def test_memory_is_flat_over_ten_thousand_steps(alone: Alone) -> None:
     memory, buffers = alone(grown_over_steps, 10_000)
     assert buffers == 0
     assert memory < 4  # the state is 6 kB: keeping it would take 60 MiB
 
 
-def test_building_does_not_leak() -> None:
-    memory, objects = alone(grown_over_builds, 200)
-    assert objects < 100
-    assert memory < 6  # their modules would take 10 MiB
+def test_building_does_not_leak(alone: Alone) -> None:
+    memory, objects = alone(grown_over_builds, 100)
+    assert objects < 50
+    assert memory < 3  # their modules would take 5 MiB
 
 
 @pytest.mark.long
-def test_two_thousand_builds_do_not_leak() -> None:
+def test_two_thousand_builds_do_not_leak(alone: Alone) -> None:
     memory, objects = alone(grown_over_builds, 2000)
     assert objects < 100
     assert memory < 3
@@ -100,7 +104,7 @@ def grown_by(size: int) -> tuple[float, int]:
     return grown
 
 
-def test_a_leak_would_be_seen() -> None:
+def test_a_leak_would_be_seen(alone: Alone) -> None:
     memory, buffers = alone(grown_by, 2**23)  # 64 MiB
     assert buffers == 10
     assert memory > 32

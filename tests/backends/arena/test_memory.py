@@ -122,6 +122,7 @@ def test_a_training_step_is_planned_close_to_the_lower_bound_and_nothing_overlap
     assert executable.workspace <= 1.05 * executable.lower_bound.size
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_step_is_that_of_xla(name: str) -> None:
     program = MODELS[name]()
@@ -244,7 +245,7 @@ def programs(draw: Any) -> pcp.Program:
     return pcp.trace(build, pcp.spec((n, n), "f32"), pcp.spec((n, n), "f32"), roles=("state", "input"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(programs())
 def test_in_random_programs_nothing_overlaps_and_results_are_those_of_xla(program: pcp.Program) -> None:
     executable = planned(program)

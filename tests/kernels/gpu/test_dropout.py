@@ -26,6 +26,7 @@ def draw_of(program: pcp.Program) -> Draw:
     return Draw.of(op)
 
 
+@pytest.mark.share(3, each="size")
 @pytest.mark.parametrize(("rate", "divides"), [(0.1, True), (0.5, False), (0.9, True)])
 @pytest.mark.parametrize("size", [128, 384, 3072])
 def test_it_drops_what_the_program_drops(size: int, rate: float, divides: bool) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm, ResidualForward
 from pcp.kernels.pallas import Rows
 from pcp.planning.paths.preparation import prepared
-from tests.execution import run
+from tests.execution import QUICK, run
 from tests.kernels.gpu.emulated import HERE, emulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -40,7 +41,7 @@ def _sums(found: Any, count: int) -> Any:
     return np.asarray(found[1]).reshape(-1, count, found[1].shape[1]).sum(0)
 
 
-@pytest.mark.share(2, each="centred")
+@pytest.mark.share(5, each="centred")
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize(
     ("rows", "width"), [(1, 3), (ROWS + 5, 48), (ROWS + 2, 2**6 + 7), (2 * ROWS, 64), (2 * ROWS, 1000)]
@@ -51,19 +52,28 @@ def test_they_compute_norms_and_gradients(centred: bool, rows: int, width: int) 
     scale, bias = (rng.normal(size=width).astype(np.float32) for _ in range(2))
     norm, vectors = Norm(EPSILON, centred, interpreted=True), (scale[None], bias[None])
     y, of_x, of_scale, of_bias = _exact(x, scale, bias, g, centred)
-    _close(Forward(norm)(x, *vectors)[0], y)
     shift = rng.normal(size=(1, width)).astype(np.float32)
-    total, normed = ResidualForward(norm)(x, residual, shift, *vectors)
+
+    def every(x: Any, residual: Any, shift: Any, scale: Any, bias: Any, g: Any, added: Any) -> Any:
+        return (
+            Forward(norm)(x, scale, bias),
+            ResidualForward(norm)(x, residual, shift, scale, bias),
+            Backward(norm)(x, scale, g),
+            Backward(norm, summed=True)(x, scale, g, added),
+            Backward(norm, shifted=False)(x, scale, g),
+        )
+
+    forward, (total, normed), found, with_sums, without = jax.jit(every, compiler_options=QUICK)(
+        x, residual, shift, *vectors, g, added
+    )
+    _close(forward[0], y)
     _close(total, x + residual + shift)
     _close(normed, _exact(x + residual + shift, scale, bias, g, centred)[0])
-    found = Backward(norm)(x, vectors[0], g)
     for one, exact in zip((found[0], *_sums(found, 2)), (of_x, of_scale, of_bias), strict=True):
         _close(one, exact, 1e-5)
-    with_sums = Backward(norm, summed=True)(x, vectors[0], g, added)
     _close(with_sums[0], of_x + added, 1e-5)
     for one, exact in zip(_sums(with_sums, 3), (of_scale, of_bias, (of_x + added).sum(0)), strict=True):
         _close(one, exact, 2e-5)
-    without = Backward(norm, shifted=False)(x, vectors[0], g)
     assert np.array_equal(without[0], found[0])
     assert np.array_equal(_sums(without, 1)[0], _sums(found, 2)[0])
 
@@ -77,6 +87,7 @@ def test_a_result_may_be_kept_in_bfloat16() -> None:
     _close(y, _exact(x, ones, zeros, x, True)[0], 4e-3)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("centred", [True, False])
 def test_a_residual_stream_may_be_kept_in_bfloat16(centred: bool) -> None:
     rng = np.random.default_rng(6)
@@ -161,6 +172,7 @@ def test_the_stream_is_nowhere_in_float32(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(rows not in made for _, _, made in types)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("biased", [(True, False), (False, True), (True, True)])
 def test_the_bias_of_either_term_is_added(biased: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     if not HERE:

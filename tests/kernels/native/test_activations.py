@@ -13,8 +13,8 @@ import pcp
 from pcp import kernels, nn
 from pcp.backends import ExecutionFailed
 from pcp.kernels.features import masked
-from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.preparation import prepared
+from tests.execution import exactly
 from tests.kernels.native.programs import arguments_of, calling, native_path
 
 X, BIAS = pcp.spec((5, 7, 50), "f32"), pcp.spec((50,), "f32")
@@ -32,7 +32,7 @@ def forms(program: pcp.Program) -> list[str]:
 def worst(program: pcp.Program, arguments: list[Any]) -> float:
     """The largest error of native kernels, as a part of the largest number of each result."""
     found = pcp.plan(program, path=native_path(program)).run(*arguments)
-    exact = pcp.plan(widened(program)).run(*(each.astype(np.float64) for each in arguments))
+    exact = exactly(program, *arguments)
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
     return max(float(np.abs(np.float64(a) - np.float64(b)).max() / np.abs(b).max()) for a, b in pairs)
 

@@ -19,13 +19,13 @@ from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels.features import VARIABLE, masked
 from pcp.kernels.native import LibraryDamaged, build_of, built, opened
 from pcp.kernels.native.loading import is_admitted
-from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring import trial
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import _donating
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
+from tests.execution import exactly
 from tests.kernels.native.programs import LIBRARY, arguments_of, calling, native_path, normed
 
 ALLOWED = "PCP_NATIVE_KERNELS"
@@ -40,11 +40,6 @@ def distance(mine: Any, theirs: Any) -> float:
         float(np.linalg.norm(a - b) / np.linalg.norm(b))
         for a, b in zip(flat(mine), flat(theirs), strict=True)
     )
-
-
-def in_float64(program: pcp.Program, arguments: list[Any]) -> Any:
-    """What exact arithmetic gives."""
-    return pcp.plan(widened(program)).run(*(np.asarray(each, np.float64) for each in arguments))
 
 
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
@@ -63,7 +58,7 @@ def test_a_path_with_native_kernels_is_followed_from_its_file(
     followed = pcp.plan(program, path=Path.load(tmp_path / "path.json"))
     assert "pcp.norm@" in str(followed.lowered.module())
     if width > 1:  # the gradient of x is 0 otherwise
-        assert distance(followed.run(*arguments), in_float64(program, arguments)) < 2e-6
+        assert distance(followed.run(*arguments), exactly(program, *arguments)) < 2e-6
     again = followed.run(*arguments)
     for a, b in zip(flat(followed.run(*arguments)), flat(again), strict=True):
         np.testing.assert_array_equal(a, b)

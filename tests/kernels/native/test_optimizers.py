@@ -76,6 +76,7 @@ def test_what_is_measured_and_verified_draws_coefficients_that_a_run_may_have() 
     }
 
 
+@pytest.mark.share(2, each="decay")
 @pytest.mark.parametrize("decay", [0.1, 0.0])
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
 def test_all_arrays_are_updated_in_one_call_as_in_float64(clip_norm: float | None, decay: float) -> None:
@@ -83,7 +84,7 @@ def test_all_arrays_are_updated_in_one_call_as_in_float64(clip_norm: float | Non
     plan = pcp.plan(step, path=native_path(step))
     assert str(plan.lowered.module()).count("pcp.adamw@") == 1
     state = state_of(step, 1)
-    exact = trained(pcp.plan(widened(step)), state, np.float64)
+    exact = trained(pcp.plan(widened(step), "arena:cpu"), state, np.float64)
     found, plain = (trained(each, state, np.float32) for each in (plan, pcp.plan(step)))
 
     def error(results: list[np.ndarray]) -> float:

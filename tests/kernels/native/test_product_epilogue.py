@@ -14,10 +14,9 @@ from pcp.backends import CompilationFailed, ExecutionFailed
 from pcp.kernels import Site, cover
 from pcp.kernels.features import masked
 from pcp.ops.linear.products import dot_general
-from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
-from tests.execution import run
+from tests.execution import exactly, run
 from tests.kernels.native.programs import arguments_of, calling
 from tests.kernels.native.test_products import LESS
 
@@ -53,7 +52,7 @@ def error_of(program: pcp.Program, chosen: dict[str, kernels.Kernel]) -> float:
     """That of a program with kernels."""
     arguments = arguments_of(program)
     path = Path.of(program, chosen)
-    exact = run(widened(program), *(each.astype(np.float64) for each in arguments))
+    exact = exactly(program, *arguments)
     made = pcp.plan(program, path=path, cache=False).run(*arguments)
     pairs = zip(jax.tree.leaves(made), jax.tree.leaves(exact), strict=True)
     return max(float(np.abs(np.float64(a) - np.float64(b)).max() / np.abs(b).max()) for a, b in pairs)

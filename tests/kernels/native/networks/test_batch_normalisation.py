@@ -12,11 +12,11 @@ import pcp
 from pcp import kernels, nn
 from pcp.backends import ExecutionFailed
 from pcp.kernels.features import masked
-from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared, without_unknown_composites
 from pcp.rewrite.raising import raised
 from pcp.tracing import call
+from tests.execution import exactly
 from tests.kernels.native.programs import arguments_of, calling, native_path
 from tests.kernels.rows import batch_norm
 
@@ -95,8 +95,11 @@ def flat(found: Any) -> list[Any]:
 
 
 def errors(program: pcp.Program, path: Path, given: list[Any]) -> list[float]:
-    exact = flat(pcp.plan(widened(program)).run(*(np.asarray(each, np.float64) for each in given)))
-    found = flat(pcp.plan(program, path=path, cache=False).run(*given))
+    """Of two calls, whose results have the same bits."""
+    plan = pcp.plan(program, path=path, cache=False)
+    exact, found = flat(exactly(program, *given)), flat(plan.run(*given))
+    for a, b in zip(flat(plan.run(*given)), found, strict=True):
+        np.testing.assert_array_equal(a, b)
     return [
         float(np.linalg.norm(a - b) / max(1.0, np.linalg.norm(b))) for a, b in zip(found, exact, strict=True)
     ]
@@ -119,11 +122,7 @@ def test_kernels_are_exact_at_any_size(shape: tuple[int, ...], function: Any) ->
         "batch_normalisation.native",
         "batch_normalisation_gradient.native",
     ]
-    given = arguments_of(program)
-    assert max(errors(program, path, given)) < 1e-5
-    plan = pcp.plan(program, path=path, cache=False)
-    for a, b in zip(flat(plan.run(*given)), flat(plan.run(*given)), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert max(errors(program, path, arguments_of(program))) < 1e-5
 
 
 @pytest.mark.parametrize("hidden", [("avx512f",), ("avx512f", "avx2")])
@@ -139,9 +138,7 @@ def test_a_mean_far_from_zero_costs_no_more_than_its_own_rounding() -> None:
     x, scale, bias = arguments_of(program)
     x[:, :20] += 1000
     x[:2, 20:], x[2:, 20:] = 0, x[2:, 20:] + 1000
-    exact = np.asarray(
-        pcp.plan(widened(program)).run(*(np.asarray(each, np.float64) for each in (x, scale, bias)))
-    )
+    exact = exactly(program, x, scale, bias)
     found = np.asarray(pcp.plan(program, path=native_path(program), cache=False).run(x, scale, bias))
     off = np.linalg.norm(found - exact, axis=0) / np.linalg.norm(exact, axis=0)
     assert off.max() < 1e-4

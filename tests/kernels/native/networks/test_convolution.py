@@ -13,11 +13,10 @@ from pcp.kernels.convolution import native
 from pcp.kernels.features import features_of
 from pcp.kernels.native.compiling import compiler
 from pcp.kernels.sites import Site
-from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search import everywhere
 from pcp.planning.search.site_classes import site_classes
-from tests.execution import run
+from tests.execution import exactly, run
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
@@ -47,7 +46,7 @@ def sites(x: Any, kernel: Any, *how: Any) -> Iterator[Site]:
 def check(site: Site, random: np.random.Generator) -> set[str]:
     """The kernels of a site, each of which is near what float64 gives."""
     arrays = [random.normal(size=entry.spec.shape).astype(np.float32) for entry in site.region.arguments]
-    (exact,) = run(widened(site.region), *widened_arrays(site.region.arguments, arrays), device="cpu:0")
+    (exact,) = exactly(site.region, *arrays)
     for name in site.kernels:
         (found,) = run(kernels.replaced(site.region, kernels.kernel_named(name)), *arrays, device="cpu:0")
         distance = np.linalg.norm(found - exact)
@@ -82,6 +81,7 @@ def test_convolutions_and_their_gradients_are_near_float64(seed: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.share(2, each="strides")
 @pytest.mark.parametrize("orders", ORDERS)
 @pytest.mark.parametrize("strides", [1, 2, (3, 1)])
 def test_strided_convolutions_and_both_gradients_have_kernels(orders: Any, strides: Any) -> None:
