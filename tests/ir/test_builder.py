@@ -13,12 +13,8 @@ from pcp.ir.builder import attribute
 from pcp.tensor import current_builder
 
 
-@pytest.mark.parametrize("dtype", list(DType))
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (0, 2)])
-@pytest.mark.parametrize("repeated", [False, True])
-def test_constants_have_the_elements_of_the_array(
-    dtype: DType, shape: tuple[int, ...], repeated: bool
-) -> None:
+def _any_bits(dtype: DType, shape: tuple[int, ...], repeated: bool) -> Any:
+    """An array of random bits, of finite numbers where they are floats; repeated: the same in all elements."""
     rng = np.random.default_rng(7)
     raw = rng.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
     if repeated:
@@ -30,18 +26,32 @@ def test_constants_have_the_elements_of_the_array(
         )
     if dtype.bits < 8:  # the rest of the byte means nothing
         array = array.astype(np.int8).astype(dtype.numpy)
-    program = pcp.trace(lambda: array)
-    assert program.results[0].spec == TensorSpec(shape, dtype)
-    result = np.asarray(pcp.plan(program, cache=False, options=QUICK).run())
-    assert result.tobytes() == np.ascontiguousarray(array).tobytes()
+    return np.ascontiguousarray(array)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
-def test_special_values_are_constants_too(dtype: Any) -> None:
-    for array in (np.array([-0.0], dtype), np.array([np.inf, -np.inf], dtype), np.array([-0.0, 0.0], dtype)):
-        result = np.asarray(pcp.plan(pcp.trace(lambda a=array: a), cache=False).run())
-        assert result.tobytes() == array.tobytes()
-    assert np.isnan(pcp.plan(pcp.trace(lambda: np.array(np.nan, dtype)), cache=False).run())
+@pytest.mark.parametrize("dtype", list(DType))
+def test_constants_have_the_elements_of_the_array(dtype: DType) -> None:
+    shapes = [(), (5,), (2, 3), (0, 2)]
+    arrays = [_any_bits(dtype, shape, repeated) for shape in shapes for repeated in (False, True)]
+    program = pcp.trace(lambda: arrays)
+    assert [entry.spec for entry in program.results] == [TensorSpec(each.shape, dtype) for each in arrays]
+    for array, result in zip(arrays, _run(program), strict=True):
+        assert np.asarray(result).tobytes() == array.tobytes(), array
+
+
+def _run(program: pcp.Program) -> Any:
+    return pcp.plan(program, cache=False, options=QUICK).run()
+
+
+def test_special_values_are_constants_too() -> None:
+    dtypes = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
+    rows = ([-0.0], [np.inf, -np.inf], [-0.0, 0.0])
+    arrays = [np.array(row, dtype) for dtype in dtypes for row in rows]
+    nan = [np.array(np.nan, dtype) for dtype in dtypes]
+    found, unknown = _run(pcp.trace(lambda: (arrays, nan)))
+    for array, result in zip(arrays, found, strict=True):
+        assert np.asarray(result).tobytes() == array.tobytes(), array
+    assert np.isnan([np.asarray(each, np.float64) for each in unknown]).all()
 
 
 def test_equal_elements_are_stored_once() -> None:
