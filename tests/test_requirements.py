@@ -1,6 +1,7 @@
 """The lock files hold what pyproject.toml asks for, with hashes, from no named index, and without PyTorch."""
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -17,12 +18,14 @@ LOCKS = ("lock.txt", "peers.txt", "docs.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
+@functools.cache
 def locked(file: str) -> list[Requirement]:
     """Return the requirements of a lock file, without their hashes."""
     text = (ROOT / "requirements" / file).read_text(encoding="utf-8")
     return [Requirement(line.rstrip(" \\")) for line in text.splitlines() if re.match(r"\w", line)]
 
 
+@functools.cache
 def versions(file: str, python: str) -> dict[str, str]:
     """Return the versions that a lock file chooses on x86-64 Linux under a Python version."""
     environment = {"python_version": python, "python_full_version": f"{python}.9"}
