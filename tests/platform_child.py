@@ -120,9 +120,14 @@ print(json.dumps(losses))
 
 if __name__ == "__main__":
     become(sys.argv[1])
-    words = sys.argv[2:]
-    if words == ["use"]:
-        exec(compile(USE, "use", "exec"), {"__name__": "use"})
-    else:
-        sys.argv = ["pcp", *words]
-        runpy.run_module("pcp", run_name="__main__", alter_sys=True)
+    for command in sys.argv[2:]:
+        print(f"# {command}", flush=True)
+        if command == "use":
+            exec(compile(USE, "use", "exec"), {"__name__": "use"})
+            continue
+        sys.argv = ["pcp", *command.split()]
+        try:
+            runpy.run_module("pcp", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            if end.code:
+                raise

@@ -18,52 +18,64 @@ from pcp.training.plan_record import differences, plan_record
 CHILD = Path(__file__).with_name("platform_child.py")
 
 
-def on(system: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, str(CHILD), system, *words], capture_output=True, text=True, timeout=100, check=False
-    )
+COMMANDS = ("--help", "worker --help", "shepherd --help", "use")
+HIDDEN = (
+    ("exec('import fcntl', {'__package__': 'pcp.ir'})", "No module named 'fcntl'"),
+    (
+        "exec('import os; os.sched_getaffinity', {'__package__': 'pcp'})",
+        "has no attribute 'sched_getaffinity'",
+    ),
+    ("exec('import os; os.memfd_create', {'__package__': 'pcp'})", "has no attribute 'memfd_create'"),
+    ("exec('import select; select.epoll', {'__package__': 'pcp'})", "has no attribute 'epoll'"),
+    ("open('/proc/cpuinfo')", "No such file or directory"),
+)
+"""What PCP's own modules cannot do on Windows, and what is said of each."""
 
 
 @pytest.mark.parametrize("system", ["macos", "windows"])
-def test_a_system_without_what_linux_has_traces_plans_and_trains(system: str) -> None:
-    done = on(system, "use")
-    assert done.returncode == 0, done.stderr
-    losses = json.loads(done.stdout.splitlines()[-1])
+def test_a_system_without_what_linux_has_explains_its_commands_traces_plans_and_trains(system: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(CHILD), system, *COMMANDS],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = dict(part.split("\n", 1) for part in done.stdout.removeprefix("# ").split("\n# "))
+    assert list(said) == list(COMMANDS)
+    for command in COMMANDS[:-1]:
+        assert f"usage: pcp {command.removesuffix('--help')}".strip() in said[command]
+    losses = json.loads(said["use"].splitlines()[-1])
     assert losses.keys() == {"cpu:0", "arena:cpu"}
     assert losses["cpu:0"] == pytest.approx(losses["arena:cpu"], rel=1e-6)
 
 
-@pytest.mark.parametrize("system", ["macos", "windows"])
-@pytest.mark.parametrize("words", [["--help"], ["worker", "--help"], ["shepherd", "--help"]])
-def test_commands_explain_themselves_on_other_systems(system: str, words: list[str]) -> None:
-    done = on(system, *words)
-    assert done.returncode == 0, done.stderr
-    assert "usage: pcp" in done.stdout
-
-
 def test_what_is_hidden_is_hidden() -> None:
     """The double itself: what PCP asks for there is not found, and its own modules are asked in the first place."""
-    words = "import sys; sys.path.insert(0, 'tests'); import platform_child as p; p.become('windows'); {}"
-    for use, error in (
-        ("exec('import fcntl', {'__package__': 'pcp.ir'})", "No module named 'fcntl'"),
-        (
-            "exec('import os; os.sched_getaffinity', {'__package__': 'pcp'})",
-            "has no attribute 'sched_getaffinity'",
-        ),
-        ("exec('import os; os.memfd_create', {'__package__': 'pcp'})", "has no attribute 'memfd_create'"),
-        ("exec('import select; select.epoll', {'__package__': 'pcp'})", "has no attribute 'epoll'"),
-        ("open('/proc/cpuinfo')", "No such file or directory"),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", words.format(use)],
-            cwd=CHILD.parents[1],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert done.returncode, use
-        assert error in done.stderr
+    words = f"""
+import json, sys
+sys.path.insert(0, 'tests')
+import platform_child
+platform_child.become('windows')
+said = []
+for use in {[use for use, _ in HIDDEN]}:
+    try:
+        said.append(repr(eval(use)))
+    except Exception as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", words],
+        cwd=CHILD.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    for (use, error), said in zip(HIDDEN, json.loads(done.stdout), strict=True):
+        assert error in said, use
 
 
 def test_a_processor_that_proc_does_not_describe_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
