@@ -1,5 +1,6 @@
 """GPT-2 as a scan over its blocks, as a batch of single examples, and rematerialised: kernels find what the plain one has."""
 
+import functools
 import math
 from collections import Counter
 from typing import Any
@@ -16,7 +17,7 @@ from pcp.ir.tree import map_tree
 from pcp.kernels import sites_of
 from pcp.models import gpt2
 from pcp.planning.paths.preparation import prepared
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=32, context=16, vocabulary=33, bias=False)
 BATCH, LENGTH = 3, 16
@@ -94,13 +95,20 @@ SHAPES = gpt2.parameter_shapes(CONFIG)
 PLAIN = pcp.trace(loss, SHAPES, TOKENS, TOKENS)
 
 
-def check(found: Program, arrange: Any = lambda p: p) -> None:
-    """Compare loss and gradient with those of JAX in float64."""
+@functools.cache
+def judged() -> tuple[tuple[Any, Any, Any], Any, Any]:
+    """Parameters and tokens, and the loss and its gradient there by JAX in float64."""
     p = parameters()
     tokens, targets = (RNG.integers(0, CONFIG.vocabulary, (BATCH, LENGTH)).astype("i4") for _ in range(2))
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: leaf.astype("f8"), p)
-        expected, gradient = jax.value_and_grad(reference)(wide, tokens, targets)
+        expected, gradient = run_in_jax(jax.value_and_grad(reference), wide, tokens, targets)
+    return (p, tokens, targets), expected, gradient
+
+
+def check(found: Program, arrange: Any = lambda p: p) -> None:
+    """Compare loss and gradient with those of JAX in float64."""
+    (p, tokens, targets), expected, gradient = judged()
     value, made = run(found, arrange(p), tokens, targets)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     for one, other in zip(jax.tree.leaves(made), jax.tree.leaves(arrange(gradient)), strict=True):
