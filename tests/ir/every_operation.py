@@ -9,6 +9,7 @@ from tests.ir.bare_operations import BARE
 from tests.ops.composed_rows import COMPOSED
 from tests.ops.operands import draw
 from tests.ops.rows import ROWS
+from tests.suite.share import part
 
 import pcp
 from pcp import nn
@@ -21,25 +22,29 @@ DTYPES = (DType.f32, DType.bf16, DType.i32, DType.u8, DType.bool, DType.c64)
 TINY = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=11)
 
 
-def by_operation() -> Iterator[tuple[str, Program]]:
-    """A program for every row of the tables of operations, with its smallest and its largest operands."""
-    for name, rows in sorted((ROWS | COMPOSED).items()):
-        for number, row in enumerate(rows):
-            rng = np.random.default_rng(number)
-            make = row.operands or (lambda r, s, d, row=row: [draw(r, x, d, row.low, row.high) for x in s])
-            cases = [make(rng, row.shapes[-1], dtype) for dtype in DTYPES if dtype.kind in row.kinds] or [
-                make(rng, row.shapes[-1], DType.f64)
-            ]
-            yield f"{name}[{number}]", _traced(row.apply, cases)
+def by_operation(of: int = 1) -> Iterator[tuple[str, Program]]:
+    """A program for every row of the tables of operations, with its largest operands.
+
+    Arguments:
+        of: how many parts the tables have, of which this run's share is one.
+    """
+    table = [(name, n, row) for name, rows in sorted((ROWS | COMPOSED).items()) for n, row in enumerate(rows)]
+    for name, number, row in part(table, of, lambda each: f"{each[0]}[{each[1]}]"):
+        rng = np.random.default_rng(number)
+        make = row.operands or (lambda r, s, d, row=row: [draw(r, x, d, row.low, row.high) for x in s])
+        cases = [make(rng, row.shapes[-1], dtype) for dtype in DTYPES if dtype.kind in row.kinds] or [
+            make(rng, row.shapes[-1], DType.f64)
+        ]
+        yield f"{name}[{number}]", _traced(row.apply, cases)
 
 
 def _traced(apply: Callable[..., Any], cases: list[Any]) -> Program:
     return pcp.trace(lambda given: [apply(*operands) for operands in given], cases, roles=("input",))
 
 
-def by_derivative() -> Iterator[tuple[str, Program]]:
-    """For every row of the tables of derivatives, the program of its gradients."""
-    for number, row in enumerate(DERIVATIVES):
+def by_derivative(of: int = 1) -> Iterator[tuple[str, Program]]:
+    """For every row of the tables of derivatives, or of this run's share of so many parts, the program of its gradients."""
+    for number, row in part(enumerate(DERIVATIVES), of, lambda each: f"{each[1].rule}[{each[0]}]"):
         rng = np.random.default_rng(number)
         forward = pcp.trace(row.function, *[domain(rng) for domain in row.domains])
         yield f"{row.rule}[{number}]", pcp.vjp(forward)

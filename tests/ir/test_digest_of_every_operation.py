@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,18 @@ def assert_the_same(name: str, program: Program, *others: Program) -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("programs", [by_operation, by_derivative, bare, models, layers])
+@pytest.mark.parametrize(
+    "programs",
+    [
+        partial(by_operation, 3),
+        partial(by_derivative, 3),
+        bare,
+        models,
+        layers,
+        pytest.param(by_operation, marks=pytest.mark.long),
+        pytest.param(by_derivative, marks=pytest.mark.long),
+    ],
+)
 def test_text_and_artifacts_leave_it_alone(programs: Programs) -> None:
     for name, program in programs():
         travelled = Program.from_artifact(program.artifact())
