@@ -1,5 +1,12 @@
-"""Programs of twenty thousand operations, each of which depends on the one before: no walk's depth is that of the program."""
+"""Programs of many operations, each of which depends on the one before: no walk's depth is that of the program.
 
+They have twenty thousand operations in the long tests. Else an eighth of that is enough, because the stack is an eighth, too:
+neither a walk of Python nor one of MLIR that calls itself ends well there.
+"""
+
+import functools
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +23,51 @@ from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 from tests.execution import run
 
-LENGTH = 20_000
+MANY = 20_000
+LENGTH = MANY // 8
+STACK, CALLS = 1 << 20, 400
+"""Bytes of a little stack, and how many calls of Python are inside of one another there."""
 
 
-def chain(step: Callable[[pcp.Tensor], pcp.Tensor], length: int = LENGTH) -> Callable[..., pcp.Tensor]:
+def on_a_little_stack(test: Callable[..., None]) -> Callable[..., None]:
+    """The test, run by a thread of its own that has one."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        raised: list[BaseException] = []
+
+        def inside() -> None:
+            try:
+                test(*arguments, **named)
+            except BaseException as error:
+                raised.append(error)
+
+        limit, size = sys.getrecursionlimit(), threading.stack_size(STACK)
+        sys.setrecursionlimit(CALLS)
+        try:
+            thread = threading.Thread(target=inside)
+            thread.start()
+            threading.stack_size(size)
+            thread.join()
+        finally:
+            sys.setrecursionlimit(limit)
+        if raised:
+            raise raised[0]
+
+    return run
+
+
+@on_a_little_stack
+def test_a_little_stack_is_little() -> None:
+    def deep(count: int) -> int:
+        return 1 + deep(count - 1) if count else 0
+
+    assert deep(CALLS // 2) == CALLS // 2
+    with pytest.raises(RecursionError):
+        deep(CALLS)
+
+
+def chain(step: Callable[[pcp.Tensor], pcp.Tensor], length: int) -> Callable[..., pcp.Tensor]:
     def function(x: pcp.Tensor) -> pcp.Tensor:
         for _ in range(length):
             x = step(x)
@@ -28,48 +76,52 @@ def chain(step: Callable[[pcp.Tensor], pcp.Tensor], length: int = LENGTH) -> Cal
     return function
 
 
-@pytest.fixture(scope="module")
-def program() -> pcp.Program:
-    return pcp.trace(chain(lambda x: x * 1.0001), pcp.spec((3,), "f32"))
-
-
-def test_it_is_known_saved_and_listed(program: pcp.Program, tmp_path: Path) -> None:
-    program.save(tmp_path / "chain.mlir")
-    assert pcp.Program.load(tmp_path / "chain.mlir").digest == program.digest
-    assert len(operations_of(program)) > LENGTH
-    assert estimate_cost(program).kinds["multiply"].count == LENGTH
+def check_a_chain(length: int, folder: Path) -> None:
+    """It is traced, known, saved, listed, simplified and transformed."""
+    program = pcp.trace(chain(lambda x: x * 1.0001, length), pcp.spec((3,), "f32"))
+    program.save(folder / "chain.mlir")
+    assert pcp.Program.load(folder / "chain.mlir").digest == program.digest
+    assert len(operations_of(program)) > length
+    assert estimate_cost(program).kinds["multiply"].count == length
     assert simplify(program).digest == program.digest
+    for made in (pcp.value_and_grad(program), pcp.jvp(program), pcp.vmap(program, size=2)):
+        assert len(operations_of(made)) > length
 
 
-@pytest.mark.parametrize(
-    "transform", [pcp.value_and_grad, pcp.jvp, lambda program: pcp.vmap(program, size=2)]
-)
-def test_it_is_transformed(transform: Callable[[pcp.Program], pcp.Program], program: pcp.Program) -> None:
-    assert len(operations_of(transform(program))) > LENGTH
+@on_a_little_stack
+def test_a_chain_takes_no_stack(tmp_path: Path) -> None:
+    check_a_chain(LENGTH, tmp_path)
 
 
+@pytest.mark.long
+def test_a_chain_of_many_takes_no_stack(tmp_path: Path) -> None:
+    check_a_chain(MANY, tmp_path)
+
+
+@on_a_little_stack
 def test_patterns_look_back_a_few_operations_only() -> None:
     """Sums of constants, masks and biases before a softmax: where patterns are sought, however long the way back is."""
 
     def masked(x: pcp.Tensor, mask: pcp.Tensor) -> pcp.Tensor:
         count, doubled = ops.iota((4, 4), 1), ops.full((), 1, "i32")
-        for _ in range(LENGTH // 10):
+        for _ in range(LENGTH // 5):
             count, doubled = count + 1, doubled + doubled
             x, mask = x + x, ops.bitwise_and(mask, mask)
         seen = ops.bitwise_and(mask, count >= doubled)
         return ops.softmax(ops.where(seen, x, -1e30)) @ x
 
     program = pcp.trace(masked, pcp.spec((4, 4), "f32"), pcp.spec((4, 4), "bool"))
-    assert len(operations_of(raised(program))) > LENGTH // 10
+    assert len(operations_of(raised(program))) > LENGTH // 5
 
 
+@on_a_little_stack
 def test_a_condition_of_many_parts_and_a_step_of_many_sums_are_read_at_once() -> None:
     """Each value is used twice, so a walk that forgets what it has seen doubles its work at every operation."""
 
     def counting(x: pcp.Tensor) -> pcp.Tensor:
         def more(carry: tuple[pcp.Tensor, pcp.Tensor]) -> pcp.Tensor:
             goes_on = carry[0] < 5
-            for _ in range(LENGTH // 10):
+            for _ in range(LENGTH):
                 goes_on = ops.bitwise_and(goes_on, goes_on)
             return goes_on
 
@@ -100,9 +152,12 @@ def branches(depth: int) -> str:
     return f"{head} {{\n{text} return %y : tensor<f32> }}"
 
 
+def test_regions_that_a_compiler_bears_are_differentiated() -> None:
+    assert pcp.grad(pcp.Program.parse(branches(100))).results
+
+
 @pytest.mark.parametrize("depth", [101, 2_000, 50_000])
 def test_regions_that_would_end_the_compiler_are_refused(depth: int) -> None:
-    assert pcp.grad(pcp.Program.parse(branches(100))).results
     with pytest.raises(
         NestedTooDeeply, match=r"the regions of operations .* nested more than 100 deep.*fewer"
     ):
@@ -147,7 +202,8 @@ def calls(depth: int, around: str = "{}") -> str:
     return "\n".join(functions)
 
 
-@pytest.mark.parametrize("depth", [49, 1_000])
+@pytest.mark.parametrize("depth", [49, CALLS + 100, pytest.param(1_000, marks=pytest.mark.long)])
+@on_a_little_stack
 def test_functions_that_call_one_another(depth: int) -> None:
     program = pcp.Program.parse(calls(depth))
     x = np.float32(0.5)
