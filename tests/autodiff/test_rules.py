@@ -1,6 +1,6 @@
 """Every derivative rule, in the middle of a graph: against finite differences, against JAX, and differentiated once more."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,15 +13,11 @@ from pcp.autodiff import RULES
 from pcp.autodiff.rules.composites import KEPT
 from pcp.ops.record import RECORDS, Kind
 from tests.autodiff.rows import ROWS
+from tests.autodiff.rows.chunks import CHUNKS, of_every_rule
 from tests.autodiff.rows.elementwise import ZERO
 from tests.autodiff.rows.row import Array, Row
 from tests.execution import run, run_in_jax
 
-NAMES = [f"{index}-{row.rule}" for index, row in enumerate(ROWS)]
-CASES = [
-    pytest.param(row, id=name, marks=[pytest.mark.long] if row.long else [])
-    for name, row in zip(NAMES, ROWS, strict=True)
-]
 # Tested where several replicas stand for one: test_collectives.py.
 COLLECTIVES = {
     name.removeprefix("stablehlo.")
@@ -106,68 +102,115 @@ def sum_of_gradient(gradient: Callable[..., Any]) -> Callable[..., Any]:
     return loss
 
 
-def slope(
-    value: Callable[[tuple[Array, ...]], float], at: list[Array], direction: list[Array], step: float
-) -> float:
-    """The derivative along a direction, by central differences of fourth order."""
-
-    def moved(distance: float) -> float:
-        return float(value(tuple(a + distance * step * d for a, d in zip(at, direction, strict=True))))
-
-    return (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * step)
+Drawn = list[tuple[tuple[Array, ...], tuple[Array, ...]]]
+"""For every row scales, and arguments."""
 
 
-def checked_gradient(
-    row: Row, program: pcp.Program, reference: Callable[..., Any], arguments: Any, scales: Any
-) -> tuple[Array, ...]:
-    """The gradient that a `value_and_grad` program gives, equal to finite differences of its value and to JAX's."""
-    found: tuple[Array, ...]
-    _, found = run(program, tuple(scales), tuple(arguments))
+def slopes(values: Callable[[Drawn], Array], at: Drawn, directions: list[list[Array]], steps: Array) -> Array:
+    """The derivatives of every row along its direction, by central differences of fourth order."""
+
+    def moved(distance: float) -> Array:
+        return values(
+            [
+                (tuple(s + distance * step * d for s, d in zip(scales, direction, strict=True)), arguments)
+                for (scales, arguments), direction, step in zip(at, directions, steps, strict=True)
+            ]
+        )
+
+    return (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * steps)
+
+
+def together(functions: Sequence[Callable[..., Any]]) -> Callable[[Any], list[Any]]:
+    """One function of what all of them are given."""
+    return lambda given: [function(*each) for function, each in zip(functions, given, strict=True)]
+
+
+def called(programs: Sequence[pcp.Program], given: Any) -> pcp.Program:
+    """One program of several, which is compiled at once."""
+    return pcp.trace(together([lambda *each, p=program: pcp.call(p, *each) for program in programs]), given)
+
+
+def checked_gradients(
+    rows: dict[str, Row], programs: list[pcp.Program], references: list[Callable[..., Any]], given: Drawn
+) -> list[tuple[Array, ...]]:
+    """The gradients that `value_and_grad` programs give, equal to finite differences of their values and to JAX's."""
+    whole = called(programs, given)
+    found: list[tuple[Array, ...]] = [gradient for _, gradient in run(whole, given)]
+    theirs = run_in_jax(together([jax.grad(each) for each in references]), given)
     random = np.random.default_rng(2)
     for _ in range(2):
-        direction = [random.normal(size=s.shape) for s in scales]
-        expected = slope(lambda s: run(program, s, tuple(arguments))[0], scales, direction, row.step)
-        along = sum(float((g * d).sum()) for g, d in zip(found, direction, strict=True))
-        size = sum(
-            float(np.linalg.norm(g) * np.linalg.norm(d)) for g, d in zip(found, direction, strict=True)
+        directions = [[random.normal(size=s.shape) for s in scales] for scales, _ in given]
+        expected = slopes(
+            lambda moved: np.array([value for value, _ in run(whole, moved)]),
+            given,
+            directions,
+            np.array([row.step for row in rows.values()]),
         )
-        assert abs(along - expected) <= row.tolerance * (size + 1e-6)
-    theirs = run_in_jax(jax.grad(reference), tuple(scales), tuple(arguments))
-    for mine, other in zip(found, theirs, strict=True):
-        assert mine.dtype == np.float64
-        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-10 * (1 + np.abs(other).max(initial=0)))
+        for (name, row), gradient, direction, wanted in zip(
+            rows.items(), found, directions, expected, strict=True
+        ):
+            pairs = list(zip(gradient, direction, strict=True))
+            along = sum(float((g * d).sum()) for g, d in pairs)
+            size = sum(float(np.linalg.norm(g) * np.linalg.norm(d)) for g, d in pairs)
+            assert abs(along - wanted) <= row.tolerance * (size + 1e-6), (name, along, wanted)
+    for name, gradient, reference in zip(rows, found, theirs, strict=True):
+        for mine, other in zip(gradient, reference, strict=True):
+            assert mine.dtype == np.float64
+            bound = 1e-10 * (1 + np.abs(other).max(initial=0))
+            np.testing.assert_allclose(mine, other, rtol=1e-10, atol=bound, err_msg=name)
     return found
 
 
-@pytest.mark.share(2, each="row.rule")
-@pytest.mark.parametrize("row", CASES)
-def test_the_gradient_is_that_of_finite_differences_and_of_jax(row: Row) -> None:
-    arguments, scales = drawn(row)
-    program = pcp.trace(in_a_graph(row.function), tuple(scales), tuple(arguments))
-    reference = in_a_graph(row.reference or row.function)
-    found = checked_gradient(row, pcp.value_and_grad(program), reference, arguments, scales)
-    if row.float32:
-        assert_close_in_float32(row, found, arguments, scales)
+def drawn_of(rows: dict[str, Row]) -> Drawn:
+    """Scales and arguments of each row."""
+    return [(tuple(scales), tuple(arguments)) for arguments, scales in map(drawn, rows.values())]
 
 
-def assert_close_in_float32(row: Row, exact: tuple[Array, ...], arguments: Any, scales: Any) -> None:
-    """The gradient of float32 arguments is float32, and near that of float64."""
-    narrow = [tuple(a.astype(np.float32) for a in part) for part in (scales, arguments)]
-    program = pcp.grad(pcp.trace(in_a_graph(row.function, "float32"), *narrow))
-    for mine, other in zip(run(program, *narrow), exact, strict=True):
-        assert mine.dtype == np.float32
-        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4 * (1 + np.abs(other).max(initial=0)))
+@pytest.mark.parametrize("rows", of_every_rule(2))
+def test_gradients_are_those_of_finite_differences_and_of_jax(rows: dict[str, Row]) -> None:
+    given = drawn_of(rows)
+    losses = [in_a_graph(row.function) for row in rows.values()]
+    programs = [pcp.value_and_grad(pcp.trace(loss, *each)) for loss, each in zip(losses, given, strict=True)]
+    references = [in_a_graph(row.reference or row.function) for row in rows.values()]
+    found = checked_gradients(rows, programs, references, given)
+    narrow = {
+        name: (row, each, exact)
+        for (name, row), each, exact in zip(rows.items(), given, found, strict=True)
+        if row.float32
+    }
+    if narrow:
+        assert_close_in_float32(narrow)
+
+
+def assert_close_in_float32(narrow: dict[str, tuple[Row, Any, tuple[Array, ...]]]) -> None:
+    """The gradients of float32 arguments are float32, and near those of float64."""
+    given = [
+        tuple(tuple(a.astype(np.float32) for a in part) for part in each) for _, each, _ in narrow.values()
+    ]
+    programs = [
+        pcp.grad(pcp.trace(in_a_graph(row.function, "float32"), *each))
+        for (row, _, _), each in zip(narrow.values(), given, strict=True)
+    ]
+    for (name, (_, _, exact)), found in zip(narrow.items(), run(called(programs, given), given), strict=True):
+        for mine, other in zip(found, exact, strict=True):
+            assert mine.dtype == np.float32
+            bound = 1e-4 * (1 + np.abs(other).max(initial=0))
+            np.testing.assert_allclose(mine, other, rtol=1e-3, atol=bound, err_msg=name)
 
 
 @pytest.mark.share(3)
-@pytest.mark.parametrize("row", [case for case, row in zip(CASES, ROWS, strict=True) if row.second_order])
-def test_the_gradient_of_the_gradient_is_that_of_finite_differences_and_of_jax(row: Row) -> None:
-    arguments, scales = drawn(row)
-    once = pcp.grad(pcp.trace(in_a_graph(row.function), tuple(scales), tuple(arguments)))
-    mine = sum_of_gradient(lambda scales, arguments: pcp.call(once, scales, arguments))
-    theirs = sum_of_gradient(jax.grad(in_a_graph(row.reference or row.function)))
-    program = pcp.trace(mine, tuple(scales), tuple(arguments))
-    checked_gradient(row, pcp.value_and_grad(program), theirs, arguments, scales)
+@pytest.mark.parametrize("rows", CHUNKS)
+def test_gradients_of_gradients_are_those_of_finite_differences_and_of_jax(rows: dict[str, Row]) -> None:
+    rows = {name: row for name, row in rows.items() if row.second_order}
+    given = drawn_of(rows)
+    once = [
+        pcp.grad(pcp.trace(in_a_graph(row.function), *each))
+        for row, each in zip(rows.values(), given, strict=True)
+    ]
+    losses = [sum_of_gradient(lambda *each, p=program: pcp.call(p, *each)) for program in once]
+    programs = [pcp.value_and_grad(pcp.trace(loss, *each)) for loss, each in zip(losses, given, strict=True)]
+    theirs = [sum_of_gradient(jax.grad(in_a_graph(row.reference or row.function))) for row in rows.values()]
+    checked_gradients(rows, programs, theirs, given)
 
 
 @pytest.mark.parametrize("name", ZERO)
