@@ -10,6 +10,7 @@ from tests.execution import QUICK
 from tests.ops.composed_rows import COMPOSED, TESTED_ELSEWHERE
 from tests.ops.operands import Shape, draw
 from tests.ops.rows import OWN_TEST, ROWS, Row
+from tests.suite.share import part
 
 import pcp
 from pcp.ir import DType
@@ -19,28 +20,43 @@ from pcp.tensor import OPERATIONS, DTypeMismatch
 _WIDE = {"float": np.float64, "complex": np.complex128}
 
 
-def results_and_references(row: Row, rng: np.random.Generator) -> list[tuple[str, Any, Any]]:
-    """What the operation makes and what it should, for every case of a row in every element type, by one program."""
-    cases, dtypes = [], []
-    for dtype in DType:
-        if dtype.kind in row.kinds:
-            dtypes += [dtype] * len(row.shapes)
-            cases += [_operands(row, shapes, dtype, rng) for shapes in row.shapes]
-    program = pcp.trace(lambda given: [row.apply(*operands) for operands in given], cases, roles=("input",))
-    made = pcp.plan(program, cache=False, options=QUICK).run(cases)
+def results_and_references(name: str, of: int = 1) -> list[tuple[str, Row, Any, Any]]:
+    """What an operation makes and what it should, for the cases of its rows in every element type, by one program.
+
+    Arguments:
+        of: how many parts the table has, of which this run's share is one.
+    """
+    table = [
+        (number, row, dtype, shapes)
+        for number, row in enumerate(EVERY[name])
+        for dtype in DType
+        if dtype.kind in row.kinds
+        for shapes in row.shapes
+    ]
+    labels, rows, dtypes, cases = [], [], [], []
+    for number, row, dtype, shapes in part(table, of, lambda each: f"{name}[{each[0]}] {each[2:]}"):
+        labels.append(f"{name}[{number}] {dtype} {shapes}")
+        rng = np.random.default_rng(zlib.crc32(labels[-1].encode()))
+        rows.append(row)
+        dtypes.append(dtype)
+        cases.append(_operands(row, shapes, dtype, rng))
+
+    def every(given: Any) -> Any:
+        return [row.apply(*operands) for row, operands in zip(rows, given, strict=True)]
+
+    made = pcp.plan(pcp.trace(every, cases, roles=("input",)), cache=False, options=QUICK).run(cases)
     found = []
-    for dtype, operands, result in zip(dtypes, cases, made, strict=True):
+    for label, row, dtype, operands, result in zip(labels, rows, dtypes, cases, made, strict=True):
         wide = [
             x.astype(_WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in _WIDE else x
             for x in operands
         ]
         with np.errstate(all="ignore"):
             expected = row.reference(*wide)
-        label = f"{dtype} {[x.shape for x in operands]}"
         if isinstance(result, tuple):
-            found += [(label, r, e) for r, e in zip(result, expected, strict=True)]
+            found += [(label, row, r, e) for r, e in zip(result, expected, strict=True)]
         else:
-            found.append((label, result, expected))
+            found.append((label, row, result, expected))
     return found
 
 
@@ -70,10 +86,15 @@ EVERY = ROWS | COMPOSED
 
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_it_computes_what_numpy_does(name: str) -> None:
-    for number, row in enumerate(EVERY[name]):
-        rng = np.random.default_rng(zlib.crc32(f"{name}{number}".encode()))
-        for label, result, expected in results_and_references(row, rng):
-            assert_near(f"{name}[{number}] {label}", result, expected, row.ulps)
+    for label, row, result, expected in results_and_references(name, of=2):
+        assert_near(label, result, expected, row.ulps)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_every_case_computes_what_numpy_does(name: str) -> None:
+    for label, row, result, expected in results_and_references(name):
+        assert_near(label, result, expected, row.ulps)
 
 
 def test_every_operation_has_a_row() -> None:

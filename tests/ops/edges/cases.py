@@ -17,6 +17,7 @@ from tests.ops.composed_rows import COMPOSED
 from tests.ops.edges.exceptions import DIFFERENT, ONE_SHAPE
 from tests.ops.operands import Shape, draw
 from tests.ops.rows import ROWS, Row
+from tests.suite.share import part
 
 from pcp.ir import DType
 from pcp.ir.types import COMPUTING
@@ -99,6 +100,10 @@ class Case:
     expected: Any
 
 
+SIZES = ("own", "empty", "one", "many")
+"""Which shapes a case has: those of its row, or others made of them."""
+
+
 def _resized(shapes: Sequence[Shape], size: Callable[[int], int]) -> tuple[Shape, ...]:
     return tuple(tuple(size(n) for n in shape) for shape in shapes)
 
@@ -143,9 +148,47 @@ def _made(row: Row, shapes: tuple[Shape, ...], dtype: DType, fill: str, rng: np.
         return operands, row.reference(*wide)
 
 
-def cases_of(name: str, thorough: bool) -> Iterator[Case]:
-    """The cases of an operation; thorough: in every element type, with every filling of every shape."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
+@dataclass(frozen=True)
+class _Place:
+    """Where a case stands in the table of its operation."""
+
+    label: str
+    row: Row
+    dtype: DType
+    fill: str
+    size: str
+    shapes: tuple[Shape, ...]
+
+    def case(self) -> Case | None:
+        """The case, if NumPy takes such shapes."""
+        rng = np.random.default_rng(zlib.crc32(self.label.encode()))
+        try:
+            operands, expected = _made(self.row, self.shapes, self.dtype, self.fill, rng)
+        except (ValueError, IndexError, ZeroDivisionError, TypeError):
+            return None
+        return Case(self.label, self.row, self.dtype, self.fill, operands, expected)
+
+
+def cases_of(name: str, thorough: bool, of: int = 1, sizes: Sequence[str] = SIZES) -> Iterator[Case]:
+    """The cases of an operation; thorough: in every element type, with every filling of every shape.
+
+    Arguments:
+        of: how many parts the table has, of which this run's share is one; there is one case at least.
+        sizes: those of the table that are wanted.
+    """
+    table = [place for place in _places(name, thorough) if place.size in sizes]
+    chosen = part(table, of, lambda place: place.label)
+    found = False
+    for place in [*chosen, *(each for each in table if each not in chosen)]:
+        if found and place not in chosen:
+            return
+        case = place.case()
+        if case is not None:
+            found = True
+            yield case
+
+
+def _places(name: str, thorough: bool) -> Iterator[_Place]:
     for number, row in enumerate(EVERY[name]):
         for dtype in COMPUTING if thorough else DAILY:
             if dtype.kind not in row.kinds:
@@ -156,14 +199,9 @@ def cases_of(name: str, thorough: bool) -> Iterator[Case]:
                 fills = FILLS if size == "own" or thorough else ["extreme"]
                 compared = [fill for fill in fills if (name, fill) not in DIFFERENT] or ["ordinary"]
                 for fill in compared:
-                    if (name, fill) in DIFFERENT:
-                        continue
-                    label = f"{name}[{number}] {dtype} {size} {fill} {shapes}"
-                    try:
-                        operands, expected = _made(row, shapes, dtype, fill, rng)
-                    except (ValueError, IndexError, ZeroDivisionError, TypeError):
-                        continue  # NumPy takes no such shape
-                    yield Case(label, row, dtype, fill, operands, expected)
+                    if (name, fill) not in DIFFERENT:
+                        label = f"{name}[{number}] {dtype} {size} {fill} {shapes}"
+                        yield _Place(label, row, dtype, fill, size, shapes)
 
 
 def same(one: Any, other: Any) -> bool:

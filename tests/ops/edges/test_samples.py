@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.execution import run
 from tests.ops.edges.cases import EVERY, Case, cases_of, same
+from tests.suite.share import part
 
 import pcp
 from pcp.ir import DType
@@ -29,16 +30,28 @@ def _cases(names: list[str]) -> list[tuple[str, Case]]:
     """For every row of the operations, one case with its own shapes in each of two types."""
     found: dict[tuple[Any, ...], tuple[str, Case]] = {}
     for name in names:
-        for case in cases_of(name, thorough=False):
+        for case in cases_of(name, thorough=False, sizes=("own", "one")):
             small = all(np.asarray(x).size < 200 for x in case.operands)
             if case.dtype in TYPES and small and case.operands:
                 found.setdefault((name, id(case.row), case.dtype, case.fill), (name, case))
     return list(found.values())
 
 
-@pytest.mark.parametrize("names", GROUPS, ids=[f"{group[0]}..{group[-1]}" for group in GROUPS])
+GROUPED = pytest.mark.parametrize("names", GROUPS, ids=[f"{group[0]}..{group[-1]}" for group in GROUPS])
+
+
+@GROUPED
 def test_samples_are_as_if_alone(names: list[str]) -> None:
-    cases = _cases(names)
+    check(part(_cases(names), 2, lambda each: each[1].label))
+
+
+@pytest.mark.long
+@GROUPED
+def test_samples_of_every_case_are_as_if_alone(names: list[str]) -> None:
+    check(_cases(names))
+
+
+def check(cases: list[tuple[str, Case]]) -> None:
     samples = [
         [[x, np.flip(x).copy() if x.dtype == case.dtype.numpy else x] for x in case.operands]
         for _, case in cases
