@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 import pcp
+from pcp.ir import DType
 from pcp.ops.threefry import NoKey
 from pcp.tensor import DTypeMismatch, ShapeMismatch
 
@@ -35,13 +36,17 @@ def words(keys: Any) -> Any:
     return np.asarray(jax.random.key_data(keys))
 
 
-@pytest.mark.parametrize("seed", [0, 1, SEED, 2**32, -1, 2**63 - 1])
-def test_keys_are_those_of_jax(seed: int) -> None:
-    with jax.enable_x64(True):
-        expected = words(jax.random.key(seed))
-    np.testing.assert_array_equal(pcp.random.key(seed), expected)
-    program = pcp.trace(pcp.random.key, pcp.spec((), "i64"))
-    np.testing.assert_array_equal(run(program, np.int64(seed)), expected)
+def test_keys_are_those_of_jax() -> None:
+    seeds = [0, 1, SEED, 2**32, -1, 2**63 - 1]
+    program = pcp.trace(
+        lambda seeds: [pcp.random.key(seed) for seed in seeds], [pcp.spec((), "i64")] * len(seeds)
+    )
+    found = run(program, [np.int64(seed) for seed in seeds])
+    for seed, mine in zip(seeds, found, strict=True):
+        with jax.enable_x64(True):
+            expected = words(jax.random.key(seed))
+        np.testing.assert_array_equal(pcp.random.key(seed), expected, err_msg=str(seed))
+        np.testing.assert_array_equal(mine, expected, err_msg=str(seed))
 
 
 def test_keys_split_and_fold_as_those_of_jax(theirs: Any) -> None:
@@ -54,13 +59,12 @@ def test_keys_split_and_fold_as_those_of_jax(theirs: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name"), [("u8", "uint8"), ("u16", "uint16"), ("u32", "uint32"), ("u64", "uint64")]
-)
-@pytest.mark.parametrize("shape", [(), (3, 5), (0, 2)])
-def test_bits_are_those_of_jax(theirs: Any, dtype: str, name: str, shape: tuple[int, ...]) -> None:
-    expected = jax.random.bits(theirs, shape, name)
-    np.testing.assert_array_equal(drawn(lambda k: pcp.random.bits(k, shape, dtype)), expected)
+def test_bits_are_those_of_jax(theirs: Any) -> None:
+    cases = [(shape, bits) for shape in ((), (3, 5), (0, 2)) for bits in (8, 16, 32, 64)]
+    expected = run_in_jax(lambda key: [jax.random.bits(key, s, f"uint{bits}") for s, bits in cases], theirs)
+    found = drawn(lambda key: [pcp.random.bits(key, s, f"u{bits}") for s, bits in cases])
+    for case, mine, other in zip(cases, found, expected, strict=True):
+        np.testing.assert_array_equal(mine, other, err_msg=str(case))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -77,37 +81,32 @@ def test_floats_are_those_of_jax(theirs: Any, dtype: str) -> None:
             pcp.random.gumbel(key, shape, dtype),
         )
 
-    expected = (
-        jax.random.uniform(theirs, shape, name),
-        jax.random.uniform(theirs, shape, name, -2.0, 3.0),
-        jax.random.normal(theirs, shape, name),
-        jax.random.truncated_normal(theirs, -1.0, 2.0, shape, name),
-        jax.random.exponential(theirs, shape, name),
-        jax.random.gumbel(theirs, shape, name, mode="low"),
-    )
+    def expected(key: Any) -> Any:
+        return (
+            jax.random.uniform(key, shape, name),
+            jax.random.uniform(key, shape, name, -2.0, 3.0),
+            jax.random.normal(key, shape, name),
+            jax.random.truncated_normal(key, -1.0, 2.0, shape, name),
+            jax.random.exponential(key, shape, name),
+            jax.random.gumbel(key, shape, name, mode="low"),
+        )
+
     step = float(jnp.finfo(name).eps)
-    for mine, other in zip(drawn(draw), expected, strict=True):
+    for mine, other in zip(drawn(draw), run_in_jax(expected, theirs), strict=True):
         assert mine.dtype == other.dtype
         mine, other = (np.asarray(part, np.float64) for part in (mine, other))
         np.testing.assert_allclose(mine, other, rtol=8 * step, atol=8 * step)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "low", "high"),
-    [
-        ("i32", 3, 117),
-        ("i8", -5, 5),
-        ("u8", 0, 256),
-        ("i32", -(2**31), 2**31),
-        ("i64", -3, 10**12),
-        ("u64", 0, 7),
+def test_integers_are_those_of_jax(theirs: Any) -> None:
+    cases = [
+        ("i32", 3, 117), ("i8", -5, 5), ("u8", 0, 256), ("i32", -(2**31), 2**31), ("i64", -3, 10**12), ("u64", 0, 7),
         ("u32", 9, 10),
-    ],
-)
-def test_integers_are_those_of_jax(theirs: Any, dtype: str, low: int, high: int) -> None:
-    name = pcp.spec((), dtype).spec.dtype.numpy
-    expected = jax.random.randint(theirs, (200,), low, high, name)
-    np.testing.assert_array_equal(drawn(lambda k: pcp.random.randint(k, (200,), low, high, dtype)), expected)
+    ]  # fmt: skip
+    found = drawn(lambda key: [pcp.random.randint(key, (200,), low, high, d) for d, low, high in cases])
+    for (dtype, low, high), mine in zip(cases, found, strict=True):
+        expected = jax.random.randint(theirs, (200,), low, high, DType(dtype).numpy)
+        np.testing.assert_array_equal(mine, expected, err_msg=f"{dtype} {low} {high}")
 
 
 def test_choices_are_those_of_jax(theirs: Any) -> None:
