@@ -1,5 +1,6 @@
 """What a judge says of results: every one by its forward error, but for what a training step cannot compute, and integers."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,13 @@ COMPARISON = Comparison(Target.of())
 RNG = np.random.default_rng(0)
 
 
+@functools.cache
+def planned(program: Program) -> pcp.Plan:
+    return pcp.plan(program, cache=False, options=OPTIMISED)
+
+
 def results_of(program: Program, arrays: list[Any]) -> list[Any]:
-    nested = pcp.plan(program, cache=False, options=OPTIMISED).run(
-        *program.argument_tree.unflatten([np.array(a) for a in arrays])
-    )
+    nested = planned(program).run(*program.argument_tree.unflatten([np.array(a) for a in arrays]))
     return [np.asarray(leaf) for leaf in flatten(nested)[0]]
 
 
