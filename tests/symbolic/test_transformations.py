@@ -1,5 +1,6 @@
 """Transformations of symbolic programs: what they make at a size is what they make of the Program at that size."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ def vector(w: pcp.Tensor, x: pcp.Tensor) -> pcp.Tensor:
     return (pcp.tanh(x @ w) * x.shape[0]).sum(axis=0)
 
 
+@functools.cache
 def program_of(function: Callable[..., Any]) -> Any:
     return pcp.trace(function, pcp.spec((4, 3), "f32", "weight"), pcp.spec(("n", 4), "f32"))
 
