@@ -54,7 +54,7 @@ def checked_in(row: Row) -> tuple[Any, Any, tuple[Any, ...]]:
     return mine, theirs, (scales, arguments, directions)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("rows", CHUNKS)
 def test_tangents_and_hessian_products_are_those_of_jax(rows: dict[str, Row]) -> None:
     mine, theirs, arguments = zip(*map(checked_in, rows.values()), strict=True)

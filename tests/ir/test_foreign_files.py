@@ -173,7 +173,7 @@ def load_damaged(path: Path, seeds: range) -> dict[str, int]:
 
 
 def test_damaged_bytes_never_crash_this_process(tmp_path: Path) -> None:
-    assert sum(load_damaged(tmp_path / "damaged", range(6)).values()) == 6
+    assert sum(load_damaged(tmp_path / "damaged", range(3)).values()) == 3  # each form once
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
