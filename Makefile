@@ -79,7 +79,7 @@ test-long: $(PEERS) ## Run the tests that take minutes each, and every case of t
 check: install ## Lint, formatting, strict types, import layers, house rules, budgets of the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n $(JOBS)
 	$(PYTEST) -q $(CHECKS)
 
 format: install ## Rewrite the files as ruff wants them

@@ -4,6 +4,7 @@ Imports are read from the syntax tree, so those inside functions and under TYPE_
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -28,23 +29,28 @@ CONFINED = {
 }
 
 
-def imported_modules(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Yield the line and the absolute dotted name of everything that a file in `package` imports."""
-    for node in ast.walk(tree):
+def imported_modules(path: Path, package: tuple[str, ...]) -> list[tuple[int, str]]:
+    """The line and the absolute dotted name of everything that a file in `package` imports."""
+    return _imported_by(path.read_text(encoding="utf-8"), package)
+
+
+@functools.cache  # a file is asked for once for every folder that it lies in
+def _imported_by(text: str, package: tuple[str, ...]) -> list[tuple[int, str]]:
+    found = []
+    for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import():
-                for alias in node.names:
-                    yield node.lineno, alias.name
+                found += [(node.lineno, alias.name) for alias in node.names]
             case ast.ImportFrom():
                 base = package[: len(package) - node.level + 1] if node.level else ()
                 module = ".".join((*base, *([node.module] if node.module else [])))
-                for alias in node.names:
-                    yield node.lineno, f"{module}.{alias.name}"
+                found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
             case ast.Call(
                 func=ast.Name("import_module" | "__import__") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(str(name)), *_],
             ):
-                yield node.lineno, name
+                found.append((node.lineno, name))
+    return found
 
 
 def layer_of(parts: tuple[str, ...], source: Path) -> str:
@@ -87,8 +93,7 @@ def violations(source: Path) -> list[str]:
         if layer not in LAYERS:
             found.append(f"{file}:1: '{layer}' has no place in LAYERS of {Path(__file__).name}")
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        for line, name in imported_modules(tree, ("pcp", *file.parts[:-1])):
+        for line, name in imported_modules(path, ("pcp", *file.parts[:-1])):
             if problem := complaint(file.as_posix(), layer, name, source):
                 found.append(f"{file}:{line}: {problem}")
     return found
@@ -210,10 +215,7 @@ def imports_within(folder: Path, package: tuple[str, ...]) -> dict[str, set[str]
         heads = [
             imported.split(".")
             for file in files
-            for _, imported in imported_modules(
-                ast.parse(file.read_text(encoding="utf-8")),
-                (*package, *file.relative_to(folder).parts[:-1]),
-            )
+            for _, imported in imported_modules(file, (*package, *file.relative_to(folder).parts[:-1]))
         ]
         depth = len(package)
         found[name] = {
