@@ -130,8 +130,9 @@ $(INSTALLED): requirements/lock.txt pyproject.toml $(CREATED)
 	@touch $@
 
 $(PEERS): requirements/peers.txt requirements/install_torch.py $(INSTALLED)
+	@# Their bytecode comes with use: compiling all of it would take as long as all else of this.
 	$(BIN)/python -I requirements/install_torch.py
-	$(PIP) install --quiet --require-hashes --no-deps -r requirements/peers.txt
+	$(PIP) install --quiet --no-compile --require-hashes --no-deps -r requirements/peers.txt
 	@touch $@
 
 $(DOCS): requirements/docs.txt $(INSTALLED)

@@ -50,7 +50,7 @@ def main() -> None:
             python = platform.python_version()
             needed = f"{needs[0]} and {len(needs) - 1} more packages of CUDA"
             sys.exit(REFUSAL.format(file=file, needs=needed, torch=TORCH, python=python))
-    pip("install", "--quiet", "--no-deps", TORCH)
+    pip("install", "--quiet", "--no-compile", "--no-deps", TORCH)
 
 
 if __name__ == "__main__":
