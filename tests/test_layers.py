@@ -6,7 +6,6 @@ Imports are read from the syntax tree, so those inside functions and under TYPE_
 import ast
 import functools
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
