@@ -48,7 +48,7 @@ def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             [
                 "receives programs, never code",
                 "Keep it secret",
-                "tries again until it can",
+                "tries again for a day",
                 "--device cuda:0",
             ],
         ),

@@ -1,5 +1,6 @@
 """How a Worker is kept running: units and jobs that are read by what they are for, and a process for each device."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -115,6 +116,8 @@ def test_what_is_printed_runs_from_anywhere(
     )
     assert command in unit
     assert 'Environment="PCP_CACHE_DIR=/a cache"\n' in unit
+    assert main([*asked, "--print", "systemd", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"systemd": unit}
     assert main([*asked, "--print", "slurm"]) == 0
     assert f"    {command.partition('=')[2].strip()} &\n" in capsys.readouterr().out
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -213,11 +214,12 @@ def _print(arguments: argparse.Namespace) -> int:
     # What it has fetched and compiled is still there when it is started again.
     command += ["--folder", str(_folder(arguments, first))]
     if arguments.print == "systemd":
-        print(systemd_unit(first, command, Path.cwd()), end="")
+        text = systemd_unit(first, command, Path.cwd())
     else:
         named = (arguments.devices or arguments.device).split(",")
         devices = named * len(arguments.key) if named == ["all"] else named
-        print(slurm_script(first, command, Path.cwd(), devices), end="")
+        text = slurm_script(first, command, Path.cwd(), devices)
+    print(json.dumps({arguments.print: text}) if arguments.json else text.removesuffix("\n"))
     return 0
 
 
