@@ -76,6 +76,12 @@ PROGRAMS: dict[str, tuple[Callable[[], pcp.Program], str]] = {
         lambda: pcp.trace(lambda s, x: (s, {"l": pcp.mean(x)}), pcp.spec((), "f32", "state"), X),
         r"is not a loss: its argument s is a state that it also returns; .* Export the model in evaluation mode",
     ),
+    "open sizes": (
+        lambda: pcp.trace(
+            lambda p, x: pcp.mean(x @ p["w"]), {"w": np.ones((3, 1), "f4")}, pcp.spec(("n", 3), "f32")
+        ),
+        r"network\.pcp is a loss whose sizes n are open; .* save program\.at\(n=8\), with numbers of your own",
+    ),
     "no batch": (
         lambda: pcp.trace(lambda p: pcp.sum(p["hidden"]["w"]) + pcp.sum(p["out"]), parameters()),
         "takes no batch: .* found nothing",

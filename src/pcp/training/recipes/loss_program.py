@@ -18,6 +18,7 @@ from pcp.ir.program import load
 from pcp.ir.program_file import write_atomically
 from pcp.ir.tree import LEAF, flatten
 from pcp.ops.elementwise import convert
+from pcp.symbolic.program import SymbolicProgram
 from pcp.tensor import Tensor, as_tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.data.array_file import read_array_file
@@ -110,6 +111,12 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False, seed: int 
         program = load(path)
     except OSError as error:
         raise UnreadableLoss(f"cannot read the loss {path}: {error.strerror or error}") from None
+    if isinstance(program, SymbolicProgram):
+        sizes = ", ".join(f"{name}=8" for name in program.symbols)
+        raise NotATrainableLoss(
+            f"{path} is a loss whose sizes {', '.join(program.symbols)} are open; a run has one size of its batches: save "
+            f"program.at({sizes}), with numbers of your own, and train that"
+        )
     _check_result(program, path)
     if weights is None:
         raise MissingWeights(
