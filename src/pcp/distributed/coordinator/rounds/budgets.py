@@ -61,7 +61,7 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """Return how many of a round's pending batches a worker gets: 0 where others are done with them sooner.
 
     With step budgets, who delivered nothing yet gets a quarter of a segment beside others that did, so that a slow one
-    is found out soon, and half as much after each lease that it let expire.
+    is found out soon, and half as much after each lease from the third on that it let expire.
 
     Arguments:
         turn: the turn in which the lease is granted.
