@@ -13,6 +13,8 @@ from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Re
 
 TOLD_HEARTBEATS = 2
 """How long a worker has told of steps before its pace counts: its first step may take longer than others."""
+TIMES_USUAL = 2.0
+"""How often what others take a lease may take that is delivered; who comes back fetches everything first."""
 NOTHING = Cells(DataRange(0, 0), frozenset())
 
 
@@ -190,16 +192,17 @@ def overdue(turn: Turn, member: Member) -> float:
     return max((_late(turn, turn.state.leases[each]) for each in member.leases), default=0.0)
 
 
-def _late(turn: Turn, held: HeldLease) -> float:
+def _late(turn: Turn, held: HeldLease, times: float = 1.0) -> float:
     if held.lease.lease_id not in _ageing(turn.state):
         return 0.0
     peers = peers_pace(turn.pace(each) for each in turn.state.roster.ready if each != held.worker_id)
     lasted = turn.now - held.expires + held.lease.deadline_seconds
-    return max(0.0, lasted - peers.usual(_comparable_steps(turn, held.lease.batches)))
+    return max(0.0, lasted - times * peers.usual(_comparable_steps(turn, held.lease.batches)))
 
 
 def weigh(turn: Turn, held: HeldLease) -> None:
-    """Weigh the time that a lease, which is trained, saves the others against that for which they waited for it.
+    """Weigh the time that a lease, which is trained, saves the others against that for which they waited for it: what it took
+    beyond twice what others take.
 
     Where shares are equal a slow worker is always late; where a round closes without it, or in pairs, nobody waits.
     """
@@ -213,7 +216,7 @@ def weigh(turn: Turn, held: HeldLease) -> None:
     ):
         return
     saved = held.lease.batches * state.typical / others
-    turn.pace(held.worker_id).delivered(turn.now, saved, _late(turn, held))
+    turn.pace(held.worker_id).delivered(turn.now, saved, _late(turn, held, TIMES_USUAL))
 
 
 def expire(turn: Turn) -> None:
