@@ -1,5 +1,6 @@
 """Wrong kernels are refused, whatever is wrong with them, and sound ones accepted at the tolerance that they deserve."""
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,14 @@ def process() -> Iterator[CandidateProcess]:
 def impatient() -> Iterator[CandidateProcess]:
     with CandidateProcess(seconds=3.0) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _as_many_calls_as_show_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is wrong in one of 1,500 calls; tests that take long make all calls of a verification."""
+    if not request.node.get_closest_marker("long"):
+        module = importlib.import_module("pcp.planning.verification.verify")
+        monkeypatch.setattr(module, "MANY_CALLS", 1600)
 
 
 ON_A_GPU = {
