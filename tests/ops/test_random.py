@@ -111,20 +111,26 @@ def test_integers_are_those_of_jax(theirs: Any) -> None:
 
 def test_choices_are_those_of_jax(theirs: Any) -> None:
     logits = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
-    rows = np.arange(12.0).reshape(4, 3)
-    np.testing.assert_array_equal(
-        drawn(pcp.random.categorical, logits), jax.random.categorical(theirs, logits, mode="low")
-    )
-    for size in (1, 2, 1000):
-        found = drawn(lambda k, n=size: pcp.random.permutation(k, n))
-        np.testing.assert_array_equal(found, jax.random.permutation(theirs, size))
-    np.testing.assert_array_equal(
-        drawn(lambda k, x: pcp.random.permutation(k, x, 1), rows), jax.random.permutation(theirs, rows, 1)
-    )
-    chance = np.float32(0.3)
-    np.testing.assert_array_equal(
-        drawn(lambda k: pcp.random.bernoulli(k, chance, (99,))), jax.random.bernoulli(theirs, chance, (99,))
-    )
+    rows, chance, sizes = np.arange(12.0).reshape(4, 3), np.float32(0.3), (1, 2, 1000)
+
+    def draw(key: Any, logits: Any, rows: Any) -> Any:
+        return (
+            pcp.random.categorical(key, logits),
+            *(pcp.random.permutation(key, size) for size in sizes),
+            pcp.random.permutation(key, rows, 1),
+            pcp.random.bernoulli(key, chance, (99,)),
+        )
+
+    def expected(key: Any) -> Any:
+        return (
+            jax.random.categorical(key, logits, mode="low"),
+            *(jax.random.permutation(key, size) for size in sizes),
+            jax.random.permutation(key, rows, 1),
+            jax.random.bernoulli(key, chance, (99,)),
+        )
+
+    for mine, other in zip(drawn(draw, logits, rows), run_in_jax(expected, theirs), strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_choice_takes_slices() -> None:
