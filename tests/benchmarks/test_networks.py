@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.own_process import OwnProcess
 from benchmarks.programs import networks
 from benchmarks.programs.networks import FASTEST, TOLERANCES, Contestant, compare, with_pcp
+from tests.benchmarks.test_decoding import Here
 
 
 def made(*task: Any) -> tuple[Contestant, Any]:
@@ -23,6 +25,11 @@ def nothing(*_: Any) -> None:
     """In place of the step in float64, which another test computes."""
 
 
+def where_it_may_fail(make: Any, *given: Any) -> Any:
+    """A contestant in a process of its own if it fails, and else in this one."""
+    return (OwnProcess if make in (cannot_be_made, ends_in_a_step) else Here)(make, *given)
+
+
 def ends_in_a_step(*_: Any) -> tuple[Contestant, Any]:
     return Contestant("ends"), lambda _: os._exit(1)
 
@@ -34,6 +41,7 @@ def test_a_contestant_that_fails_is_left_out_with_a_sentence(
     monkeypatch.setattr(networks, "with_torch", ends_in_a_step)
     monkeypatch.setattr(networks, "with_pcp", made)
     monkeypatch.setattr(networks, "exactly", nothing)
+    monkeypatch.setattr(networks, "OwnProcess", where_it_may_fail)
     rows = compare("lstm", 1, 2, steps=2, tolerance=1e-2, budget=0.0, few=True)
     assert [row.loss for row in rows] == [1.0] * (1 + len(FASTEST))
     assert [len(row.seconds) for row in rows] == [2] * (1 + len(FASTEST))
