@@ -1,6 +1,5 @@
 """A plan within a tolerance is within it: planned for real, and judged again here by the definition alone."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,9 @@ def drawn(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.standard_normal(shape, np.float32)
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    """One child process for all tests of this file that judge without a search."""
-    with Bench() as bench:
-        yield bench
-
-
-def judged(bench: Bench, plain: Program, candidate: Program, tolerance: float) -> Any:
+def judged(child: Bench, plain: Program, candidate: Program, tolerance: float) -> Any:
     """What is measured of a program that claims to compute the same as another."""
-    return bench.measure(
+    return child.measure(
         Request(
             plain, candidate, "candidate", widened(plain), Recipe(seed=int(RNG.integers(1 << 30))),
             tolerance=tolerance, judged_at=tolerance, timing_seconds=0.0,
@@ -52,6 +44,7 @@ def judged(bench: Bench, plain: Program, candidate: Program, tolerance: float) -
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("one_child")
 def test_a_product_that_cancels_stays_within_its_tolerance(database: Path) -> None:
     """Rounding to bfloat16 would be wrong by more than all of the result."""
     program = pcp.trace(
@@ -71,6 +64,7 @@ def test_a_product_that_cancels_stays_within_its_tolerance(database: Path) -> No
         pcp.plan(program, tolerance=1e-5, database=database, budget=30)
 
 
+@pytest.mark.usefixtures("one_child")
 def test_half_types_cannot_promise_what_they_do_not_hold(database: Path) -> None:
     program = pcp.trace(lambda x: pcp.tanh(x) * 3.0, pcp.spec((64, 64), "bf16"))
     with pytest.raises(ToleranceUnreachable, match=r"the error of result 0 is 0\.00"):
@@ -83,7 +77,7 @@ def test_half_types_cannot_promise_what_they_do_not_hold(database: Path) -> None
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64", "c64"])
-def test_zeros_and_signs_are_refused_in_every_type(bench: Bench, dtype: str) -> None:
+def test_zeros_and_signs_are_refused_in_every_type(child: Bench, dtype: str) -> None:
     spec = pcp.spec((64, 8), dtype)
     plain = pcp.trace(lambda x: x * x + 1.0, spec)
     for wrong in (
@@ -91,35 +85,36 @@ def test_zeros_and_signs_are_refused_in_every_type(bench: Bench, dtype: str) -> 
         pcp.trace(lambda x: -(x * x + 1.0), spec),
         pcp.trace(lambda x: pcp.concatenate([(x * x + 1.0)[:-1], (x - x)[-1:]]), spec),  # only the last row
     ):
-        found = judged(bench, plain, wrong, 0.02)
+        found = judged(child, plain, wrong, 0.02)
         assert found.failure is Failure.inaccurate, (found.detail, found.error, found.judgement)
         assert found.error > 0.02 or found.judgement.slice_error > 0.2
 
 
-def test_a_slice_is_named(bench: Bench) -> None:
+def test_a_slice_is_named(child: Bench) -> None:
     spec = pcp.spec((2000, 8), "f32")
     plain = pcp.trace(lambda x: x * 2.0, spec)
     rows = pcp.trace(lambda x: pcp.concatenate([x[:1234] * 2.0, x[1234:1235] * 0.0, x[1235:] * 2.0]), spec)
-    found = judged(bench, plain, rows, 0.05)
+    found = judged(child, plain, rows, 0.05)
     assert found.error < 0.05
     assert found.detail.startswith("the error of a slice of result 0 (axis 0, index 1234) is ")
     assert found.detail.endswith("; the tolerance for slices is 0.5")
 
 
-def test_integers_may_differ_in_a_share_that_is_stated(bench: Bench) -> None:
+def test_integers_may_differ_in_a_share_that_is_stated(child: Bench) -> None:
     spec = pcp.spec((1000, 64), "f32")
     plain = pcp.trace(lambda x: pcp.argmax(x, axis=1), spec)
     coarse = pcp.trace(lambda x: pcp.argmax(x.astype("bf16").astype("f32"), axis=1), spec)
-    found = judged(bench, plain, coarse, 0.05)
+    found = judged(child, plain, coarse, 0.05)
     assert found.failure is None
     [(name, share)] = found.judgement.shares
     assert (name, share) == ("0", found.error)
     assert 0 < share < 0.05
-    refused = judged(bench, plain, coarse, share / 10)
+    refused = judged(child, plain, coarse, share / 10)
     assert refused.failure is Failure.inaccurate
     assert "a share of" in refused.detail
 
 
+@pytest.mark.usefixtures("one_child")
 def test_a_result_is_ignored_visibly(database: Path) -> None:
     def function(x: Any, w: Any) -> Any:
         return {"good": x @ w, "bad": (x + 2000.0) @ w - 2000.0 * w.sum(0)}
