@@ -1,5 +1,6 @@
 """Programs of many equal layers, small enough to be compiled in a test."""
 
+import functools
 from collections.abc import Callable
 
 import pcp
@@ -17,6 +18,7 @@ def layer(x: Tensor, w: Tensor) -> Tensor:
     return x + pcp.tanh(scaled @ w) * 0.5
 
 
+@functools.cache
 def stacked(layers: int, width: int = 8, apply: Layer = layer) -> pcp.Program:
     """A program that applies as many layers, each with its own weights."""
 
@@ -28,6 +30,7 @@ def stacked(layers: int, width: int = 8, apply: Layer = layer) -> pcp.Program:
     return pcp.trace(run, pcp.spec((4, width), "f32"), [pcp.spec((width, width), "f32")] * layers)
 
 
+@functools.cache
 def training_step(layers: int, width: int = 16) -> pcp.Program:
     """A training step of a GPT-2, which donates its state."""
     config = gpt2.GPT2Config(layers, 2, width, 8, 20, True)
