@@ -198,7 +198,7 @@ def assert_close_in_float32(narrow: dict[str, tuple[Row, Any, tuple[Array, ...]]
             np.testing.assert_allclose(mine, other, rtol=1e-3, atol=bound, err_msg=name)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("rows", CHUNKS)
 def test_gradients_of_gradients_are_those_of_finite_differences_and_of_jax(rows: dict[str, Row]) -> None:
     rows = {name: row for name, row in rows.items() if row.second_order}

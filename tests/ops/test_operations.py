@@ -86,7 +86,7 @@ EVERY = ROWS | COMPOSED
 
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_it_computes_what_numpy_does(name: str) -> None:
-    for label, row, result, expected in results_and_references(name, of=2):
+    for label, row, result, expected in results_and_references(name, of=3):
         assert_near(label, result, expected, row.ulps)
 
 

@@ -42,7 +42,7 @@ GROUPED = pytest.mark.parametrize("names", GROUPS, ids=[f"{group[0]}..{group[-1]
 
 @GROUPED
 def test_samples_are_as_if_alone(names: list[str]) -> None:
-    check(part(_cases(names), 2, lambda each: each[1].label))
+    check(part(_cases(names), 3, lambda each: each[1].label))
 
 
 @pytest.mark.long
