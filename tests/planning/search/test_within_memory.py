@@ -24,7 +24,7 @@ from pcp.planning.search.within_memory import _candidates
 from pcp.tensor import Tensor
 
 pytestmark = pytest.mark.usefixtures("bench")
-LAYERS = 8
+LAYERS = 6
 
 
 def there_and_back(x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def program() -> pcp.Program:
 
 @pytest.fixture(scope="module")
 def limit(program: pcp.Program) -> int:
-    return int(0.75 * peak(pcp.plan(program)))
+    return int(0.8 * peak(pcp.plan(program)))
 
 
 def peak(plan: pcp.Plan) -> int:
