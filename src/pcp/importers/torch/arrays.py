@@ -1,7 +1,8 @@
 """Values and containers of PyTorch as those of PCP: arrays, examples of arguments, nested outputs."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,21 @@ def example_from(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().requires_grad_(value.requires_grad)
     if isinstance(value, ArgumentSpec):
-        return torch.zeros(value.spec.shape, dtype=getattr(torch, TORCH_NAMES[value.spec.dtype]))
+        return _zeros(torch, value.spec.shape, value.spec.dtype)
     if isinstance(value, np.ndarray | np.generic):
-        return torch.zeros(value.shape, dtype=getattr(torch, TORCH_NAMES[dtype_of(value.dtype)]))
+        return _zeros(torch, value.shape, dtype_of(value.dtype))
     if isinstance(value, dict):
         return {key: example_from(entry) for key, entry in value.items()}
     if type(value) in (list, tuple):
         return type(value)(example_from(entry) for entry in value)
     return value
+
+
+def _zeros(torch: Any, shape: Sequence[int], dtype: DType) -> Any:
+    """Zeros that take memory only where somebody looks at them, which an export does nowhere, however large they are."""
+    kind = getattr(torch, TORCH_NAMES[dtype])
+    memory = torch.from_numpy(np.zeros(math.prod(shape) * kind.itemsize, np.uint8)).untyped_storage()
+    return torch.empty(0, dtype=kind).set_(memory, 0, tuple(shape))
 
 
 def plain_containers(value: Any, leaf: Any) -> Any:

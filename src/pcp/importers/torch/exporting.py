@@ -1,5 +1,6 @@
 """From a module to a graph of ATen operations that stand in the table, by `torch.export`."""
 
+import functools
 import importlib
 import logging
 import warnings
@@ -52,7 +53,7 @@ def exported(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any])
             with own_derivatives_refused(torch, module):
                 program = torch.export.export(module, tuple(arguments), dict(keywords))
             _stop_gradients(torch, program.graph_module)
-            program = program.run_decompositions(_decompositions(torch))
+            program = program.run_decompositions(dict(_decompositions()))  # which takes some out of it
         except OwnDerivative:
             raise
         except Exception as error:
@@ -66,8 +67,10 @@ def exported(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any])
     return program
 
 
-def _decompositions(torch: Any) -> dict[Any, Any]:
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
     """PyTorch's own decompositions of whatever has no row in the table."""
+    torch = torch_package()
     table = importlib.import_module("torch._decomp").decomposition_table
     # What `torch._refs` defines ends in operations of another dialect, below ATen.
     further = {
