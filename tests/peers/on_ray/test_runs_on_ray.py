@@ -1,8 +1,9 @@
 """`pcp train --engine ray` as a whole: it equals the ordinary engine, and it outlives what dies."""
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,7 @@ pytestmark = FORKS
 SAMPLES = 8  # of a batch
 
 
-STEPS = 240
-"""Of a run that outlives three kills; on quiet cores some ten rounds pass while an actor is made again."""
+ENDLESS = 100_000  # steps
 
 
 def ended(command: Command, seconds: float = SECONDS) -> list[dict[str, Any]]:
@@ -118,31 +118,40 @@ class Watched:
         """Wait for another record that fulfils a condition."""
         self.command.wait_for(condition, sum(map(condition, self.command.records)) + 1)
 
-    def goes_on(self) -> None:
-        """Wait for two more rounds."""
+    def goes_on(self, rounds: int = 2) -> None:
+        """Wait for more rounds."""
         done = max((record.get("round", 0) for record in self.command.records), default=0)
-        self.command.wait_for(is_round(done + 2))
+        self.command.wait_for(is_round(done + rounds))
 
-    def joined(self, name: str, count: int) -> None:
-        """Wait until a worker is a member for the so-manieth time; meanwhile nothing is given to the others."""
-        paused = self.folder.path / "paused"
-        paused.touch()
-        self.command.wait_for(
-            lambda record: record.get("state") == "joining" and record["worker"] == name, count
-        )
-        paused.unlink()
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing new is given to anybody, so that there is little to replay: a second may have twenty rounds, or one."""
+        asked = self.folder.path / "paused"
+        asked.touch()
+        yield
+        asked.unlink()
+
+    def goes_on_without(self, name: str) -> None:
+        """A worker was killed: the other one goes on, and then waits for it."""
+        self.goes_on()
+        with self.paused():
+            self.restarted(name)
+            self.command.wait_for(
+                lambda record: record.get("state") == "joining" and record["worker"] == name, 2
+            )
 
 
-@pytest.mark.timeout(850)
+@pytest.mark.timeout(400)
 def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster: RayCluster) -> None:
+    """It is interrupted when it has: how long the rest would take is the machine's affair."""
     folder = RunFolder(tmp_path / "run")
     settings = options(
         tmp_path,
-        steps=STEPS,
+        steps=ENDLESS,
         workers=2,
         algorithm="data-parallel",
         shares="equal",
-        checkpoint_every=20,
+        checkpoint_every=2,
         evaluate_every=20,
     )
     engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
@@ -152,15 +161,11 @@ def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster:
         run = Watched(train, folder)
 
         os.kill(run.process_of("worker-1"), signal.SIGKILL)
-        run.restarted("worker-1")
-        run.goes_on()
-        run.joined("worker-1", 2)
+        run.goes_on_without("worker-1")
 
         run.process_of("worker-0")
         ray.kill(run.actor("worker-0"))
-        run.restarted("worker-0")
-        run.goes_on()
-        run.joined("worker-0", 2)
+        run.goes_on_without("worker-0")
 
         shepherd = run.process_of("shepherd")
         # A round that is merged and not told of had the batches of both then.
@@ -170,30 +175,34 @@ def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster:
         run.restarted("shepherd")
         run.goes_on()
 
+        before = [record["round"] for record in train.records if "round" in record][-1]
         cluster.kill_node()
-        run.goes_on()
-        # The Worker that is left is nice to others, and beside other tests trains two batches a second.
-        records = ended(train, 450.0)
+        run.goes_on(rounds=5)
+        train.process.send_signal(signal.SIGINT)
+        assert train.end() == 130, train.said
     wait_until(lambda: all(is_gone(pid) for pid in run.pids), 30.0)
 
-    restarts = [record["process"] for record in records if record.get("event") == "restart"]
+    restarts = [record["process"] for record in train.records if record.get("event") == "restart"]
     assert restarts[:3] == ["worker-1", "worker-0", "shepherd"]
-    assert len(set(restarts[3:])) == 1, "the worker of the killed node, which Ray may place there once more"
+    assert len(set(restarts[3:])) <= 1, "the worker of the killed node, which Ray may place there once more"
+    records = read_metrics(folder.metrics_file)  # who is interrupted may not have shown the last of them
     rounds = [record for record in records if "round" in record]
     assert [record["round"] for record in rounds] == sorted({record["round"] for record in rounds})
-    assert rounds[-1]["tokens"] == 2 * STEPS * SAMPLES, "every batch was merged exactly once"
     granted = [record["lease"] for record in records if record.get("lease")]
-    assert len(granted) - 2 * STEPS <= 2 * 4, "at most a round was trained again each time"
-    step, state, _ = load_state(folder)
-    assert step == STEPS
-    assert_equal_arrays(state["params"], replay(folder, batches_of(rounds, SAMPLES, 2)), 0, 1e-6)
+    merged = rounds[-1]["tokens"] // SAMPLES
+    assert len(granted) - merged <= 2 * 4 + 2, "at most a round was trained again each time, and one is out"
+    _, state, facts = load_state(folder)
+    assert facts["round"] > before, "it is of the time after the last death"
+    batches = batches_of(rounds, SAMPLES, 2)[: facts["round"]]
+    assert facts["tokens"] == batches[-1].stop * SAMPLES, "every batch was merged exactly once"
+    assert_equal_arrays(state["params"], replay(folder, batches), 0, 1e-6)
 
 
 def test_a_run_whose_own_node_is_gone_ends_and_says_how_it_goes_on(
     tmp_path: Path, cluster: RayCluster
 ) -> None:
     folder = RunFolder(tmp_path / "run")
-    settings = options(tmp_path, steps=STEPS, workers=2, algorithm="data-parallel")
+    settings = options(tmp_path, steps=ENDLESS, workers=2, algorithm="data-parallel")
     engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
     with Command(["train", *settings, *engine], tmp_path, ENVIRONMENT) as train:
         train.wait_for(is_round(2))
