@@ -40,14 +40,17 @@ from pcp.distributed.wire.codec import decode_control, encode_control
 from pcp.distributed.wire.connection import ControlMachine, ProtocolViolation, Side
 from pcp.distributed.wire.frames import FrameDecoder
 
-FIRST = 80  # those before are run by the test of what schedules reach
-SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "140"))
+SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "60"))
 PARTS = 3  # prime to the number by which schedules on arrays are spread
+EVENTFUL = (14, 164, 139, 89, 108, 4, 86, 174, 106, 172, 75, 104, 167, 43, 169, 40)
+"""These reach all that 181 schedules reach; others, once they are drawn otherwise, are tried after them."""
+SPITEFUL = (34, 83, 60, 26, 36, 73, 51, 53, 71, 13)
+"""Likewise, where every worker is taken over: all that 90 reach."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_schedules_lose_nothing_and_end(part: int) -> None:
-    for seed in range(FIRST + part, SEEDS, PARTS):
+    for seed in range(part, SEEDS, PARTS):
         simulate(scenario_of(seed))
 
 
@@ -163,10 +166,9 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     faults: set[str] = set()
     inside: set[str] = set()
     seen: Counter[str] = Counter()
-    for seed in range(500):
+    for seed in (*EVENTFUL, *range(500)):
         if (
-            seed >= FIRST
-            and faults == set(FAULTS)
+            faults == set(FAULTS)
             and len(inside) > len(set(FAULTS)) / 2
             and all(seen[each] for each in REACHED)
         ):
@@ -224,7 +226,14 @@ def test_hostile_workers_meet_every_refusal(monkeypatch: pytest.MonkeyPatch) -> 
         if isinstance(what, Report) and isinstance(what.metrics, RoundMerged):
             seen.update(name for name, _ in what.metrics.refused)
 
-    for seed in range(90):
+    # The runs are not audited, and what is not finite comes through no codec.
+    met = {refusal.name for refusal in Refusal} - {"WRONG_COMMITMENTS", "NOT_FINITE"}
+    kinds = {*hostile.WRONG, *hostile.LIES}
+    for seed in (*SPITEFUL, *range(90)):
+        # What is said just before the connection breaks anyway is refused by nobody.
+        without_form = sum(said[kind] for kind in hostile.NO_MESSAGES)
+        if seen == met and kinds <= said.keys() and len(refused) > without_form / 2 > 4:
+            return
         scenario = scenario_of(seed)
         workers = range(len(scenario.step_seconds))
         taken = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)
@@ -233,11 +242,7 @@ def test_hostile_workers_meet_every_refusal(monkeypatch: pytest.MonkeyPatch) -> 
         simulation.run()
         said += simulation.observer.hostile
         refused += simulation.network.refused
-    # The runs are not audited, and what is not finite comes through no codec.
-    assert {refusal.name for refusal in Refusal} - seen == {"WRONG_COMMITMENTS", "NOT_FINITE"}
-    assert not {*hostile.WRONG, *hostile.LIES} - said.keys()
-    # What is said just before the connection breaks anyway is refused by nobody.
-    assert len(refused) > sum(said[kind] for kind in hostile.NO_MESSAGES) / 2 > 4
+    pytest.fail(f"met {seen} of {met}; said {said}; refused {refused}")
 
 
 @pytest.mark.parametrize("kind", sorted(hostile.NO_MESSAGES))
