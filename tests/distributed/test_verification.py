@@ -29,6 +29,7 @@ from pcp.kernels import KernelNotBuilt
 from pcp.planning import plan
 from pcp.symbolic.constraints import SizesRefused, Space
 from pcp.symbolic.program import SymbolicProgram
+from tests.suite.share import part
 
 MEMORY = 8 << 30
 SECONDS = 60.0
@@ -146,27 +147,11 @@ def test_a_program_that_needs_more_memory_than_the_device_has_is_refused() -> No
 
 def test_damaged_artifacts_are_refused_and_this_process_lives() -> None:
     good = artifact()
-    generator = np.random.default_rng(0)
-    damaged = [b"", b"no artifact", good[: len(good) // 2]]
-    for _ in range(5):
-        content = bytearray(good)
-        for place in generator.integers(0, len(good), 8):
-            content[place] ^= 1 << int(generator.integers(8))
-        damaged.append(bytes(content))
-
-    def outcome(content: bytes) -> str:
-        try:
-            admit({"damaged": content}, "cpu:0", MEMORY, 20.0)
-        except ProgramRefused as error:
-            return str(error)
-        return "admitted"
-
-    with ThreadPoolExecutor(2) as pool:
-        outcomes = list(pool.map(outcome, damaged))
-    assert all("'damaged'" in each for each in outcomes if each != "admitted")
-    # Flipped bits may leave a sound program: another constant, say. The others are no programs at all.
-    assert "admitted" not in outcomes[:3]
-    assert sum(each == "admitted" for each in outcomes) <= 2, outcomes
+    before = threading.active_count()
+    for damaged in (b"", b"no artifact", good[: len(good) // 2]):
+        with pytest.raises(ProgramRefused, match="'damaged'"):
+            admit({"damaged": damaged}, "cpu:0", MEMORY, SECONDS)
+    assert threading.active_count() == before
 
 
 def test_a_child_that_crashes_is_a_refused_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -232,11 +217,12 @@ def test_what_a_child_says_cannot_fill_the_log_or_steer_a_terminal(
 
 
 def test_the_child_keeps_to_its_memory() -> None:
+    sound = Program.parse(ADD)
+    check(sound)
     with pytest.raises(
         ProgramRefused, match=r"'add'.*(it is damaged, or needs more than 1048576 bytes|is refused)"
     ):
-        admit({"add": Program.parse(ADD).artifact()}, "cpu:0", 1 << 20, SECONDS)
-    assert "add" in admit({"add": Program.parse(ADD).artifact()}, "cpu:0", MEMORY, SECONDS)
+        admit({"add": sound.artifact()}, "cpu:0", 1 << 20, SECONDS)
 
 
 def replace_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> Path:
@@ -262,13 +248,6 @@ def assert_gone(pid: int) -> None:
         os.kill(pid, 0)
 
 
-def test_no_thread_is_left_behind() -> None:
-    before = threading.active_count()
-    with pytest.raises(ProgramRefused):
-        admit({"bad": b"x"}, "cpu:0", MEMORY, SECONDS)
-    assert threading.active_count() == before
-
-
 def test_a_composite_that_is_not_what_its_name_says_is_refused() -> None:
     text = """module {
   func.func private @inner(%a: tensor<2x4xf32>) -> tensor<2x4xf32> { return %a : tensor<2x4xf32> }
@@ -285,21 +264,19 @@ def test_a_composite_that_is_not_what_its_name_says_is_refused() -> None:
         admit(sent, "cpu:0", MEMORY, SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("name", "attributes", "reason"),
-    [
-        ("rms_norm", "axis = 1 : i64, epsilon = 1.0, scale = true, bias = false", "StopIteration"),
-        (
-            "cross_entropy",
-            "axis = 1 : i64, wraps = false, clamps = false, outside = 0.0, negated = false",
-            "ValueError: not enough values to unpack",
-        ),
-    ],
-)
-def test_a_composite_that_no_kernel_can_compute_ends_in_an_error_that_says_so(
-    name: str, attributes: str, reason: str
-) -> None:
-    text = f"""module {{
+NOT_BUILT = {
+    "rms_norm": ("axis = 1 : i64, epsilon = 1.0, scale = true, bias = false", "StopIteration"),
+    "cross_entropy": (
+        "axis = 1 : i64, wraps = false, clamps = false, outside = 0.0, negated = false",
+        "ValueError: not enough values to unpack",
+    ),
+}
+
+
+def test_a_composite_that_no_kernel_can_compute_ends_in_an_error_that_says_so() -> None:
+    sent = {}
+    for name, (attributes, _) in NOT_BUILT.items():
+        text = f"""module {{
   func.func private @inner(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {{ return %a : tensor<2x4xf32> }}
   func.func @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {{
     %0 = stablehlo.composite "pcp.{name}" %a {{composite_attributes = {{{attributes}}}, decomposition = @inner}}
@@ -307,12 +284,11 @@ def test_a_composite_that_no_kernel_can_compute_ends_in_an_error_that_says_so(
     return %0 : tensor<2x4xf32>
   }}
 }}"""
-    sent = {"step": Program.parse(text).artifact(named=True)}
-    program = admit(sent, "cpu:0", MEMORY, SECONDS)["step"]
-    with pytest.raises(
-        KernelNotBuilt, match=rf"cannot stand for pcp.{name} of tensor<2x4xf32>: {reason}.*; expected"
-    ):
-        plan(program, tolerance=1e-3, cache=False)
+        sent[name] = Program.parse(text).artifact(named=True)
+    for name, program in admit(sent, "cpu:0", MEMORY, SECONDS).items():
+        said = rf"cannot stand for pcp.{name} of tensor<2x4xf32>: {NOT_BUILT[name][1]}.*; expected"
+        with pytest.raises(KernelNotBuilt, match=said):
+            plan(program, tolerance=1e-3, cache=False)
 
 
 def mutated(form: str, seed: int) -> bytes:
@@ -345,10 +321,11 @@ def verdict(content: bytes) -> str:
     return "admitted"
 
 
-@pytest.mark.parametrize(("form", "seed"), [("bytecode", 0), ("bytecode", 2), ("text", 0)])
-def test_a_mutated_artifact_is_refused_or_is_a_program(form: str, seed: int) -> None:
+@pytest.mark.parametrize("form", ["bytecode", "text"])
+def test_a_mutated_artifact_is_refused_or_is_a_program(form: str) -> None:
     """What a child says of damaged bytes is a verdict, whatever it dies of; this process is not harmed."""
-    assert verdict(mutated(form, seed)) in ("refused", "admitted")
+    [seed] = part(range(30), 30)
+    assert verdict(mutated(form, seed)) in ("refused", "admitted"), seed
 
 
 @pytest.mark.long
@@ -470,9 +447,9 @@ def symbolic_verdict(content: bytes) -> str:
     return "admitted"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 5])
-def test_a_mutated_symbolic_artifact_is_refused_or_is_a_program(seed: int) -> None:
-    assert symbolic_verdict(mutated_symbolic(seed)) in ("refused", "admitted")
+def test_a_mutated_symbolic_artifact_is_refused_or_is_a_program() -> None:
+    [seed] = part(range(24), 24)
+    assert symbolic_verdict(mutated_symbolic(seed)) in ("refused", "admitted"), seed
 
 
 @pytest.mark.long
