@@ -112,9 +112,9 @@ def test_its_row_compares_its_values_in_every_element_type(example: Example) -> 
     function = example.declared()
     ((name, (row,)),) = value_rows(example.row, example.shapes).items()
     assert OPERATIONS[name] is function
-    found = results_and_references(row, np.random.default_rng(1))
+    found = results_and_references({name: [row]}, name)
     assert len(found) >= 4 * len(example.shapes)
-    for label, result, expected in found:
+    for label, row, result, expected in found:
         assert_near(label, result, expected, row.ulps)
 
 
@@ -122,10 +122,11 @@ def test_its_row_compares_its_values_in_every_element_type(example: Example) -> 
 def test_its_row_compares_gradients_tangents_and_batches(example: Example) -> None:
     example.declared()
     (row,) = derivative_rows(example.row)
+    rows = {example.row.operation: row}
     with jax.enable_x64(True):
-        test_rules.test_the_gradient_is_that_of_finite_differences_and_of_jax(row)
-        test_rules.test_the_gradient_of_the_gradient_is_that_of_finite_differences_and_of_jax(row)
-    test_batching_rules.test_a_batch_is_its_samples(row)
+        test_rules.test_gradients_are_those_of_finite_differences_and_of_jax(rows)
+        test_rules.test_gradients_of_gradients_are_those_of_finite_differences_and_of_jax(rows)
+    test_batching_rules.test_a_batch_is_its_samples(rows)
     arguments, _ = test_rules.drawn(row)
     _, tangent = run(pcp.jvp(pcp.trace(row.function, *arguments)), *arguments, *arguments[::-1])
     with jax.enable_x64(True):
@@ -142,7 +143,7 @@ def test_its_row_finds_a_wrong_derivative(example: Example) -> None:
     (row,) = derivative_rows(example.row)
     assert row.function is not right
     with jax.enable_x64(True), pytest.raises(AssertionError):
-        test_rules.test_the_gradient_is_that_of_finite_differences_and_of_jax(row)
+        test_rules.test_gradients_are_those_of_finite_differences_and_of_jax({example.row.operation: row})
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
