@@ -22,8 +22,9 @@ import numpy as np
 import pcp
 from pcp.backends.host_memory import keep_freed_memory
 
-def spread(x):  # a temporary of 16 MB, and little to compute
-    return pcp.sum((x @ x.T) @ x)
+def spread(x):  # temporaries of 16 MB at once, and little to compute
+    wide, other = x @ x.T, (x * 2.0) @ (x + 1.0).T
+    return pcp.sum((wide * pcp.sqrt(other * other)) @ x)
 
 plan = pcp.plan(pcp.trace(spread, pcp.spec((2048, 2), "f32")), cache=False)
 x = np.random.default_rng(0).normal(size=(2048, 2)).astype(np.float32)

@@ -45,7 +45,7 @@ def _close(found: Any, expected: Any, error: float) -> None:
         assert np.linalg.norm(a - b) <= error * np.linalg.norm(b)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(3, each="groups")
 @pytest.mark.parametrize(
     ("keys", "groups", "width", "causal", "window", "cap", "ends"),
     [
