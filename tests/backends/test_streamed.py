@@ -83,6 +83,7 @@ def most_there(executable: StreamedExecutable) -> int:
     return most
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("limit", [4 * WEIGHT, 12 * WEIGHT, 24 * WEIGHT])
 def test_a_step_larger_than_its_device_gives_what_the_whole_gives(limit: int) -> None:
     program = step()

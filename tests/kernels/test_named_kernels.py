@@ -55,7 +55,7 @@ ON_GPUS = {"gated_silu", "joined"}
     ("family", "index"),
     # The first row of a family always: that is where rounding is seen. Of the others each family's share.
     [
-        pytest.param(f, i, marks=[pytest.mark.share(3, each="family")] if i else [])
+        pytest.param(f, i, marks=[pytest.mark.share(5, each="family")] if i else [])
         for f in ROWS
         if f not in ON_GPUS
         for i in range(len(ROWS[f]))

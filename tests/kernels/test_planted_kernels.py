@@ -79,7 +79,7 @@ def test_there_are_enough_of_them() -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("planted", [each for each in BAD if each.name in SAMPLE], ids=str)
 def test_one_of_each_class_is_refused(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
     verdict = tried(planted, tmp_path, process)

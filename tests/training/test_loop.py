@@ -74,6 +74,7 @@ def bits(folder: RunFolder, step: int) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in checkpoint.load(folder.checkpoints, step).arrays.items()}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("settings", [{}, {"accumulate": 2}], ids=["plain", "accumulating"])
 def test_a_resumed_run_ends_with_the_bits_of_one_that_was_not_interrupted(
     tmp_path: Path, settings: Record, caplog: pytest.LogCaptureFixture
