@@ -36,9 +36,13 @@ def _some(rng: np.random.Generator, x: Any, values: Sequence[Any]) -> Any:
     """A fifth of the elements, at least one, replaced by some of the values."""
     if not x.size or not values:
         return x
+    given = np.asarray(values, x.dtype)
     places = rng.random(x.shape) < 0.2
     places.reshape(-1)[rng.integers(x.size)] = True
-    return np.where(places, rng.choice(np.asarray(values, x.dtype), x.shape), x)
+    filled = np.where(places, rng.choice(given, x.shape), x)
+    if len(given) == 2 and x.size > 1:  # both of them, so that they meet each other in another operand
+        filled.reshape(-1)[rng.permutation(x.size)[:2]] = given
+    return filled
 
 
 def _nan(rng: np.random.Generator, x: Any, dtype: DType) -> Any:
@@ -63,6 +67,12 @@ def _extreme(rng: np.random.Generator, x: Any, dtype: DType) -> Any:
 
 
 FILLS: dict[str, Fill] = {"nan": _nan, "infinite": _infinite, "extreme": _extreme}
+FILLED: dict[str, Callable[[DType], bool]] = {
+    "nan": lambda dtype: dtype.is_differentiable,
+    "infinite": lambda dtype: dtype.is_float,
+    "extreme": lambda dtype: dtype.is_float or dtype.is_integer,
+}
+"""Which element types a filling changes anything of."""
 
 
 def _strided(x: Any) -> Any:
@@ -173,11 +183,18 @@ def cases_of(name: str, thorough: bool, of: int = 1, sizes: Sequence[str] = SIZE
     """The cases of an operation; thorough: in every element type, with every filling of every shape.
 
     Arguments:
-        of: how many parts the table has, of which this run's share is one; there is one case at least.
+        of: how many parts the table has, of which this run's share is one, with every shape and filling in it.
         sizes: those of the table that are wanted.
     """
     table = [place for place in _places(name, thorough) if place.size in sizes]
-    chosen = part(table, of, lambda place: place.label)
+    kinds = dict.fromkeys((place.size, place.fill) for place in table)
+    chosen = [
+        place
+        for kind in kinds
+        for place in part(
+            (each for each in table if (each.size, each.fill) == kind), of, lambda each: each.label
+        )
+    ]
     found = False
     for place in [*chosen, *(each for each in table if each not in chosen)]:
         if found and place not in chosen:
@@ -197,8 +214,8 @@ def _places(name: str, thorough: bool) -> Iterator[_Place]:
             sizes = plain | (_sizes(row) if (thorough or number == 0) and name not in ONE_SHAPE else {})
             for size, shapes in sizes.items():
                 fills = FILLS if size == "own" or thorough else ["extreme"]
-                compared = [fill for fill in fills if (name, fill) not in DIFFERENT] or ["ordinary"]
-                for fill in compared:
+                compared = [fill for fill in fills if (name, fill) not in DIFFERENT and FILLED[fill](dtype)]
+                for fill in compared or ["ordinary"]:
                     if (name, fill) not in DIFFERENT:
                         label = f"{name}[{number}] {dtype} {size} {fill} {shapes}"
                         yield _Place(label, row, dtype, fill, size, shapes)
