@@ -6,6 +6,7 @@ Linux and macOS have all of it. Where a system lacks something, each function sa
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -42,6 +43,16 @@ def lock(descriptor: int, *, wait: bool) -> None:
 def is_of_this_user(owner: int) -> bool:
     """Whether a file with the owner that `os.stat` tells is this user's; Windows keeps users' temporary folders apart."""
     return not hasattr(os, "getuid") or owner == os.getuid()
+
+
+def exit_in_words(code: int) -> str:
+    """An exit code as people say it."""
+    if code >= 0:
+        return f"code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 def leave_no_core() -> None:

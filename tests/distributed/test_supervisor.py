@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.supervisor import Child, ChildEvent, ChildFailed, Supervisor, describe
+from pcp.distributed.supervisor import Child, ChildEvent, ChildFailed, Supervisor
 from pcp.distributed.wire.backoff import Backoff
+from pcp.systems import exit_in_words
 from tests.distributed.waiting import is_gone, wait_until
 
 Supervise = Callable[..., Supervisor]
@@ -150,7 +151,7 @@ def test_last_words_of_a_silent_or_talkative_child(tmp_path: Path) -> None:
     ("code", "text"), [(0, "code 0"), (3, "code 3"), (-9, "SIGKILL"), (-200, "signal 200")]
 )
 def test_exit_codes_in_words(code: int, text: str) -> None:
-    assert describe(code) == text
+    assert exit_in_words(code) == text
 
 
 CHILD = """

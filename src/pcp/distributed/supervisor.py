@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pcp.distributed.wire.backoff import Backoff
 from pcp.errors import PCPError
+from pcp.systems import exit_in_words
 
 log = logging.getLogger("pcp.distributed.supervisor")
 
@@ -136,7 +137,7 @@ class Supervisor:
                 self._let_rest(child, code)
             elif not child.finished:
                 self._refuse_hopeless(child, code)
-                log.warning("%s ended with %s; it is started again", child.name, describe(code))
+                log.warning("%s ended with %s; it is started again", child.name, exit_in_words(code))
                 self._start(child)
             events.append(ChildEvent(child.name, code, not child.finished))
         if events:
@@ -148,7 +149,7 @@ class Supervisor:
         child = next(child for child in self.children if child.name == event.name)
         if not event.restarted and not child.given_up:
             return f"{event.name} has finished"
-        words = f"{event.name} ended with {describe(event.code)}: {self.last_words(event.name)}"
+        words = f"{event.name} ended with {exit_in_words(event.code)}: {self.last_words(event.name)}"
         if child.given_up:
             return f"{words}; it is not started again"
         return f"{words}; it is started again in {(child.due or 0.0) - time.monotonic():.0f} s"
@@ -215,7 +216,7 @@ class Supervisor:
         if len(child.starts) > self._restarts:
             raise ChildFailed(
                 f"{child.name} died {len(child.starts)} times within {self._window:.0f} s, the last time with "
-                f"{describe(code)}: {self.last_words(child.name)}; its output is in {self._logs / child.name}.log"
+                f"{exit_in_words(code)}: {self.last_words(child.name)}; its output is in {self._logs / child.name}.log"
             )
 
     def _write_processes(self) -> None:
@@ -233,16 +234,6 @@ class Supervisor:
         if child.process is not None and child.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 child.process.stdin.close()
-
-
-def describe(code: int) -> str:
-    """An exit code as people say it."""
-    if code >= 0:
-        return f"code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 
 def end_with_parent(grace_seconds: float = 10.0) -> None:

@@ -23,7 +23,6 @@ from typing import BinaryIO
 from pcp.backends import needs_driver
 from pcp.distributed.sandbox import Policy, is_confined, taken
 from pcp.distributed.sandbox.limits import data_bytes, limit_memory
-from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
 from pcp.ir import Program
@@ -37,7 +36,7 @@ from pcp.planning import plan
 from pcp.symbolic.expressions import listed
 from pcp.symbolic.file import MAGIC as SYMBOLIC
 from pcp.symbolic.program import SymbolicProgram
-from pcp.systems import end_group
+from pcp.systems import end_group, exit_in_words
 from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.verification")
@@ -221,7 +220,7 @@ def admit(
     if code:
         allowed = min(memory_bytes, data_bytes() or memory_bytes)
         raise ProgramRefused(
-            f"verifying the program {name!r} ended with {describe(code)}: it is damaged, or needs more than "
+            f"verifying the program {name!r} ended with {exit_in_words(code)}: it is damaged, or needs more than "
             f"{allowed} bytes to compile, which is what may be taken here; `pcp worker --memory` may offer more"
         )
     return {name: _read(artifact, sizes.get(name)) for name, artifact in artifacts.items()}

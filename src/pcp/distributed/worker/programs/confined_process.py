@@ -18,7 +18,6 @@ from pcp.backends.cache import DEFAULT_LIMIT
 from pcp.distributed.messages import FailureKind
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
 from pcp.distributed.sandbox import Policy, taken
-from pcp.distributed.supervisor import describe
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.worker.artifacts import ArtifactForeign
 from pcp.distributed.worker.offer import Offer, ProgramStopped
@@ -43,7 +42,7 @@ from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
 from pcp.planning.artifact import InvalidArtifact
-from pcp.systems import end_group
+from pcp.systems import end_group, exit_in_words
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
@@ -247,7 +246,7 @@ class ConfinedProcess:
         code = self._child.wait()
         if self._why is not None:
             return self._why
-        words = f"the process that runs programs ended with {describe(code)}"
+        words = f"the process that runs programs ended with {exit_in_words(code)}"
         full = any(sign in self._words for sign in ("bad_alloc", "RESOURCE_EXHAUSTED", "emory"))
         self._why = ProgramStopped(
             FailureKind.MEMORY if full or code == -signal.SIGKILL else FailureKind.CRASH,
