@@ -288,6 +288,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(default: 2000)" in shown
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_a_checkpoint_and_its_exit_code(
     number: signal.Signals, code: int, text: Path, tmp_path: Path

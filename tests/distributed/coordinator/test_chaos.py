@@ -46,7 +46,8 @@ def live(plan: tuple[int, int, float, str], seed: int, length: int) -> Chaos:
     return chaos
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.share(4, each="plan")
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_nothing_is_lost_whatever_happens(plan: tuple[int, int, float, str], seed: int) -> None:
     assert live(plan, seed, length=150).desk.state.run.complete

@@ -8,6 +8,7 @@ PATIENT = BY_NAME["diloco, equal shares"]
 PROMPT = BY_NAME["decoupled, quorum 0.75"]
 
 
+@pytest.mark.share(2, each="way.name")
 @pytest.mark.parametrize("slower", [4.0, 10.0])
 @pytest.mark.parametrize(
     "way", [BY_NAME[name] for name in ("diloco", "sparse", "streaming")] + [PROMPT], ids=lambda way: way.name

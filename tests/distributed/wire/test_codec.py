@@ -44,7 +44,7 @@ def frame_of(data: bytes) -> Frame:
 
 
 @pytest.mark.parametrize("struct", CONTROL_ROWS, ids=lambda struct: struct.__name__)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_control_message_survives(struct: type, data: st.DataObject) -> None:
     message = data.draw(instance_strategy(struct))
@@ -52,7 +52,7 @@ def test_every_control_message_survives(struct: type, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("struct", TRANSFER_ROWS, ids=lambda struct: struct.__name__)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_every_transfer_message_survives(struct: type, data: st.DataObject) -> None:
     message = data.draw(instance_strategy(struct))

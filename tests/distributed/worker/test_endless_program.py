@@ -88,6 +88,7 @@ async def _run(folder: Path, script: Script) -> tuple[int, str]:
         await server.close()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_stopped_inside_an_endless_program_ends_well(
     tmp_path: Path, number: signal.Signals
