@@ -56,7 +56,7 @@ test-times: install ## Print what the last `make test` took, by file and room, b
 	@$(BIN)/python -m tests.suite.budgets $(RECORD)
 
 test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
-	$(PYTEST) -n $(JOBS) -m runs tests/distributed/processes $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m runs tests/distributed $(TEST_FLAGS)
 
 simulated-share: install ## Tell which part of the code that runs in production also runs under simulation
 	$(BIN)/python -m tests.distributed.simulator.share
