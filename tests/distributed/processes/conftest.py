@@ -1,9 +1,24 @@
 """Settings of runs that are over in seconds."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.training.loss_files import plain
+
+SHORT = {
+    "workers": 2,
+    "steps": 24,
+    "inner-steps": 4,
+    "merge": "mean",  # what the replay in NumPy computes
+    "shares": "equal",  # whatever else these cores do meanwhile
+    "warmup-steps": 4,
+    "evaluate-every": 8,
+    "checkpoint-every": 8,
+}
+"""6 rounds of 4 steps by two workers."""
 
 
 @pytest.fixture(scope="session")
@@ -29,18 +44,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def options(settings: dict[str, Any]) -> list[str]:
+    """Settings as options of `pcp train`."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+
+
 @pytest.fixture
 def settings(corpus: Path) -> list[str]:
-    """Options of `pcp train`: 6 rounds of 4 steps by two workers."""
-    chosen = {
-        "steps": 24,
-        "inner-steps": 4,
-        "merge": "mean",  # what the replay in NumPy computes
-        "shares": "equal",  # whatever else these cores do meanwhile
-        "batch": 2,
-        "warmup-steps": 4,
-        "evaluate-every": 8,
-        "checkpoint-every": 8,
-    }
-    options = [f"--{name}={value}" for name, value in chosen.items()]
-    return ["--data", str(corpus), "--workers", "2", *options]
+    """Options of `pcp train` that train a GPT-2."""
+    return options({"data": corpus, "batch": 2} | SHORT)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    """Options of `pcp train` that train a small network from a file, of which no text is sampled."""
+    return options(plain(tmp_path).settings() | SHORT)

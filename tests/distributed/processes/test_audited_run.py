@@ -16,12 +16,10 @@ from tests.distributed.processes.test_streaming_run import STREAMING
     "options",
     [pytest.param(["--inner-steps=6"], id="diloco"), pytest.param(STREAMING, id="streaming")],
 )
-def test_workers_confirm_each_other(options: list[str], tmp_path: Path, settings: list[str]) -> None:
+def test_workers_confirm_each_other(options: list[str], tmp_path: Path, small: list[str]) -> None:
     folder = RunFolder(tmp_path / "run")
     # Every lease is audited: the Shepherd draws its seed afresh, and with a share of so few there may be none.
-    with Command(
-        ["train", *settings, *options, "--audit-rate=1", "--run", str(folder.path)], tmp_path
-    ) as train:
+    with Command(["train", *small, *options, "--audit-rate=1", "--run", str(folder.path)], tmp_path) as train:
         assert train.end() == 0, train.said
         records = train.records
     verdicts = Counter(record["verdict"] for record in records if record.get("event") == "audit")

@@ -17,7 +17,7 @@ from tests.distributed.processes.test_by_hand import key_of, start_worker
 from tests.distributed.tiny_run import assert_equal_arrays
 
 CORPUS_BYTES = 1 << 30  # two for each token
-SHARD_TOKENS = 1 << 16
+SHARD_TOKENS = 1 << 15
 
 TOML = """
 model = "gpt2-nano"
@@ -27,7 +27,7 @@ steps = 24
 inner_steps = 4
 merge = "mean"
 shares = "equal"
-batch = 64
+batch = 16
 warmup_steps = 4
 evaluate_every = 8
 checkpoint_every = 8
@@ -64,7 +64,7 @@ def shards_in(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.runs
-@pytest.mark.timeout(600)  # it writes and digests a gigabyte, and takes 98 s on two cores of its own
+@pytest.mark.timeout(600)  # it writes and digests a gigabyte
 def test_workers_fetch_what_their_leases_touch(
     tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

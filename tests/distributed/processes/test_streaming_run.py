@@ -54,10 +54,10 @@ def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, se
 
 
 @pytest.mark.runs
-def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settings: list[str]) -> None:
+def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, small: list[str]) -> None:
     """Bit for bit: neither processes, nor transfers, nor their times leave a trace in the parameters."""
     folder = RunFolder(tmp_path / "run")
-    options = [*settings, *STREAMING, "--workers=1", "--steps=16", "--run", str(folder.path)]
+    options = [*small, *STREAMING, "--workers=1", "--steps=16", "--run", str(folder.path)]
     with Command(["train", *options], tmp_path) as train:
         assert train.end() == 0, train.said
     recipe = prepare(folder)
@@ -71,11 +71,11 @@ def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settin
 
 
 @pytest.mark.runs
-def test_two_workers_repeat_a_run_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
+def test_two_workers_repeat_a_run_bit_for_bit(tmp_path: Path, small: list[str]) -> None:
     states = []
     for number in range(2):
         folder = RunFolder(tmp_path / f"run-{number}")
-        options = [*settings, "--upload=int4", "--download=int4", "--run", str(folder.path)]
+        options = [*small, "--upload=int4", "--download=int4", "--run", str(folder.path)]
         with Command(["train", *options], tmp_path) as train:
             assert train.end() == 0, train.said
         states.append(load_state(folder)[1])

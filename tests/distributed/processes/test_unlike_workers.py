@@ -12,7 +12,7 @@ from tests.distributed.processes.command import Command, is_round
 from tests.distributed.processes.replaying import leases_of
 from tests.distributed.processes.test_by_hand import is_lease_of, key_of, start_worker
 
-BATCHES, SEGMENT = 960, 16
+BATCHES, SEGMENT = 480, 16
 TOML = """
 model = "gpt2-nano"
 data = "{corpus}"

@@ -10,7 +10,7 @@ import pytest
 from tests.distributed.processes.command import Command
 from tests.distributed.processes.test_by_hand import fails, key_of, start_worker
 
-STEPS, EVERY = 2000, 20
+STEPS, EVERY = 800, 8
 TOML = """
 model = "gpt2-nano"
 data = "{corpus}"
@@ -19,7 +19,7 @@ algorithm = "noloco"
 steps = {steps}
 inner_steps = {every}
 batch = 2
-learning_rate = 0.0003
+learning_rate = 0.0001
 warmup_steps = 20
 evaluate_every = 0
 checkpoint_every = 0
