@@ -1,11 +1,14 @@
 """Programs compiled ahead: for chips that are not here, and in files that run without a compiler."""
 
+import contextlib
 import io
 import json
 import re
 import sys
+import warnings
 import zipfile
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -162,3 +165,67 @@ def test_files_that_are_no_artifacts(tmp_path: Path) -> None:
         other.write_bytes(made.getvalue())
         with pytest.raises(InvalidArtifact, match=match):
             CompiledArtifact.load(other)
+
+
+STORED = {"pcp.json": b"{}", "program.stablehlo": b"program", "module.vmfb": b"module"}
+
+
+def archive_of(entries: list[tuple[str, bytes]], packing: int = zipfile.ZIP_STORED) -> bytes:
+    made = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(made, "w", packing) as archive:
+        warnings.simplefilter("ignore")  # of names that are there twice
+        for name, content in entries:
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+ODD_ARCHIVES = {
+    "packed": (
+        archive_of([*[*STORED.items()][:2], ("module.vmfb", bytes(100 << 20))], zipfile.ZIP_DEFLATED),
+        r"its entry pcp.json is packed, \d+ bytes for 2; expected entries that are stored as they are",
+    ),
+    "one entry more": (
+        archive_of([*STORED.items(), ("more", b"")]),
+        r"it has 4 entries, 'pcp.json', 'program.stablehlo', 'module.vmfb', 'more'; expected pcp.json, program.stablehlo, ",
+    ),
+    "very many entries": (
+        archive_of([*STORED.items()] + [(f"{number}", b"") for number in range(5000)]),
+        r"it has 5003 entries, 'pcp.json', .*'0', ...; expected pcp.json",
+    ),
+    "an entry twice": (
+        archive_of([*STORED.items(), ("module.vmfb", b"other")]),
+        r"it has 4 entries, .*; expected pcp.json, program.stablehlo, module.vmfb",
+    ),
+    "a name that leads elsewhere": (
+        archive_of([("../pcp.json", b"{}"), *[*STORED.items()][1:]]),
+        r"it has 3 entries, '../pcp.json', ",
+    ),
+    "facts without end": (
+        archive_of([("pcp.json", b"[" * 100_000), *[*STORED.items()][1:]]),
+        r"its entry pcp.json has 100000 bytes; expected 65536 at most",
+    ),
+    "facts that nest": (
+        archive_of([("pcp.json", b"[" * 60_000), *[*STORED.items()][1:]]),
+        r"maximum recursion depth",
+    ),
+    "nothing": (archive_of([]), r"it has 0 entries, ; expected"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ARCHIVES)
+def test_archives_that_no_artifact_is_are_refused_before_they_are_unpacked(name: str) -> None:
+    content, says = ODD_ARCHIVES[name]
+    with pytest.raises(InvalidArtifact, match=f"x.vmfb is no compiled program .*{says}"):
+        CompiledArtifact.from_bytes(content, "x.vmfb")
+
+
+def test_no_damage_of_an_artifact_is_anything_but_an_invalid_artifact() -> None:
+    whole, random = CompiledArtifact(LAYER, "llvm-cpu:generic", b"module").to_bytes(), Random(1)
+    for _ in range(1000):
+        changed = bytearray(whole)
+        for _ in range(random.choice((1, 1, 3))):
+            place = random.choice((random.randrange(len(changed)), len(changed) - 1 - random.randrange(300)))
+            changed[place] = random.choice((0, 1, 8, 127, 255, random.randrange(256)))
+        del changed[random.choice((len(changed), len(changed), random.randrange(len(changed)))) :]
+        with contextlib.suppress(InvalidArtifact):
+            assert CompiledArtifact.from_bytes(bytes(changed), "x.vmfb").module == b"module"

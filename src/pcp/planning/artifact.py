@@ -4,7 +4,9 @@ import hashlib
 import io
 import json
 import os
+import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,23 @@ from pcp.planning.capacity import check_capacity, memory_limit
 from pcp.planning.compiled import Compiled
 
 _FACTS, _PROGRAM, _MODULE = "pcp.json", "program.stablehlo", "module.vmfb"
+_ENTRIES = _FACTS, _PROGRAM, _MODULE
 _FORMAT = 1
+_LARGEST_FACTS = 1 << 16
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    ValueError,
+    TypeError,
+    EOFError,
+    RuntimeError,
+    OSError,
+    struct.error,
+    RecursionError,
+    OverflowError,
+)
+"""What reading a damaged archive, or what it holds, may raise."""
 
 
 class InvalidArtifact(PCPError):
@@ -79,13 +97,12 @@ class CompiledArtifact:
             InvalidArtifact: it is no compiled program, is damaged, or was written by a newer PCP.
         """
         try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                facts, program, module = (archive.read(name) for name in (_FACTS, _PROGRAM, _MODULE))
+            facts, program, module = _entries(content)
             read = json.loads(facts)
             form, chip, digest = read["format"], str(read["chip"]), read["digest"]
-        except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+        except _DAMAGES as error:
             raise InvalidArtifact(
-                f"{what} is no compiled program ({error}); write one with `pcp compile`"
+                f"{what} is no compiled program ({error!s:.200}); write one with `pcp compile`"
             ) from None
         if form != _FORMAT:
             raise InvalidArtifact(
@@ -145,6 +162,35 @@ def compile_ahead(program: Program, chip: str) -> CompiledArtifact:
 
     made = Chip.of(chip.removeprefix("iree:"))
     return CompiledArtifact(program, str(made), compiled_for(program, made, {}, cache=False))
+
+
+def _entries(content: bytes) -> list[bytes]:
+    """The three entries of an archive. They are read in memory, and none is larger than the archive: nothing is unpacked.
+
+    Raises:
+        ValueError: it has others, or packed or encrypted ones; and what reading a damaged archive raises.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        infos = archive.infolist()
+        names = [each.filename for each in infos]
+        if names != list(_ENTRIES):
+            shown = ", ".join(repr(name[:40]) for name in names[:4]) + ", ..." * (len(names) > 4)
+            raise ValueError(f"it has {len(names)} entries, {shown}; expected {', '.join(_ENTRIES)}")
+        for each in infos:
+            if each.compress_type != zipfile.ZIP_STORED or each.compress_size != each.file_size:
+                raise ValueError(
+                    f"its entry {each.filename} is packed, {each.compress_size} bytes for {each.file_size}; expected entries "
+                    "that are stored as they are"
+                )
+            if each.file_size > len(content):
+                raise ValueError(
+                    f"its entry {each.filename} is said to have {each.file_size} bytes of {len(content)}"
+                )
+        if infos[0].file_size > _LARGEST_FACTS:
+            raise ValueError(
+                f"its entry {_FACTS} has {infos[0].file_size} bytes; expected {_LARGEST_FACTS} at most"
+            )
+        return [archive.read(each) for each in infos]
 
 
 def _digest(program: bytes, module: bytes) -> str:

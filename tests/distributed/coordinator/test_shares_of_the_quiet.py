@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms import DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.events import BlobStored, MemberJoined, MessageReceived
@@ -20,6 +21,7 @@ from pcp.distributed.messages import (
     Ready,
     Repeat,
 )
+from pcp.distributed.simulator.fuzz import guests
 from pcp.distributed.simulator.fuzz.honest import Honest, update_of
 from pcp.distributed.simulator.fuzz.shepherd import ShepherdLife
 
@@ -204,18 +206,24 @@ class SilentAuditor(Honest):
 
 
 def audited(
-    rate: float, workers: int, inner_steps: int, seed: int = 1, silent: bool = False
+    rate: float,
+    workers: int,
+    inner_steps: int,
+    seed: int = 1,
+    silent: bool = False,
+    life: int = 1,
+    seconds: int = SECONDS,
 ) -> tuple[int, list[int]]:
     """Return how many batches are merged beside audits, and what a silent worker was asked to repeat."""
     config = replace(
         CONFIG, algorithm=DiLoCo(inner_steps), audits=AuditPolicy(rate=rate, pieces=2, seed=seed)
     )
-    life, auditor = ShepherdLife(1, config=config), SilentAuditor(config)
-    life.is_wild = life.is_checked = False
-    life.honest = [*life.behaving("quiet", workers), *[auditor] * silent]
-    for _ in range(SECONDS):
-        life.second()
-    return data_ranges.total(life.coordinator.state.run.fragments[0].merged), auditor.asked
+    lived, auditor = ShepherdLife(life, config=config), SilentAuditor(config)
+    lived.is_wild = lived.is_checked = False
+    lived.honest = [*lived.behaving("quiet", workers), *[auditor] * silent]
+    for _ in range(seconds):
+        lived.second()
+    return data_ranges.total(lived.coordinator.state.run.fragments[0].merged), auditor.asked
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0])
@@ -227,8 +235,20 @@ def test_a_silent_auditor_is_asked_once_and_takes_little_of_the_time(rate: float
     assert beside > 0.75 * alone, f"{beside} batches beside it, {alone} without"
 
 
-@pytest.mark.parametrize("seed", [1, 3])
-def test_who_repeats_a_piece_when_a_round_opens_still_has_its_part_of_it(seed: int) -> None:
-    with_audits, _ = audited(0.3, 3, 4, seed)
-    without, _ = audited(0.0, 3, 4, seed)
-    assert with_audits > 0.9 * without, f"{with_audits} batches with audits, {without} without"
+def test_who_repeats_a_piece_when_a_round_opens_still_has_its_part_of_it() -> None:
+    # Of one life chance decides a sixth, as who is asked may hold a round up; of all of these it was 0.74 without its part.
+    without = [audited(0.0, 3, 4, life=life, seconds=120)[0] for life in range(4)]
+    with_audits = [
+        [audited(0.3, 3, 4, seed, life=life, seconds=120)[0] for life in range(4)] for seed in (1, 3)
+    ]
+    found = sum(map(sum, with_audits)) / (2 * sum(without))
+    assert found > 0.82, f"{with_audits} batches with audits, {without} without"
+
+
+@pytest.mark.parametrize("algorithm", [StreamingDiLoCo, DecoupledDiLoCo])
+def test_who_fails_each_lease_at_once_is_not_waited_for_where_all_wait_for_a_merge(algorithm: Any) -> None:
+    # What the oldest round lacks is for whoever is idle; the others hold leases of the next one, which wait for that merge.
+    config = replace(CONFIG, algorithm=algorithm(inner_steps=8, fragments=2, delay=2))
+    manner = guests.Manner((guests.fail,), part=0.0, steps=1.0, seconds=1.0, repeats="")
+    alone, beside = (guests.trained(config, 2, each)[0] for each in (None, manner))
+    assert beside > 0.6 * alone, f"{beside} batches beside it, {alone} without"

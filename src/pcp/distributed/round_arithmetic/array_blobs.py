@@ -21,12 +21,21 @@ SPARE_HEADER_BYTES = 1 << 16
 """By how much a header may be longer than that of what is expected, and still be read, to say what is wrong with it."""
 
 
+NOT_ARRAYS = SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated
+"""What a blob that is no file of arrays is refused by, while it is read."""
+
+
 class ArraysRefused(PCPError):
     """A blob that does not hold the arrays that were asked for, or holds numbers that are none."""
 
 
 class AmbiguousNames(PCPError):
     """Nested arrays of which two have the same dotted name."""
+
+
+def no_arrays(blob: Blob, error: PCPError) -> ArraysRefused:
+    """The error that a blob is which is no file of arrays."""
+    return ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}")
 
 
 def store_arrays(store: BlobStore, value: Any) -> Blob:
@@ -67,8 +76,8 @@ def load_arrays(
     }
     try:
         arrays, digest = store.arrays(blob, len(header_of(expected)) + SPARE_HEADER_BYTES)
-    except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
-        raise ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}") from None
+    except NOT_ARRAYS as error:
+        raise no_arrays(blob, error) from None
     if digest != blob.digest.hex():
         raise ArraysRefused(f"blob {blob.digest.hex()[:16]} was changed on disk; its digest is {digest[:16]}")
     if set(arrays) != set(names):

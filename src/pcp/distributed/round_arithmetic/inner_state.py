@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
+from pcp.distributed.round_arithmetic.array_blobs import NOT_ARRAYS, load_arrays, no_arrays, store_arrays
 from pcp.distributed.round_arithmetic.program_fit import Arrays
 from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.wire.blobs import BlobStore
@@ -38,7 +38,10 @@ def load_inner(store: BlobStore, blob: Blob, state: Arrays, vectors: Sequence[Ar
         BlobMissing: it is not in the store.
     """
     content = store.get(blob)  # the digest is checked before anything in it is believed
-    names = set(view_arrays(store.path(blob.digest), np.frombuffer(content, np.uint8)))
+    try:
+        names = set(view_arrays(store.path(blob.digest), np.frombuffer(content, np.uint8)))
+    except NOT_ARRAYS as error:
+        raise no_arrays(blob, error) from None
     every = {str(number): vector.specs[0] for number, vector in enumerate(vectors)}
     expected = {
         "state": state.tree.unflatten(state.specs),

@@ -190,14 +190,14 @@ def _checked_layout(path: Path, layout: list["Row"], data_start: int, size: int)
     rows = sorted(layout, key=lambda row: (row[3], row[4]))
     end = 0
     for name, dtype, shape, start, stop in rows:
+        if not _can_be(dtype, shape):
+            raise SafetensorsCorrupt(
+                f"{path}: array {name!r} has {len(shape)} dimensions, the largest of {max(shape)}: no array is like that."
+            )
         if start != end or stop - start != int(np.prod(shape, dtype=object)) * dtype.itemsize:
             raise SafetensorsCorrupt(
                 f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at bytes "
                 f"{start} to {stop}, which does not fit. The header is damaged."
-            )
-        if not _can_be(dtype, shape):
-            raise SafetensorsCorrupt(
-                f"{path}: array {name!r} has {len(shape)} dimensions, the largest of {max(shape)}: no array is like that."
             )
         end = stop
         if data_start + stop > size:
@@ -256,6 +256,8 @@ def _read_header(path: Path, file: BinaryIO, size: int, digest: Any, largest: in
 
 def _row(name: str, entry: dict[str, Any]) -> Row:
     shape, (start, stop) = entry["shape"], entry["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in [*shape, start, stop]):
-        raise ValueError(f"array {name!r} has a size or place that is not a whole number")
+    if type(shape) is not list:
+        raise ValueError(f"array {name!r} has a shape that is no list")
+    if not all(type(number) is int and 0 <= number < 1 << 63 for number in [*shape, start, stop]):
+        raise ValueError(f"array {name!r} has a size or place that is not a whole number below 2^63")
     return name, _CODES[entry["dtype"]], shape, start, stop

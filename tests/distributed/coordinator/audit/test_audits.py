@@ -8,6 +8,7 @@ import pytest
 from tests.distributed.coordinator.desk import CONFIG, Desk
 
 from pcp.distributed.coordinator.audit import books as audit_books
+from pcp.distributed.coordinator.audit.audits import UNPROVEN_IN_A_ROW
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.effects import Append, AuditEnded, CompareStates, DeleteBlob, Report, Trouble
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored, ConnectionLost, StatesCompared
@@ -385,3 +386,38 @@ def test_cells_join_as_if_every_batch_were_put_alone() -> None:
         ]
         assert sorted(batches) == sorted(expected)
         assert sum(pending.counts) == len(expected)
+
+
+def test_audits_that_end_with_another_one_at_the_same_tick_are_not_looked_at_again(desk: AuditDesk) -> None:
+    desk.report()
+    books = desk.state.audits
+    [audit] = books.audits.values()
+    for number in (desk.audit + 100, desk.audit + 101):
+        books.audits[number] = replace(audit, lease=replace(audit.lease, lease_id=number), held=[])
+    books.unproven[1] = UNPROVEN_IN_A_ROW - 1
+    audit.expires = desk.now
+    for each in books.audits.values():
+        each.expires = desk.now
+    desk.wait(0.0)
+    assert desk.state.run.barred["worker 1"].startswith("it did not show its states, 3 times in a row")
+    assert not books.audits
+
+
+def test_a_state_that_is_unusable_ends_the_other_audits_that_wait_for_it(desk: AuditDesk) -> None:
+    desk.report()
+    books = desk.state.audits
+    [audit] = books.audits.values()
+    other = books.audits[desk.audit + 100] = replace(
+        audit, lease=replace(audit.lease, lease_id=desk.audit + 100), held=[]
+    )
+    audit.missing = other.missing = {BEFORE}
+    desk.do(BlobRefused(desk.now, BEFORE, "it is none"))
+    assert desk.state.run.barred["worker 1"] == "the state that it shows is unusable: it is none"
+    assert not books.audits
+
+
+def test_who_repeats_a_piece_without_its_push_is_not_asked_again(desk: AuditDesk) -> None:
+    shown(desk).say(2, Repeated(desk.audit, AFTER, None))
+    assert not desk.sent(2, Repeat), "it would be asked without end"
+    desk.finish(3)
+    assert [each.audit for each in desk.sent(3, Repeat)] == [desk.audit]

@@ -101,7 +101,7 @@ def states(turn: Turn, member: Member, message: States) -> None:
 
 def blob_stored(turn: Turn, blob: Blob) -> None:
     """Go on with the audits that waited for a blob."""
-    for audit in list(turn.state.audits.audits.values()):
+    for audit in turn.state.audits.under_way():
         if blob in audit.missing:
             audit.missing.discard(blob)
             turn.state.stored.pop(blob, None)
@@ -110,7 +110,7 @@ def blob_stored(turn: Turn, blob: Blob) -> None:
 
 def blob_refused(turn: Turn, blob: Blob, reason: str) -> None:
     """A state that is no state of this model proves nothing."""
-    for audit in list(turn.state.audits.audits.values()):
+    for audit in turn.state.audits.under_way():
         if blob in audit.missing:
             who = audit.worker_id if audit.stage is Stage.STATES else audit.auditor
             _guilty(turn, audit, who, f"the state that it shows is unusable: {reason}")
@@ -179,6 +179,7 @@ def repeated(turn: Turn, member: Member, message: Repeated) -> None:
         return
     audit.repeated = message
     if audit.piece.push and message.payload is None:
+        audit.passed_over.add(member.worker_id)
         _again(turn, audit)
         return
     differences = _differences(audit)
@@ -231,7 +232,7 @@ def _again(turn: Turn, audit: Audit) -> None:
 
 def expire(turn: Turn) -> None:
     """End what has lasted too long."""
-    for audit in list(turn.state.audits.audits.values()):
+    for audit in turn.state.audits.under_way():
         if turn.now < audit.expires or audit.stage is Stage.COMPARISON:
             continue
         if audit.stage is Stage.STATES:
@@ -285,7 +286,7 @@ def _guilty(turn: Turn, audit: Audit, worker_id: int, reason: str) -> None:
     turn.append(WorkerBarred(name, reason), sync=True)
     _drop(turn, worker_id)
     _end(turn, audit, worker_id, "guilty", reason)
-    for other in list(state.audits.audits.values()):
+    for other in state.audits.under_way():
         if other.worker_id == worker_id:
             _end(turn, other, worker_id, "moot", "its worker is barred")
     if member := state.members.get(worker_id):

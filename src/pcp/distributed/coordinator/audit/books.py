@@ -1,5 +1,6 @@
 """What the Shepherd must remember to audit: what every worker committed to last, and the audits under way."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -128,6 +129,12 @@ class AuditBooks:
     lost: list[int] = field(default_factory=list)
     unproven: dict[int, int] = field(default_factory=dict)
     blamed: dict[int, int] = field(default_factory=dict)
+
+    def under_way(self) -> Iterator[Audit]:
+        """The audits, less those that end while others are looked at: a verdict on one may end more."""
+        for number in list(self.audits):
+            if audit := self.audits.get(number):
+                yield audit
 
     def blame(self, audit: Audit) -> int:
         """Note that a worker did not prove its work; returns how often that happened in a row.

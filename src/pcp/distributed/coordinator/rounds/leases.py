@@ -295,6 +295,7 @@ def unblock(turn: Turn) -> None:
 
 
 def _rests_shortly(turn: Turn) -> bool:
-    """Whether somebody's rest ends soon."""
+    """Whether the rest of somebody ends soon who failed once; who fails again and again would be waited for without end."""
     soon = turn.now + SHORT_REST * turn.state.run.config.heartbeat_seconds
-    return any(until <= soon for until in turn.state.roster.resting.values())
+    resting = turn.state.roster.resting.items()
+    return any(until <= soon and turn.pace(worker_id).failed <= 1 for worker_id, until in resting)

@@ -14,6 +14,11 @@ from pcp.distributed.wire.partial_blob import PartialBlob
 _MEMORY = Path("/dev/shm")  # where there is one, nothing of a simulated run wears a disk
 
 
+def temporary_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A folder for a simulated run."""
+    return tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+
+
 class FailingPartial(PartialBlob):
     """A blob that is arriving on a disk that may be full or lose its power."""
 
@@ -46,7 +51,7 @@ class DiskStore(BlobStore):
         self.disk, self.power_fails = disk, power_fails
         self.resumed = self.damaged = 0  # see `BlobDisk`
         self._opened_files: list[BlobReader | PartialBlob] = []  # a process that is killed closes nothing
-        self._home = tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+        self._home = temporary_folder()
         super().__init__(self._home.name)
 
     def open(self, blob: Blob) -> BlobReader:

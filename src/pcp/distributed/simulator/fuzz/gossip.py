@@ -2,9 +2,8 @@
 
 import hashlib
 import struct
+from collections.abc import Hashable
 from pathlib import Path
-from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pcp.distributed.gossip.exchanger import LARGEST_NUMBER, PASSED_OVER_SECONDS, Exchanger, number_after
@@ -13,7 +12,9 @@ from pcp.distributed.gossip.pairs import pairs
 from pcp.distributed.messages import Blob, PeerAddress
 from pcp.distributed.peers.book import MISSED_SECONDS, PeerBook
 from pcp.distributed.runtime import finished
-from pcp.distributed.simulator.fuzz.shepherd import Broken
+from pcp.distributed.simulator.arrays.store import temporary_folder
+from pcp.distributed.simulator.fuzz.corpus import Choices, Plan
+from pcp.distributed.simulator.fuzz.witness import Broken
 from pcp.distributed.wire import BlobStore, ConnectionLost
 
 HONEST, HOSTILE = ("ada", "bob", "carol", "dan"), ("eve", "mallory")
@@ -42,12 +43,15 @@ class GossipLife:
     """The life of some workers.
 
     Arguments:
-        seed: of all that is random.
+        plan: the seed of all that is random; see `corpus.py`.
         wild: how many things happen before the hostile ones are gone.
     """
 
-    def __init__(self, seed: int, wild: int = 60) -> None:
-        self.random, self.wild, self.seed = Random(f"gossip {seed}"), wild, seed
+    def __init__(self, plan: Plan | int, wild: int = 60) -> None:
+        self.choices, self.wild = Choices("gossip", plan), wild
+        self.random = self.choices.random
+        self.seed = self.random.randrange(10**6)
+        self.happened: dict[Hashable, int] = {}
         self.now, self.events, self.loss = 0.0, 0, 0.1
         self.boxes: dict[str, OfferBox] = {}
         self.numbers = dict.fromkeys(HONEST, 0)
@@ -58,13 +62,14 @@ class GossipLife:
         Raises:
             Broken: something that must hold did not.
         """
-        with TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             self.stores = {name: BlobStore(Path(folder) / name) for name in HONEST}
             self.boxes = {name: OfferBox(store) for name, store in self.stores.items()}
             self.books = {name: PeerBook(name, lambda: self.now) for name in HONEST}
             self._list((*HONEST, *HOSTILE))
             self.exchangers = {name: self._exchanger(name) for name in HONEST}
             for _ in range(self.wild):
+                self.choices.act()
                 self._anything()
             self._calm()
 

@@ -1,7 +1,9 @@
 """A worker that behaves, seen from the coordinator: it trains its leases in virtual time, and answers what it is asked."""
 
 import hashlib
+from dataclasses import replace
 
+from pcp.distributed.algorithms import Topology
 from pcp.distributed.coordinator import RunConfig
 from pcp.distributed.losses import told
 from pcp.distributed.messages import (
@@ -9,12 +11,14 @@ from pcp.distributed.messages import (
     Assign,
     Blob,
     Heartbeat,
+    HeartbeatReply,
     Lease,
     Merged,
     Message,
     Ready,
     Repeat,
     Repeated,
+    Resume,
     Revoke,
     States,
     Update,
@@ -70,6 +74,9 @@ class Honest:
         self.leases: dict[int, Lease] = {}
         self.begun: dict[int, float] = {}
         self.updates: dict[int, Update] = {}
+        self.asleep_until = 0.0
+        self._pushed: dict[int, Lease] = {}
+        self._in_pairs = config.algorithm.topology is Topology.PAIRS
         self._merged: set[tuple[int, int]] = set()
         self._known: dict[bytes, Blob] = {}
 
@@ -82,13 +89,12 @@ class Honest:
         """Take a message; returns what it says to it."""
         match message:
             case Welcome():
-                anew, self.generation = message.generation != self.generation, message.generation
-                if anew:
-                    self.leases.clear()
-                    self.updates.clear()
-                return [*self.updates.values(), Ready(self.generation)]
+                return self._welcomed(message.generation)
             case Assign(lease):
-                self.leases[lease.lease_id] = lease
+                if lease.lease_id not in self.updates:
+                    self.leases[lease.lease_id] = lease
+            case HeartbeatReply(_, lease_id, batches) if lease_id and lease_id in self.leases:
+                self._stop_after(self.leases[lease_id], batches, now)
             case Merged():
                 self._merged.add((message.fragment, message.version))
             case Revoke(lease_id):
@@ -104,9 +110,37 @@ class Honest:
             self.begun.setdefault(current.lease_id, now)
         return []
 
+    def _welcomed(self, generation: int) -> list[Message]:
+        """Who exchanges in pairs goes on with what it has in a new membership; others begin anew."""
+        anew, self.generation = generation != self.generation, generation
+        if anew and not self._in_pairs:
+            self.leases.clear()
+            self.updates.clear()
+        if not anew or not self._in_pairs:
+            return [*self.updates.values(), Ready(generation)]
+        self.leases, self._pushed = (
+            {number: replace(each, generation=generation) for number, each in held.items()}
+            for held in (self.leases, self._pushed)
+        )
+        self.updates = {number: replace(each, generation=generation) for number, each in self.updates.items()}
+        resumed = [*(self._pushed[number] for number in self.updates), *self.leases.values()]
+        return [*(Resume(lease) for lease in resumed), Ready(generation), *self.updates.values()]
+
+    def _stop_after(self, lease: Lease, batches: int, now: float) -> None:
+        """Stop at an exchange, there or later, as the Shepherd wants."""
+        every = self._config.algorithm.inner_steps
+        stop = max(batches, (self._steps(lease, now) // every + 1) * every)
+        if stop < lease.batches:
+            self.leases[lease.lease_id] = lease.cut(stop)
+
+    def _steps(self, lease: Lease, now: float) -> int:
+        steps = int((now - self.begun.get(lease.lease_id, now)) / self._step_seconds)
+        return min(max(0, steps), lease.batches)
+
     def _drop(self, lease_id: int) -> None:
         self.leases.pop(lease_id, None)
         self.updates.pop(lease_id, None)
+        self._pushed.pop(lease_id, None)
 
     def _repeated(self, wanted: Repeat) -> Repeated:
         cuts = self._config.audits.borders(wanted.lease.batches)
@@ -128,6 +162,7 @@ class Honest:
         begun = self.begun.setdefault(lease.lease_id, now)
         if waits or now < begun + lease.batches * self._step_seconds:
             return None
+        self._pushed[lease.lease_id] = lease
         update = self.updates[lease.lease_id] = update_of(self._config, lease, self._step_seconds)
         self._known |= {each: Blob(each, BYTES) for each in update.commitments}
         del self.leases[lease.lease_id]
@@ -141,8 +176,7 @@ class Honest:
         lease = self.current
         if lease is None:
             return Heartbeat(self._beats, self.generation, 0, 0, 0.0)
-        steps = int((now - self.begun.get(lease.lease_id, now)) / self._step_seconds)
-        done = min(max(0, steps), lease.batches)
+        done = self._steps(lease, now)
         return Heartbeat(
             self._beats,
             self.generation,

@@ -1,27 +1,16 @@
 """A coordinator among members that say anything: never an exception, balanced books, a log that leads to the same state."""
 
 from collections import deque
-from dataclasses import replace
-from random import Random
+from collections.abc import Hashable
 from typing import Any
 
-from pcp.distributed.algorithms import DecoupledDiLoCo, DiLoCo, NoLoCo, SparseLoCo, StreamingDiLoCo
-from pcp.distributed.coordinator import (
-    Coordinator,
-    RunConfig,
-    TimeoutPolicy,
-    check_books,
-    decode,
-    encode,
-    replay,
-)
-from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.coordinator import Coordinator, RunConfig, check_books
 from pcp.distributed.coordinator.effects import (
-    Append,
     Close,
-    Compact,
     CompareStates,
+    Effect,
     Finish,
+    Report,
     RunOuterStep,
     Send,
     WriteCheckpoint,
@@ -46,139 +35,131 @@ from pcp.distributed.messages import (
     PROTOCOL_VERSION,
     Blob,
     Failure,
-    Goodbye,
     Heartbeat,
     Hello,
     Lease,
     Message,
-    Ready,
-    Repeated,
-    Resume,
     States,
     Update,
 )
-from pcp.distributed.simulator.fuzz.honest import Honest, blob_named, update_of
+from pcp.distributed.simulator.fuzz.corpus import Choices, Plan
+from pcp.distributed.simulator.fuzz.crowd import Crowd
+from pcp.distributed.simulator.fuzz.honest import Honest, blob_named
+from pcp.distributed.simulator.fuzz.runs import config_of
 from pcp.distributed.simulator.fuzz.values import Values
+from pcp.distributed.simulator.fuzz.witness import Broken, Witness, check_pace
 from pcp.distributed.wire.codec import decode_control, encode_control
 from pcp.distributed.wire.frames import FrameDecoder
 
-SAID = (Heartbeat, Ready, Resume, Update, States, Repeated, Failure, Goodbye)
-NAMES = ("ada", "bob", "carol", "dan")
 CALM_SECONDS = 20_000
 """Virtual time in which a run must end once everybody behaves: a lease may be out for 600 s, a rest lasts an hour at most."""
+STILL_SECONDS, STILL_TURNS = 60.0, 100
+"""How time passes while nobody has anything to do, and how often: longer than the longest rest."""
 MOST_AT_ONCE = 8
-
-
-class Broken(Exception):
-    """Something that must hold did not."""
-
-
-def config_of(random: Random) -> RunConfig:
-    """A small run of some kind."""
-    algorithm: Any = random.choice(
-        (
-            DiLoCo(inner_steps=4),
-            SparseLoCo(inner_steps=4),
-            StreamingDiLoCo(inner_steps=8, fragments=2, delay=2),
-            DecoupledDiLoCo(inner_steps=8, fragments=2, delay=2),
-            NoLoCo(4, 12),
-            NoLoCo(4, 12),
-        )
-    )
-    audits = AuditPolicy(rate=random.choice((0.5, 1.0)), pieces=2, seed=random.randrange(99))
-    pairs = isinstance(algorithm, NoLoCo)
-    return RunConfig(
-        run_id="fuzz",
-        batches=random.choice((24, 120, 400)),
-        algorithm=algorithm,
-        workers=random.choice((1, 2, 3)),
-        update_bytes=random.choice(((), (40,) * algorithm.fragments)),
-        tokens_per_batch=random.choice((0, 10)),
-        quorum=1.0 if pairs else random.choice((1.0, 0.5)),
-        patience_seconds=20.0,
-        heartbeat_seconds=1.0,
-        reconnect_seconds=random.choice((2.0, 30.0)),
-        lease=TimeoutPolicy(initial_seconds=600.0, floor_seconds=30.0, cap_seconds=3000.0),
-        step_budgets=random.random() < 0.7,
-        audits=audits if not pairs and random.random() < 0.3 else AuditPolicy(),
-        checkpoint_every=random.choice((1, 10)),
-    )
+CARRIED_PART = 0.2
+"""Of what is said without a lease, how much goes through the codec there and back."""
+DULL_PART = 0.2
+"""Of what changes little, after how much the books are looked at."""
 
 
 class ShepherdLife:
     """The life of a run.
 
     Arguments:
-        seed: of all that is random.
+        plan: the seed of all that is random, or several; see `corpus.py`.
         wild: how many things happen before everybody behaves.
         config: of the run; a random one without.
     """
 
-    def __init__(self, seed: int, wild: int = 250, config: RunConfig | None = None) -> None:
-        self.random = Random(f"shepherd {seed}")
+    def __init__(self, plan: Plan | int, wild: int = 200, config: RunConfig | None = None) -> None:
+        self.choices = Choices("shepherd", plan)
+        self.random = self.choices.random
         self.values, self.wild, self.is_wild = Values(self.random), wild, True
         self.config = config or config_of(self.random)
         self.now, self.connections, self.events = 0.0, 0, 0
-        self.names: dict[int, str] = {}  # of the connections that stand
+        self.crowd = Crowd(self)
         self.generations: dict[int, int] = {}
-        self.leases: deque[Lease] = deque(maxlen=16)
         self.honest: list[Honest] = []
         self.answers: deque[tuple[Honest, Message]] = deque()  # what those that behave are about to say
+        self.uploads: deque[Blob] = deque()  # of theirs, that are still on their way
         self.work: deque[Any] = deque()
-        self.log: list[bytes] = []
+        self.witness = Witness()
+        self.happened: dict[Hashable, int] = {}
+        """What kinds of things happened, and after how many actions first."""
         self.over, self.is_checked = False, True
         first = blob_named("parameters")
+        self.witness.put(first)
         count = self.config.algorithm.fragments
         self._begin(Coordinator.create(self.config, (first,) * count, (None,) * count))
 
     def _begin(self, coordinator: Coordinator) -> None:
         self.coordinator, self.over = coordinator, False
-        self.copy = replay(self.log)
         self.work.clear()
-        self.names.clear()
+        self.crowd.names.clear()
         for each in self.honest:
             each.connection = 0
         self.do(Started(self.now, b"%d" % self.events))
 
-    def restart(self) -> None:
-        """Let the Shepherd die, and begin again from its log."""
-        self._begin(Coordinator.restore(self.log))
+    def restart(self, lost: int = 0) -> None:
+        """Let the Shepherd die, and begin again from its log; see `Witness.restarted`."""
+        self._begin(Coordinator.restore(self.witness.restarted(lost)))
 
     def do(self, event: Event) -> None:
         """Let something happen, check what must hold, and let everybody hear what follows."""
         self.events += 1
+        if self.is_wild:
+            said = self._situation(event)
         effects = self.coordinator.handle(event)
+        if self.is_checked:
+            self.witness.follow(self.coordinator.state, event, effects)
         for effect in effects:
             match effect:
-                case Append(record):
-                    self.log.append(encode(record))
-                    if self.copy is None:
-                        self.copy = replay(self.log)
-                    else:
-                        self.copy.apply(decode(self.log[-1]))
-                case Compact(snapshot):
-                    self.log = [snapshot]
-                    self.copy = replay(self.log)
                 case Send(connection, message):
                     self._send(connection, message)
                 case Close(connection):
-                    self.names.pop(connection, None)
+                    self.crowd.names.pop(connection, None)
                     for each in self.honest:
                         each.connection = 0 if each.connection == connection else each.connection
                 case RunOuterStep() | WriteCheckpoint() | CompareStates():
                     self.work.append(effect)
                 case Finish():
                     self.over = True
-        self._check(any(isinstance(each, Append | Compact) for each in effects))
+        if self.is_checked:
+            self._check(event)
+        if self.is_wild:
+            self.happened.setdefault((said, frozenset(map(_kind, effects))), self.choices.actions)
 
-    def _check(self, is_logged: bool) -> None:
-        if not self.is_checked:
-            return
+    def _situation(self, event: Event) -> Hashable:
+        """What happens, to whom, and when, as far as the coordinator may tell apart."""
         state = self.coordinator.state
-        check_books(state)
-        sometimes = self.over or self.random.random() < 0.25  # a digest takes as long as ten events
-        if is_logged and sometimes and (self.copy is None or self.copy.digest() != state.run.digest()):
-            raise Broken("the log leads to another state")
+        rounds = (bool(state.pending.blocks), *(round.closed for round in state.run.in_flight))
+        if not isinstance(event, MessageReceived):
+            return type(event), type(self.config.algorithm), rounds, bool(state.leases)
+        member = state.members.get(state.connections.get(event.connection, 0))
+        if member is None:
+            return type(event.message), None
+        return (
+            type(event.message),
+            type(self.config.algorithm),
+            rounds,
+            member.ready,
+            member.fresh,
+            bool(member.training),
+            bool(member.following),
+            bool(member.auditing),
+            len(member.leases) > 1,
+            bool(member.carried),
+        )
+
+    def _check(self, event: Event) -> None:
+        state, message = self.coordinator.state, getattr(event, "message", None)
+        is_dull = isinstance(message, Heartbeat) or isinstance(event, Tick | BlobStored)
+        if not is_dull or self.random.random() < DULL_PART:  # that takes as long as the coordinator itself
+            check_books(state)
+        if isinstance(message, Heartbeat | Update) and isinstance(event, MessageReceived):
+            pace = state.paces.get(state.connections.get(event.connection, 0))
+            if pace is not None:
+                check_pace(pace)
         members = len(state.members)
         held = max((len(each.leases) for each in state.members.values()), default=0)
         outcomes = max((len(each.outcomes) for each in state.members.values()), default=0)
@@ -186,11 +167,13 @@ class ShepherdLife:
             raise Broken(f"{held} leases and {outcomes} outcomes of one member, {members} members")
 
     def _send(self, connection: int, message: Message) -> None:
-        (frame,) = FrameDecoder().feed(encode_control(message))
-        message = decode_control(frame)
+        lease = getattr(message, "lease", None)
+        if isinstance(lease, Lease):
+            self.crowd.leases.append(lease)
+        if self.is_checked and (lease or self.random.random() < CARRIED_PART):
+            (frame,) = FrameDecoder().feed(encode_control(message))
+            message = decode_control(frame)
         self.values.see(message)
-        if isinstance(lease := getattr(message, "lease", None), Lease):
-            self.leases.append(lease)
         generation = getattr(message, "generation", None)
         if generation is not None:
             self.generations[connection] = generation
@@ -208,6 +191,7 @@ class ShepherdLife:
         self.honest = self.behaving("early", 2)
         for _ in range(self.wild):
             if not self.coordinator.state.run.finished:
+                self.choices.act()
                 self._anything()
         self._calm()
 
@@ -215,94 +199,52 @@ class ShepherdLife:
         random = self.random
         if self.over:
             self.restart()
-        match random.randrange(14):
-            case 0 | 1:
+        match random.randrange(16):
+            case 0:
                 jumps = (0.0, 0.5, 1.0, 1.0, 1.0, 5.0, 31.0, 400.0, 10_000.0)
                 self.now += random.choice(jumps)
                 self.do(Tick(self.now, paused=random.random() < 0.05))
-            case 2:
-                self._hello()
-            case 3 | 4 | 5 | 6:
-                self._say()
-            case 7:
-                blob = self.values.message(Blob)
-                is_stored = random.random() < 0.7
-                self.do(BlobStored(self.now, blob) if is_stored else BlobRefused(self.now, blob, "no"))
-            case 8 | 9:
+            case 1:
+                self.crowd.hello()
+            case 2 | 3 | 4 | 5:
+                self.crowd.say()
+            case 6:
+                self._blob()
+            case 7 | 8:
                 self._work()
-            case 10 if self.names:
-                connection = random.choice(sorted(self.names))
-                if random.random() < 0.3:
-                    del self.names[connection]
-                    self.do(ConnectionLost(self.now, connection))
-            case 11 if random.random() < 0.1:
-                self.restart()
-            case 12 | 13:
+            case 9:
+                self.crowd.leave()
+            case 10 if random.random() < 0.25:
+                self.restart(random.choice((0, 0, 1, 2, 9)))
+                for _ in range(random.randrange(4)):  # some come back before the others
+                    self.crowd.hello()
+            case 11:
+                self._trouble(random.choice(self.honest))
+            case _:
                 self.second()
 
-    def _hello(self) -> None:
-        self.connections += 1
-        connection, name = self.connections, self.random.choice(NAMES)
-        if self.random.random() < 0.05 and self.names:
-            connection = self.random.choice(sorted(self.names))  # once more
-        hello = self.values.message(Hello, protocol_version=PROTOCOL_VERSION, worker=name)
-        if self.random.random() < 0.7:
-            hello = replace(hello, incarnation=name.encode())
-        self.names[connection] = name
-        self.do(MemberJoined(self.now, connection, hello))
-        if self.leases and self.random.random() < 0.5:
-            self.do(MessageReceived(self.now, connection, self._resumed(connection)))
-        if connection in self.names and self.random.random() < 0.8:
-            self.do(MessageReceived(self.now, connection, Ready(self.generations.get(connection, 0))))
+    def _blob(self) -> None:
+        is_theirs = self.uploads and self.random.random() < 0.7
+        blob = self.uploads.popleft() if is_theirs else self.values.message(Blob)
+        is_stored = self.random.random() < 0.8
+        self.do(BlobStored(self.now, blob) if is_stored else BlobRefused(self.now, blob, "no"))
 
-    def _say(self) -> None:
-        random = self.random
-        connection = random.choice(sorted(self.names)) if self.names else 0
-        generation = self.generations.get(connection, 0)
-        message: Any
-        if self.leases and random.random() < 0.5:
-            lease = self._lease_of(connection)
-            update = update_of(self.config, lease)
-            match random.randrange(6):
-                case 0 | 1:
-                    message = self._resumed(connection)
-                case 2:
-                    message = self.values.message(Heartbeat, lease_id=lease.lease_id, generation=generation)
-                case 3:
-                    message = Failure(generation, lease.lease_id, "no")
-                case _:
-                    self.do(BlobStored(self.now, update.payload))
-                    message = self.values.changed(update) if random.random() < 0.5 else update
-        else:
-            message = self.values.message(random.choice(SAID))
-            if hasattr(message, "generation") and random.random() < 0.8:
-                message = replace(message, generation=generation)
-        self.values.see(message)
-        self.do(MessageReceived(self.now, connection, message))
-
-    def _resumed(self, connection: int) -> Resume:
-        """A lease that was granted to somebody, or one that is much like it."""
-        lease = self.random.choice(self.leases)
-        if (
-            self.random.random() < 0.5
-        ):  # such as the number of one that ended, with the data of one that is to be had
-            lease = self.values.crossed(lease, self.random.choice(self.leases))
-        lease = replace(lease, generation=self.generations.get(connection, 0))
-        if self.random.random() < 0.8:
-            lease = replace(lease, after=0)
-        elif self.random.random() < 0.5:
-            lease = replace(lease, after=self.random.choice(self.leases).lease_id)
-        if lease.batches > 1 and self.random.random() < 0.3:
-            lease = lease.cut(self.random.randrange(1, lease.batches))
-        return Resume(self.values.changed(lease) if self.random.random() < 0.3 else lease)
-
-    def _lease_of(self, connection: int) -> Lease:
-        """The lease that a connection's worker holds, or any."""
-        state = self.coordinator.state
-        member = state.members.get(state.connections.get(connection, 0))
-        if member is not None and member.training and self.random.random() < 0.8:
-            return state.leases[member.training].lease
-        return self.random.choice(self.leases)
+    def _trouble(self, who: Honest) -> None:
+        """Let something go wrong with a worker that behaves."""
+        lost = who.connection
+        match self.random.randrange(4):
+            case 0 if lost:
+                who.connection = 0
+                self.do(ConnectionLost(self.now, lost))
+            case 1:
+                who.asleep_until = self.now + self.random.choice((1.0, 4.0, 40.0, 700.0))
+            case 2:  # it dies, and begins again
+                fresh = Honest(who.name, self.random.randbytes(4), self.config)
+                self.honest[self.honest.index(who)] = fresh
+                if lost and self.random.random() < 0.5:
+                    self.do(ConnectionLost(self.now, lost))
+            case 3 if lost and who.current is not None:
+                self.answers.append((who, Failure(who.generation, who.current.lease_id, "no")))
 
     def _work(self) -> None:
         """Let a piece of the Shepherd's own work end, as it was asked for."""
@@ -325,23 +267,25 @@ class ShepherdLife:
     def _calm(self) -> None:
         """Let everybody behave; the run has to end."""
         self.is_wild = False
-        for connection in sorted(self.names):
-            self.do(ConnectionLost(self.now, connection))
-        self.names.clear()
+        self.crowd.leave_all()
         for each in self.honest:
             if each.connection:
                 self.do(ConnectionLost(self.now, each.connection))
         self.answers.clear()
         self.honest = self.behaving("late", 3)
-        end = self.now + CALM_SECONDS
+        end, still = self.now + CALM_SECONDS, 0
         while not (self.over and self.coordinator.state.run.finished):
-            if self.now > end:
+            if self.now > end or still > STILL_TURNS:
                 raise Broken(f"the run does not end: {self.coordinator.state}")
             if self.over:
                 self.restart()
-            self.second()
+            logged = len(self.witness.log)
+            self.second(STILL_SECONDS if still > 1 else 1.0)
+            is_still = logged == len(self.witness.log) and not self.coordinator.state.leases
+            still = still + 1 if is_still else 0
 
     def behaving(self, name: str, count: int) -> list[Honest]:
+        """Workers that behave."""
         return [Honest(f"{name} {each}", f"{name} {each}".encode(), self.config) for each in range(count)]
 
     def second(self, part: float = 1.0) -> None:
@@ -349,6 +293,8 @@ class ShepherdLife:
         self.now += part
         self.do(Tick(self.now))
         for each in self.honest:
+            if self.now < each.asleep_until and self.is_wild:
+                continue
             if not each.connection and not self.over:
                 self.connections += 1
                 each.connection = self.connections
@@ -364,13 +310,44 @@ class ShepherdLife:
                 if (update := each.done(self.now)) is not None:
                     self.answers.append((each, update))
         while self.answers or self.work:
+            if self.is_wild and self.random.random() < 0.05:
+                return  # the rest takes longer
             if self.work:
                 self._work()
                 continue
-            each, message = self.answers.popleft()
-            if each.connection and not self.over:
-                named = {Update: "payload", States: "blobs"}.get(type(message))
-                blobs = getattr(message, named) if named else ()
-                for blob in blobs if isinstance(blobs, tuple) else (blobs,):
-                    self.do(BlobStored(self.now, blob))
-                self.do(MessageReceived(self.now, each.connection, message))
+            self._answer(*self._next_answer())
+
+    def _next_answer(self) -> tuple[Honest, Message]:
+        """What is said next: each worker's words keep their order, and those of others come between."""
+        place = 0
+        if self.is_wild and self.random.random() < 0.3:
+            who = self.random.choice(self.answers)[0]
+            place = next(number for number, each in enumerate(self.answers) if each[0] is who)
+        said = self.answers[place]
+        del self.answers[place]
+        return said
+
+    def _answer(self, who: Honest, message: Message) -> None:
+        if not who.connection or self.over:
+            return
+        named = {Update: "payload", States: "blobs"}.get(type(message))
+        blobs = getattr(message, named) if named else ()
+        for blob in blobs if isinstance(blobs, tuple) else (blobs,):
+            if self.is_wild and self.random.random() < 0.3:
+                self.uploads.append(blob)
+            else:
+                self.do(BlobStored(self.now, blob))
+        if self.is_wild:
+            self.crowd.said.append(message)
+        self.do(MessageReceived(self.now, who.connection, message))
+
+
+def _kind(effect: Effect) -> Hashable:
+    """What an effect is, without its numbers."""
+    match effect:
+        case Send(_, message):
+            return type(message), " ".join(getattr(message, "reason", "").split()[:3])
+        case Report(metrics):
+            return type(metrics), getattr(metrics, "change", ""), getattr(metrics, "verdict", "")
+        case _:
+            return str(type(effect))

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import defaultdict, deque
 from enum import StrEnum
 from functools import cache
 from random import Random
@@ -28,22 +27,23 @@ class Values:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self._seen: dict[str, list[Any]] = defaultdict(list)
+        self._seen: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=SEEN_KEPT))
 
     def see(self, message: Any) -> None:
         """Remember the values of a message, by the names of their fields, and its parts."""
-        for field in dataclasses.fields(message):
-            for value in _single(getattr(message, field.name)):
-                if dataclasses.is_dataclass(value):
-                    self._keep(type(value).__name__, value)
-                    self.see(value)
+        for name, _ in _hints(type(message)):
+            value = getattr(message, name)
+            for each in value[:4] if type(value) is tuple else (value,):
+                if each is None:
+                    continue
+                if hasattr(each, "__dataclass_fields__"):
+                    self._keep(type(each).__name__, each)
+                    self.see(each)
                 else:
-                    self._keep(field.name, value)
+                    self._keep(name, each)
 
     def _keep(self, name: str, value: Any) -> None:
-        kept = self._seen[name]
-        kept.append(value)
-        del kept[:-SEEN_KEPT]
+        self._seen[name].append(value)
 
     def message(self, struct: type[T], **given: Any) -> T:
         """A message, or a part of one, with some fields given."""
@@ -102,12 +102,6 @@ class Values:
                 return tuple(self._value(name, element) for _ in range(count))
             case _:
                 return random.random() < 0.5
-
-
-def _single(value: Any) -> Iterable[Any]:
-    if isinstance(value, tuple):
-        return value[:4]
-    return () if value is None else (value,)
 
 
 def _hints(struct: Any) -> tuple[tuple[str, Any], ...]:

@@ -1,7 +1,7 @@
 """The logic of a worker whose Shepherd says anything: never an exception, and it trains again once the Shepherd behaves."""
 
 from collections import deque
-from random import Random
+from collections.abc import Hashable
 from typing import Any
 
 from pcp.distributed.messages import (
@@ -19,9 +19,10 @@ from pcp.distributed.messages import (
     UpdateReply,
     Welcome,
 )
+from pcp.distributed.simulator.fuzz.corpus import Choices, Plan
 from pcp.distributed.simulator.fuzz.honest import blob_named
-from pcp.distributed.simulator.fuzz.shepherd import Broken
 from pcp.distributed.simulator.fuzz.values import Values
+from pcp.distributed.simulator.fuzz.witness import Broken
 from pcp.distributed.wire.codec import encode_control
 from pcp.distributed.worker import WorkerConfig, WorkerLogic
 from pcp.distributed.worker import events as happened
@@ -49,12 +50,14 @@ class WorkerLife:
     """The life of a worker.
 
     Arguments:
-        seed: of all that is random.
+        plan: the seed of all that is random, or several; see `corpus.py`.
         wild: how many things happen before its Shepherd behaves.
     """
 
-    def __init__(self, seed: int, wild: int = 300) -> None:
-        self.random = Random(f"worker {seed}")
+    def __init__(self, plan: Plan | int, wild: int = 300) -> None:
+        self.choices = Choices("worker", plan)
+        self.random = self.choices.random
+        self.happened: dict[Hashable, int] = {}
         self.values, self.wild = Values(self.random), wild
         self.resumes, self.overlap = self.random.random() < 0.5, self.random.random() < 0.5
         self.logic = WorkerLogic(WorkerConfig("fuzzed", b"process"))
@@ -72,7 +75,10 @@ class WorkerLife:
             self.logic, self.stopped = WorkerLogic(self.logic.config), 0
             self.connection, self.asked = 0, deque(maxlen=64)
             self.do(happened.Started(self.now))
-        for effect in self.logic.handle(event):
+        before = self._situation(event)
+        effects = self.logic.handle(event)
+        self.happened.setdefault((before, frozenset(map(type, effects))), self.choices.actions)
+        for effect in effects:
             match effect:
                 case SendMessage(connection, message):
                     if connection != self.logic.state.connection and not self.logic.state.stopped:
@@ -96,6 +102,23 @@ class WorkerLife:
         if len(state.state_uploads) > STATES_KNOWN or len(state.known) > STATES_KNOWN:
             raise Broken(f"{len(state.state_uploads)} uploads of {len(state.known)} states are remembered")
 
+    def _situation(self, event: happened.Event) -> Hashable:
+        """What happens, and when, as far as the logic may tell apart."""
+        state, message = self.logic.state, getattr(event, "message", None)
+        task = state.task
+        return (
+            type(event),
+            type(message),
+            bool(state.connection),
+            state.welcomed,
+            state.prepared is None,
+            task and task.stage,
+            state.following is None,
+            min(2, len(state.pushes)),
+            min(2, len(state.encoding)),
+            state.fresh_needed,
+        )
+
     last_words: Any = None
 
     def run(self) -> None:
@@ -105,6 +128,7 @@ class WorkerLife:
             Broken: something that must hold did not.
         """
         for _ in range(self.wild):
+            self.choices.act()
             self._anything()
         self._calm()
 
