@@ -94,6 +94,7 @@ def test_a_family(name: str) -> None:
         assert gradient.at(**sizes).digest == pcp.vjp(static).digest, sizes
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "logcumsumexp"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_cumulative_operations_become_loops(name: str, reverse: bool) -> None:
