@@ -295,7 +295,8 @@ def test_what_makes_room_lies_in_pinned_memory_and_comes_back(monkeypatch: pytes
     assert {each.sharding.memory_kind for each in seen} == {"pinned_host"}
     for one, other in zip(made, expected, strict=True):
         assert Target.of("arena:cpu").holds(one)
-        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-4, atol=5e-5)
+        # Each beside its own length, as moments are small: one step's decay is 1e-4 of a weight, a stale block all of it.
+        assert np.linalg.norm(np.asarray(one, np.float64) - other) <= 5e-5 * np.linalg.norm(other)
 
 
 def test_a_processor_lays_nothing_aside() -> None:
