@@ -34,7 +34,7 @@ def read_address(path: Path) -> tuple[str, int]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         host, port = content["host"], content["port"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise NoAddress(
             f"{path} does not hold the address of a Shepherd: {error!r}; check that a Shepherd runs"
         ) from None

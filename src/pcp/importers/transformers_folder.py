@@ -193,6 +193,6 @@ def _tokenizer(folder: Path) -> BytePairTokenizer:
 def _settings(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -138,7 +138,7 @@ def _places(path: Path) -> dict[str, str]:
     try:
         places = json.loads(path.read_text(encoding="utf-8"))["weight_map"].items()
         return {str(name): _sibling(file) for name, file in places}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WeightsUnreadable(
             f"{path} is not an index of safetensors files; expected names mapped to files under 'weight_map': {error!r}"
         ) from None

@@ -17,7 +17,7 @@ def tokenizer_from_json(text: str) -> Tokenizer:
     try:
         content = json.loads(text)
         read = _KINDS[content["kind"]]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
         raise TokenizerUnreadable(
             f"This is not a saved tokenizer of a kind known here ({', '.join(sorted(_KINDS))}): {text[:60]!r}. "
             f"It may be damaged or made by a newer version."

@@ -198,7 +198,7 @@ class TrainingConfig:
         """
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise InvalidTrainingConfig(f"the settings of the run are not JSON: {error}") from None
         if not isinstance(content, dict):
             raise InvalidTrainingConfig("the settings of the run are not a JSON object")
