@@ -232,17 +232,16 @@ def test_a_silent_auditor_is_asked_once_and_takes_little_of_the_time(rate: float
     beside, asked = audited(rate, 2, 40, silent=True)
     assert len(asked) == len(set(asked)) >= 1, "what it did not repeat goes to another"
     assert len(asked) < 5, "it rests, longer each time"
-    assert beside > 0.75 * alone, f"{beside} batches beside it, {alone} without"
+    assert beside > 0.85 * alone, f"{beside} batches beside it, {alone} without"
 
 
 def test_who_repeats_a_piece_when_a_round_opens_still_has_its_part_of_it() -> None:
-    # Of one life chance decides a sixth, as who is asked may hold a round up; of all of these it was 0.74 without its part.
-    without = [audited(0.0, 3, 4, life=life, seconds=120)[0] for life in range(4)]
+    without = [audited(0.0, 3, 8, life=life, seconds=120)[0] for life in range(2)]
     with_audits = [
-        [audited(0.3, 3, 4, seed, life=life, seconds=120)[0] for life in range(4)] for seed in (1, 3)
+        [audited(0.3, 3, 8, seed, life=life, seconds=120)[0] for life in range(2)] for seed in (3, 4)
     ]
     found = sum(map(sum, with_audits)) / (2 * sum(without))
-    assert found > 0.82, f"{with_audits} batches with audits, {without} without"
+    assert found > 0.9, f"{with_audits} batches with audits, {without} without; 0.77 of them without its part"
 
 
 @pytest.mark.parametrize("algorithm", [StreamingDiLoCo, DecoupledDiLoCo])

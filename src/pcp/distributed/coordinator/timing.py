@@ -222,7 +222,7 @@ class RoundClock:
         owed: steps that the leases granted so far are short of it by rounding.
         planned_for: times that cells had been returned when the end was worked out.
         passed_over: idle workers that get nothing until the end is worked out again.
-        even: whether all workers get a segment, as they hardly differ; until cells are returned.
+        equal: workers that get a segment each, as they hardly differ, and have not yet; until cells are returned.
         quorum: when it had its quorum; None before.
         close: when it then closes with what it has.
         closed: when its outer step began.
@@ -233,7 +233,7 @@ class RoundClock:
     owed: float = 0.0
     planned_for: int = 0
     passed_over: set[int] = field(default_factory=set)
-    even: bool = False
+    equal: set[int] = field(default_factory=set)
     quorum: float | None = None
     close: float = 0.0
     closed: float = 0.0

@@ -302,6 +302,28 @@ def test_step_budgets_let_slow_and_fast_end_together() -> None:
     assert desk.made(RunOuterStep)[0].weights == pytest.approx((0.8, 0.2))
 
 
+@pytest.mark.parametrize("steps", [4, 8, 30])
+def test_like_workers_get_a_segment_each_in_one_lease_wherever_the_data_of_a_round_begins(steps: int) -> None:
+    config = replace(
+        CONFIG, algorithm=DiLoCo(steps), batches=10**4, step_budgets=True, missed_heartbeats=10**6
+    )
+    desk = two_workers(Desk(config))
+    desk.join(3, "newcomer")
+    rounds: dict[int, list[DataRange]] = {}
+    while len(rounds) < 3:  # the second is shorter than three segments, as the newcomer's speed is not known
+        while not desk.state.outer_step_running:
+            ends = {held.granted + held.lease.data.count: held for held in desk.state.leases.values()}
+            held = ends[min(ends)]
+            rounds.setdefault(held.lease.round, []).append(held.lease.data)
+            desk.wait(min(ends) - desk.now)
+            desk.fulfil(desk.state.members[held.worker_id].connection, seconds=float(held.lease.data.count))
+        desk.step()
+        if desk.state.checkpointing >= 0:
+            desk.checkpoint()
+    assert min(each.start for each in rounds[2]) % steps, "its data begin within a segment"
+    assert [each.count for each in rounds[2]] == [steps] * 3
+
+
 def test_who_gets_nothing_is_not_asked_again_at_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(
         CONFIG, workers=3, batches=60, step_budgets=True, missed_heartbeats=10**4, reconnect_seconds=1.0

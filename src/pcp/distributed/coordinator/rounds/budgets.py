@@ -74,8 +74,10 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     if not state.typical:  # in the first round somebody may have been measured since it opened
         state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
     clock = state.clocks[round.number]
-    if not state.run.config.step_budgets or (clock.even and clock.planned_for == state.pending.returned):
-        return min(data.count, length - data.start % length)
+    is_equal = member.worker_id in clock.equal and clock.planned_for == state.pending.returned
+    if not state.run.config.step_budgets or is_equal:
+        clock.equal.discard(member.worker_id)
+        return min(data.count, length)
     if not (pace.known and state.typical):
         pace.sat_out = 0
         return min(data.count, max(1, math.floor(length * _newcomer_part(state.typical, pace))))
@@ -137,7 +139,8 @@ def can_spare(turn: Turn, round: Round) -> bool:
 def plan_round(turn: Turn, round: Round) -> None:
     """Work out when a round that opens will be done, and whether everybody gets as much.
 
-    Workers that differ little get equal shares: what a run of like machines computes then does not depend on their clocks.
+    Workers that differ little get equal shares, one each: what a run of like machines computes then does not depend on
+    their clocks. They are cut from where the round's data begins, as a second lease costs another fetch of everything.
     """
     plan_end(turn, round)
     for worker_id in turn.state.roster.idle:
@@ -150,7 +153,8 @@ def plan_round(turn: Turn, round: Round) -> None:
         _overhead(turn, each, _will_fetch(turn, each, round.fragment)) + segment * _step_seconds(turn, each)
         for each in members
     ]
-    turn.state.clocks[round.number].even = bool(seconds) and max(seconds) <= (1 + EVEN) * min(seconds)
+    if seconds and max(seconds) <= (1 + EVEN) * min(seconds):
+        turn.state.clocks[round.number].equal = {each.worker_id for each in members}
 
 
 def plan_end(turn: Turn, round: Round) -> None:
@@ -158,7 +162,8 @@ def plan_end(turn: Turn, round: Round) -> None:
     state = turn.state
     clock = state.clocks[round.number]
     work = state.pending.total(round.fragment, round.limit)
-    clock.end, clock.owed, clock.planned_for, clock.even = turn.now, 0.0, state.pending.returned, False
+    clock.end, clock.owed, clock.planned_for = turn.now, 0.0, state.pending.returned
+    clock.equal.clear()
     clock.passed_over.clear()
     if state.typical and state.roster.ready:
         members = [state.members[worker_id] for worker_id in sorted(state.roster.ready)]
