@@ -186,7 +186,7 @@ worker.run(Namespace(connect="127.0.0.1:1", folder=None, **given))
 """,
     CONFINED: """
 from pcp.distributed.sandbox import policy
-policy.Policy.prepare = lambda self: wait(self.folder.parent)
+policy.Policy.make_folders = lambda self: wait(self.folder.parent)
 policy.protection()
 """,
 }

@@ -30,6 +30,7 @@ from pcp.distributed.wire import (
     WireServer,
     blob_of,
 )
+from pcp.distributed.wire.bulk import client as bulk_client
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, SHEPHERD_NAME, client_context
 from pcp.distributed.wire.partial_blob import PartialBlob
 from pcp.distributed.wire.sockets import BULK_PREAMBLE
@@ -160,14 +161,14 @@ def test_cancelling_while_a_connection_is_made(run: Run, monkeypatch: pytest.Mon
         run.store.put(CONTENT)
         run.permissions.announce([BLOB])
         client = client_of(run, address)
-        connect = socket.create_connection
+        connect = bulk_client.connect
 
         def cancelled_meanwhile(*arguments: Any) -> socket.socket:
             connection = connect(*arguments)
             client._cancelled.set()  # `close` found no socket to interrupt yet
             return connection
 
-        monkeypatch.setattr(socket, "create_connection", cancelled_meanwhile)
+        monkeypatch.setattr(bulk_client, "connect", cancelled_meanwhile)
         with pytest.raises(TransferCancelled):
             await asyncio.to_thread(client.fetch, BLOB, run.worker_store)
         client.close()
