@@ -24,7 +24,8 @@ from pcp.tensor import OPERATIONS
 ARENA = "arena:cpu"
 
 
-def _traced(cases: list[Case], apply: Any = lambda case, operands: case.row.apply(*operands)) -> pcp.Program:
+def traced(cases: list[Case], apply: Any = lambda case, operands: case.row.apply(*operands)) -> pcp.Program:
+    """One program of all cases."""
     given = [case.operands for case in cases]
     return pcp.trace(
         lambda given: [apply(case, operands) for case, operands in zip(cases, given, strict=True)],
@@ -73,7 +74,8 @@ DTYPE_LIMITS = {
 """How far neighbours of 1 are apart, and the largest number."""
 
 
-def _complaints(cases: list[Case], results: Any) -> list[str]:
+def complaints(cases: list[Case], results: Any) -> list[str]:
+    """Which results are not NumPy's, and where they begin to differ."""
     found = []
     for case, result in zip(cases, results, strict=True):
         pairs = (
@@ -92,13 +94,13 @@ def _complaints(cases: list[Case], results: Any) -> list[str]:
 
 def check(name: str, thorough: bool) -> None:
     cases = list(cases_of(name, thorough, of=1 if thorough else 3))
-    program = _traced(cases)
+    program = traced(cases)
     operands = [case.operands for case in cases]
     plan = _planned(program)
     results = plan.run(operands)
-    assert _complaints(cases, results) == []
+    assert complaints(cases, results) == []
     in_arena = pcp.plan(program, ARENA).run(operands)
-    assert _complaints(cases, in_arena) == []
+    assert complaints(cases, in_arena) == []
     plain = [np.asarray(leaf) for leaf in flatten(results)[0]]
     # How elements lie is nothing that an operation knows: together the operations of a run see every layout.
     for layout, laid in part(
