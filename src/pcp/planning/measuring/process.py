@@ -15,7 +15,7 @@ from typing import Any
 
 from pcp.backends import Target
 from pcp.planning.measuring.measurement import Failure
-from pcp.systems import end_group
+from pcp.systems import end_group, exit_in_words
 
 _LONGEST_ANSWER = 1 << 24
 _LONGEST_WORDS = 2000
@@ -114,7 +114,7 @@ class MeasuringProcess:
         self._noise.seek(max(0, size - _LONGEST_WORDS))
         noise = self._noise.read().decode(errors="replace")
         said = " ".join("".join(c if c.isprintable() else " " for c in noise).split())[-300:]
-        words = f"it ended with {_signal_or_code(code)}" + (f": {said}" if said else "")
+        words = f"it ended with {exit_in_words(code)}" + (f": {said}" if said else "")
         full = code == -signal.SIGKILL or any(sign in noise for sign in _OUT_OF_MEMORY_WORDS)
         return ChildEnded(Failure.out_of_memory if full else Failure.crash, words)
 
@@ -124,12 +124,3 @@ def environment() -> Mapping[str, str]:
     source = str(Path(__file__).parents[3])
     paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-
-
-def _signal_or_code(code: int) -> str:
-    if code >= 0:
-        return f"code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
