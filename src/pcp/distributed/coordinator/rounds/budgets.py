@@ -10,7 +10,7 @@ from statistics import median, median_low
 from pcp.distributed.algorithms import overlaps, segment_steps
 from pcp.distributed.coordinator.rounds.adoptions import fetches_whole
 from pcp.distributed.coordinator.rounds.fragments import Round
-from pcp.distributed.coordinator.state import Member, Turn
+from pcp.distributed.coordinator.state import Member, State, Turn
 from pcp.distributed.coordinator.timing import Pace, typical_step_seconds
 from pcp.distributed.messages import DataRange
 
@@ -92,8 +92,8 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
     latest = math.floor(own + state.typical / step_seconds + _ROUNDING)
     count = min(math.ceil(steps - _ROUNDING), latest)
-    if not state.leases and steps >= 1 - _ROUNDING:
-        count = max(1, count)  # nobody trains, and nobody is so fast that it were better to wait
+    if _nobody_trains(state, round) and steps >= 1 - _ROUNDING:
+        count = max(1, count)  # and nobody is so fast that it were better to wait
     if can_spare(turn, round):
         least = math.ceil(SHORT * segment_steps(state.run.config.algorithm))
         count = count if count >= least else 0
@@ -117,10 +117,20 @@ def candidates(turn: Turn, round: Round) -> list[int]:
     Who got nothing is not asked again at each event, of which a fleet makes many, but when the plan or everybody is done.
     """
     state, clock = turn.state, turn.state.clocks[round.number]
-    if turn.now >= clock.end or clock.planned_for < state.pending.returned or not state.leases:
+    if turn.now >= clock.end or clock.planned_for < state.pending.returned or _nobody_trains(state, round):
         clock.passed_over.clear()
     idle = (worker_id for worker_id in state.roster.idle if worker_id not in clock.passed_over)
     return sorted(idle, key=lambda worker_id: not _shows_again(turn.pace(worker_id)))
+
+
+def _nobody_trains(state: State, round: Round) -> bool:
+    """Whether all that is leased waits for a round, or will."""
+    return all(_waits(state, number, round) for number in state.leases)
+
+
+def _waits(state: State, lease_id: int, round: Round) -> bool:
+    """Whether a lease waits for a round, or will."""
+    return lease_id in state.adopting and state.leases[lease_id].lease.round > round.number
 
 
 def _shows_again(pace: Pace) -> bool:
@@ -201,8 +211,8 @@ def _free(turn: Turn, member: Member, round: Round) -> float:
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
     last = member.following or member.training
-    if state.leases[last].lease.round > round.number and last in state.adopting:
-        return math.inf  # it waits for this round, or will
+    if _waits(state, last, round):
+        return math.inf
     held = state.leases[member.training]
     begun = held.granted + _overhead(turn, member, fetches_whole(held.lease.adopt))
     free = max(turn.now, begun + held.lease.data.count * _step_seconds(turn, member))
