@@ -40,7 +40,9 @@ class Witness:
         self._needed: frozenset[Blob] = frozenset()  # by the states that a cut of power may lead to
         self._disk: set[Blob] = set()
         self._fresh: dict[int, bool] = {}  # whether a lease began afresh
-        self._chains: dict[int, int] = {}  # the fresh lease that the weights of an admitted one go back to
+        self._chains: dict[
+            tuple[int, int], int
+        ] = {}  # of a worker's admitted lease, the fresh one that its weights go back to
         self._asked: set[tuple[int, int]] = set()
 
     def put(self, *blobs: Blob | None) -> None:
@@ -135,8 +137,15 @@ class Witness:
         require(len(numbers) == len(set(numbers)), f"a lease is admitted twice, of {sorted(numbers)}")
         own = [each.lease_id for each in before if each.worker_id == new.worker_id]
         went_on = bool(own) and not self._fresh.get(new.lease_id, True)
-        chain = self._chains[new.lease_id] = self._chains.get(max(own), 0) if went_on else new.lease_id
-        beside = [each for each in numbers if each != new.lease_id and self._chains.get(each) == chain]
+        chain = self._chains.get((new.worker_id, max(own)), 0) if went_on else new.lease_id
+        self._chains[new.worker_id, new.lease_id] = chain
+        beside = [
+            each.lease_id
+            for each in after
+            if each.worker_id == new.worker_id
+            and each.lease_id != new.lease_id
+            and self._chains.get((each.worker_id, each.lease_id)) == chain
+        ]
         require(
             not beside,
             f"lease {new.lease_id} went on from the weights of {beside}, which are merged beside its own",
