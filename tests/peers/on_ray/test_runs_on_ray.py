@@ -141,7 +141,7 @@ class Watched:
             )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster: RayCluster) -> None:
     """It is interrupted when it has: how long the rest would take is the machine's affair."""
     folder = RunFolder(tmp_path / "run")
@@ -156,7 +156,7 @@ def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster:
     )
     engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
     with Command(["train", *settings, *engine], tmp_path, ENVIRONMENT) as train:
-        train.wait_for(is_round(2))
+        train.wait_for(is_round(2), seconds=300.0)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         run = Watched(train, folder)
 
@@ -198,6 +198,7 @@ def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster:
     assert_equal_arrays(state["params"], replay(folder, batches), 0, 1e-6)
 
 
+@pytest.mark.timeout(500)
 def test_a_run_whose_own_node_is_gone_ends_and_says_how_it_goes_on(
     tmp_path: Path, cluster: RayCluster
 ) -> None:
@@ -205,7 +206,7 @@ def test_a_run_whose_own_node_is_gone_ends_and_says_how_it_goes_on(
     settings = options(tmp_path, steps=ENDLESS, workers=2, algorithm="data-parallel")
     engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
     with Command(["train", *settings, *engine], tmp_path, ENVIRONMENT) as train:
-        train.wait_for(is_round(2))
+        train.wait_for(is_round(2), seconds=300.0)
         cluster.made.head_node.kill_raylet(check_alive=False)
         assert train.end() == 2
     assert "this machine is no longer part of the Ray cluster" in train.said
