@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pcp.distributed.algorithms import DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
+from pcp.distributed.bounds import SECONDS as SECONDS_BOUND
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.events import BlobStored, MemberJoined, MessageReceived
@@ -249,5 +250,15 @@ def test_who_fails_each_lease_at_once_is_not_waited_for_where_all_wait_for_a_mer
     # What the oldest round lacks is for whoever is idle; the others hold leases of the next one, which wait for that merge.
     config = replace(CONFIG, algorithm=algorithm(inner_steps=8, fragments=2, delay=2))
     manner = guests.Manner((guests.fail,), part=0.0, steps=1.0, seconds=1.0, repeats="")
+    alone, beside = (guests.trained(config, 2, each)[0] for each in (None, manner))
+    assert beside > 0.6 * alone, f"{beside} batches beside it, {alone} without"
+
+
+@pytest.mark.parametrize("leave", [guests.leave_by_goodbye, guests.begin_anew, guests.fail])
+def test_who_gives_each_lease_up_before_it_is_late_is_waited_for_in_vain_from_the_second_on(
+    leave: Callable[[guests.Guest, Any], None],
+) -> None:
+    config = replace(CONFIG, algorithm=DiLoCo(inner_steps=40))
+    manner = guests.Manner((leave,), part=0.1, steps=1.0, seconds=SECONDS_BOUND.least, repeats="")
     alone, beside = (guests.trained(config, 2, each)[0] for each in (None, manner))
     assert beside > 0.6 * alone, f"{beside} batches beside it, {alone} without"

@@ -127,7 +127,7 @@ def an_auditor_asked_again(patch: Patch) -> None:
 
 
 def who_leaves_late_does_not_rest(patch: Patch) -> None:
-    patch.setattr(leases, "overdue", lambda _turn, _member: 0.0)
+    patch.setattr(leases, "waited_for", lambda _turn, _member: 0.0)
 
 
 def who_fails_again_and_again_is_waited_for(patch: Patch) -> None:

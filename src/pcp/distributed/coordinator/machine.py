@@ -211,8 +211,8 @@ class Coordinator:
     def _failure(self, turn: Turn, member: Member, message: Failure) -> None:
         if not membership.current(turn, member, message.generation):
             return
-        late = leases.overdue(turn, member)
-        turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds, late)
+        waited = leases.waited_for(turn, member)
+        turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds, waited)
         if message.kind:
             self.state.failures[message.kind.name] += 1
             turn.report(Trouble(f"{member.worker} cannot go on ({message.kind}): {message.reason}"))

@@ -149,8 +149,12 @@ def dismiss(turn: Turn, member: Member, reason: str) -> None:
     """End a membership: its generation is fenced, and what it holds and carries goes to others."""
     state = turn.state
     member.ready = False
-    if late := leases.overdue(turn, member):  # whoever comes back under its name rests
-        turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds, late)
+    if member.leases:
+        pace, waited = turn.pace(member.worker_id), leases.waited_for(turn, member)
+        if waited:  # whoever comes back under its name rests
+            pace.rest(turn.now, state.run.config.heartbeat_seconds, waited)
+        else:
+            pace.failed += 1
     leases.withdraw(turn, member, reason, told=frozenset(member.leases))
     if member.connection:
         turn.send(member, Goodbye(False, reason))

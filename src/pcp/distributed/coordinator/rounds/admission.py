@@ -123,8 +123,8 @@ def _refuse(turn: Turn, member: Member, update: Update, refusal: Refusal) -> Non
         outcome, reason = member.outcomes[update.lease_id]
     turn.report(UpdateRefused(member.worker_id, update.lease_id, reason or refusal.value))
     if refusal not in _ELSEWHERE:
-        late = leases.overdue(turn, member)
-        turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds, late)
+        waited = leases.waited_for(turn, member)
+        turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds, waited)
         leases.withdraw(turn, member, reason, told=frozenset({update.lease_id}))
     turn.send(member, UpdateReply(update.lease_id, outcome, reason))
     if refusal in (Refusal.UNUSABLE, Refusal.NOT_FINITE):

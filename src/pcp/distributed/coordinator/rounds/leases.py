@@ -184,12 +184,13 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
     turn.reconsider(member)
 
 
-def overdue(turn: Turn, member: Member) -> float:
-    """Return how much longer a member holds a lease than others that deliver would; 0 where nobody does.
-
-    However such a lease ends, they waited for it.
+def waited_for(turn: Turn, member: Member) -> float:
+    """Return how many seconds others waited for a lease that its worker holds and gives up: those by which it lasts longer than
+    they take. Who failed or left before and has pushed nothing since is waited for in vain from the beginning.
     """
-    return max((_late(turn, turn.state.leases[each]) for each in member.leases), default=0.0)
+    in_vain = turn.pace(member.worker_id).failed > 0
+    held = (turn.state.leases[each] for each in member.leases)
+    return max((_late(turn, each, 0.0 if in_vain else 1.0) for each in held), default=0.0)
 
 
 def _late(turn: Turn, held: HeldLease, times: float = 1.0) -> float:
