@@ -67,7 +67,9 @@ class Watched(Root):
         super().merge_later(effect)
 
 
-def run_config(name: str, workers: int, rounds: int, steps: int, quorum: float = 1.0) -> RunConfig:
+def run_config(
+    name: str, workers: int, rounds: int, steps: int, quorum: float = 1.0, budgets: bool = False
+) -> RunConfig:
     """The plan of a simulated run."""
     return RunConfig(
         run_id=name,
@@ -79,7 +81,7 @@ def run_config(name: str, workers: int, rounds: int, steps: int, quorum: float =
         heartbeat_seconds=2.0,
         checkpoint_every=2,
         quorum=quorum,
-        step_budgets=False,
+        step_budgets=budgets,
     )
 
 
@@ -112,10 +114,10 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def star(workers: int, rounds: int, quorum: float) -> dict[str, Any]:
-    """Measure a Shepherd with so many workers."""
+def star(workers: int, rounds: int, quorum: float, budgets: bool = False) -> dict[str, Any]:
+    """Measure a Shepherd with so many workers, that get equal shares or budgets of steps."""
     random, clock = Random(workers), VirtualClock()
-    root = Watched(clock, run_config("star", workers, rounds, STEPS, quorum), PARAMETER_BYTES)
+    root = Watched(clock, run_config("star", workers, rounds, STEPS, quorum, budgets), PARAMETER_BYTES)
     root.start()
     for index in range(workers):
         worker = FleetWorker(root, f"worker-{index}", machine(random), index, PARAMETER_BYTES)

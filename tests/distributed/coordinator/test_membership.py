@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.effects import Close, LeaseProgressed, Trouble, WorkerChanged
 from pcp.distributed.coordinator.events import ConnectionLost, Tick
 from pcp.distributed.messages import (
@@ -91,6 +92,19 @@ def test_nobody_is_blamed_for_the_shepherd_s_own_sleep(desk: Desk) -> None:
     assert desk.state.leases[desk.lease(1).lease_id].expires == expiry + 499.0
     lively(desk, [1], 4)
     assert set(desk.state.members) == {1}
+
+
+def test_who_is_asked_for_its_states_has_as_long_for_them_when_the_shepherd_sleeps_meanwhile() -> None:
+    desk = Desk(replace(CONFIG, audits=AuditPolicy(rate=1.0, pieces=1, tolerance=0.01)))
+    desk.join(1, "a")
+    desk.join(2, "b")
+    desk.fulfil(1, commitments=(b"\x21" * 32, b"\x22" * 32))
+    desk.wait(0.0)
+    [audit] = desk.state.audits.audits.values()
+    expiry, now = audit.expires, desk.now
+    desk.wait(expiry + 500.0)
+    assert desk.state.audits.audits, "nobody could have shown anything"
+    assert audit.expires == expiry + desk.now - now - CONFIG.heartbeat_seconds
 
 
 def test_a_process_that_reconnects_in_time_keeps_generation_and_lease(desk: Desk) -> None:

@@ -1,6 +1,7 @@
 """Time limits from measured durations."""
 
 import math
+from statistics import median
 
 import pytest
 from hypothesis import example, given
@@ -8,20 +9,23 @@ from hypothesis import strategies as st
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.log.records import MeasuredPace
+from pcp.distributed.coordinator.peers import Peers, PeersPace, peers_pace
 from pcp.distributed.coordinator.timing import (
     LONGEST_REST_SECONDS,
     PAST,
     Pace,
-    PeersPace,
     bounded,
     expected_seconds,
     lease_seconds,
-    peers_pace,
     spread_limit,
     typical_step_seconds,
 )
 
 POLICY = TimeoutPolicy(initial_seconds=20.0, deviations=6.0, slack=2.0, floor_seconds=3.0, cap_seconds=40.0)
+
+
+def pace_of(*workers: Pace) -> PeersPace:
+    return peers_pace(each.usual for each in workers if each.usual)
 
 
 def test_a_regular_past_is_bounded_by_the_slack() -> None:
@@ -62,13 +66,30 @@ def test_the_limit_beside_peers_is_a_multiple_of_what_the_median_of_those_that_d
 
     paces = [delivering(1.0, 2.0), delivering(3.0, 5.0), delivering(9.0, 9.0)]
     silent = Pace(work_seconds=(1000.0,), overhead_seconds=(0.0,))
-    found = peers_pace([*paces, silent, Pace()])
+    found = pace_of(*paces, silent, Pace())
     assert found == PeersPace(3.0, 5.0)
     assert found.limit(4, POLICY) == 10 * (5.0 + 4 * 3.0)
     assert PeersPace(0.01, 0.0).limit(4, POLICY) == POLICY.floor_seconds
-    assert peers_pace([silent]).limit(4, POLICY) == math.inf
+    assert pace_of(silent).limit(4, POLICY) == math.inf
     paces[1].let_expire(0.0, 1.0, 30.0)
-    assert peers_pace(paces[:2]) == PeersPace(1.0, 2.0), "who lets leases expire is no measure"
+    assert pace_of(*paces[:2]) == PeersPace(1.0, 2.0), "who lets leases expire is no measure"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9))), max_size=30
+    )
+)
+def test_the_median_of_the_peers_is_the_same_however_they_came_to_be_what_they_are(
+    changes: list[tuple[int, tuple[float, float] | None]],
+) -> None:
+    peers = Peers()
+    for worker_id, usual in changes:
+        peers.note(worker_id, usual)
+    for without in range(7):
+        others = [usual for each, usual in peers.usual.items() if each != without]
+        expected = PeersPace(*(median(each) for each in zip(*others, strict=True))) if others else PeersPace()
+        assert peers.pace(without) == expected
 
 
 def test_who_lets_leases_expire_rests_the_longer_the_longer_others_waited() -> None:
@@ -125,7 +146,7 @@ def test_a_past_is_remembered_by_its_medians() -> None:
     again = Pace.remembered(pace.measured(7))
     assert pace.measured(7) == again.measured(7) == MeasuredPace(7, 2.0, 0.5, 5.0, 2)
     assert not again.delivers
-    assert peers_pace([Pace.remembered(MeasuredPace(1, 2.0, 0.5, 0.0, 0))]) == PeersPace(2.0, 0.5)
+    assert pace_of(Pace.remembered(MeasuredPace(1, 2.0, 0.5, 0.0, 0))) == PeersPace(2.0, 0.5)
     assert Pace.remembered(MeasuredPace(1, 0.0, 0.0, 0.0, 3)) == Pace(expired=3)
 
 

@@ -1,10 +1,12 @@
 """What an event costs does not grow with the number of members, nor does the log for each of them."""
 
+import pytest
 from benchmarks.distributed.scale import star
 
 
-def test_events_of_workers_cost_the_same_among_many() -> None:
-    few, many = star(40, rounds=1, quorum=1.0), star(400, rounds=1, quorum=1.0)
+@pytest.mark.parametrize("budgets", [False, True], ids=["equal shares", "budgets"])
+def test_events_of_workers_cost_the_same_among_many(budgets: bool) -> None:
+    few, many = star(40, 1, 1.0, budgets), star(400, 1, 1.0, budgets)
     for kind in ("MemberJoined", "Heartbeat", "BlobStored", "Update"):
         # Ten times the members; something that looks at all of them would show.
         assert many["microseconds"][kind]["p50"] < 3 * few["microseconds"][kind]["p50"], kind

@@ -14,13 +14,13 @@ from pcp.distributed.coordinator import membership, state
 from pcp.distributed.coordinator.audit import books as audit_books
 from pcp.distributed.coordinator.audit.books import AuditBooks
 from pcp.distributed.coordinator.log import checkpoints
+from pcp.distributed.coordinator.peers import PeersPace
 from pcp.distributed.coordinator.rounds import admission, adoptions, leases
 from pcp.distributed.coordinator.rounds import lifecycle as rounds
 from pcp.distributed.coordinator.rounds.cells import Pending
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
-from pcp.distributed.coordinator.timing import PeersPace
 from pcp.distributed.merging import default
 from pcp.distributed.merging.accumulation import Accumulator
 from pcp.distributed.merging.radial import Radial
@@ -119,7 +119,7 @@ def leases_never_expire(patch: Patch) -> None:
 
 
 def peers_do_not_bound_a_lease(patch: Patch) -> None:
-    patch.setattr(Turn, "peers", lambda turn: PeersPace())  # noqa: ARG005
+    patch.setattr(Turn, "peers", lambda turn, without=0: PeersPace())  # noqa: ARG005
 
 
 def a_failed_upload_is_tried_at_every_tick(patch: Patch) -> None:

@@ -117,10 +117,19 @@ def _check_roster(state: State) -> None:
     busy = {number for number in ready if members[number].training or members[number].auditing}
     _compare("ready", roster.ready, ready)
     _compare("idle or resting", sorted([*roster.idle, *roster.resting]), sorted(ready - busy))
-    _compare("carried by the idle", roster.carried, {each: members[each].to_push() for each in roster.idle})
+    _compare(
+        "carried", roster.carried, {each: members[each].to_push() for each in [*roster.idle, *roster.resting]}
+    )
     for fragment, carriers in enumerate(roster.carriers):
         carrying = ((first[fragment], each) for each, first in roster.carried.items() if fragment in first)
         _compare(f"carrying fragment {fragment}", carriers, sorted(carrying))
+    delivering = {
+        number: usual for number in ready if number in state.paces and (usual := state.paces[number].usual)
+    }
+    kept = {each: usual for each, usual in state.peers.usual.items() if each not in state.peers.changed}
+    _compare(
+        "peers", kept, {each: usual for each, usual in delivering.items() if each not in state.peers.changed}
+    )
     ending = {
         number
         for number in ready

@@ -174,6 +174,8 @@ def forgive_own_sleep(turn: Turn) -> None:
                 member.last_heard = min(turn.now, member.last_heard + overslept)
             for held in state.leases.values():
                 held.expires += overslept
+            for audit in state.audits.audits.values():
+                audit.since, audit.expires = audit.since + overslept, audit.expires + overslept
     state.last_tick = turn.now
 
 

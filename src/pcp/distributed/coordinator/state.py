@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pcp.distributed.coordinator.audit.books import AuditBooks
 from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
 from pcp.distributed.coordinator.log.records import PacesMeasured, Record
+from pcp.distributed.coordinator.peers import Peers, PeersPace
 from pcp.distributed.coordinator.roster import Roster
 from pcp.distributed.coordinator.rounds.cells import Pending, Trained, pending_of
 from pcp.distributed.coordinator.run import Run
-from pcp.distributed.coordinator.timing import Pace, PeersPace, RoundClock, peers_pace
+from pcp.distributed.coordinator.timing import Pace, RoundClock
 from pcp.distributed.messages import Blob, Lease, Message, Outcome, Update
 
 EPOCH_STRIDE = 10**9  # numbers of one epoch: generation and lease numbers are epoch * stride + count
@@ -119,6 +120,7 @@ class State:
         references: how often a blob is named by a lease that is out, or held for an audit.
         clocks: of the rounds in flight, by number.
         paces: by worker number.
+        peers: what those that deliver take.
         stored: blobs that arrived and that nothing durable names yet, with the rounds merged at that time.
         audits: what is known for audits, and those under way.
         refused_blobs: blobs whose content is unusable, likewise, and why.
@@ -155,6 +157,7 @@ class State:
     references: Counter[Blob] = field(default_factory=Counter)
     clocks: dict[int, RoundClock] = field(default_factory=dict)
     paces: dict[int, Pace] = field(default_factory=dict)
+    peers: Peers = field(default_factory=Peers)
     stored: dict[Blob, int] = field(default_factory=dict)
     audits: AuditBooks = field(default_factory=AuditBooks)
     refused_blobs: dict[Blob, tuple[int, str]] = field(default_factory=dict)
@@ -223,12 +226,17 @@ class Turn:
         self.effects += [DeleteBlob(blob) for blob in sorted(unneeded, key=lambda each: each.digest)]
 
     def pace(self, worker_id: int) -> Pace:
-        """Return the past of a worker."""
+        """Return the past of a worker, which who asks for it may change."""
+        self.state.peers.changed.add(worker_id)
         return self.state.paces.setdefault(worker_id, Pace())
 
-    def peers(self) -> PeersPace:
-        """Return the pace of the ready workers that deliver."""
-        return peers_pace(self.pace(worker_id) for worker_id in self.state.roster.ready)
+    def peers(self, without: int = 0) -> PeersPace:
+        """Return the pace of the ready workers that deliver, without one of them."""
+        peers, paces, ready = self.state.peers, self.state.paces, self.state.roster.ready
+        for worker_id in peers.changed:
+            peers.note(worker_id, paces[worker_id].usual if worker_id in ready else None)
+        peers.changed.clear()
+        return peers.pace(without)
 
     def remember_paces(self, worker_ids: Iterable[int]) -> None:
         """Have the paces of workers logged, where they are not what the log says."""
@@ -252,7 +260,4 @@ class Turn:
             if self.state.leases[member.training].ending and not member.following and self.now >= until:
                 roster.ending.add(member.worker_id)
             return
-        if self.now < until:
-            roster.resting[member.worker_id] = until
-        else:
-            roster.enter(member.worker_id, member.to_push())
+        roster.enter(member.worker_id, member.to_push(), until if self.now < until else None)

@@ -94,7 +94,7 @@ class Pace:
     saved: float = 0.0
     sat_out: int = 0
     told_seconds: float = 0.0
-    _usual: tuple[float, float] = (0.0, 0.0)  # median seconds of a step, and beside them
+    _usual: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def remembered(cls, measured: MeasuredPace) -> "Pace":
@@ -198,6 +198,11 @@ class Pace:
             self.told_seconds = SECONDS.clamped(seconds)
 
     @property
+    def usual(self) -> tuple[float, float] | None:
+        """The median seconds of a step, and of what a lease takes besides; None of a worker that does not deliver."""
+        return self._usual if self.delivers and self.work_seconds else None
+
+    @property
     def known(self) -> bool:
         """Whether anything is known of how fast it is."""
         return bool(self.work_seconds or self.told_seconds)
@@ -243,35 +248,6 @@ def typical_step_seconds(everybody: Iterable[Pace]) -> float:
     """Return the median worker's seconds for each step; 0 before anything is known."""
     medians = [each.step_seconds(0.0) for each in everybody if each.known]
     return median_low(medians) if medians else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PeersPace:
-    """How long the median of the workers that deliver takes.
-
-    Arguments:
-        step_seconds: for each step; infinite where nobody delivers.
-        overhead_seconds: for what a lease takes besides its steps.
-    """
-
-    step_seconds: float = math.inf
-    overhead_seconds: float = 0.0
-
-    def limit(self, steps: int, policy: TimeoutPolicy) -> float:
-        """Return how long a lease of so many steps may take beside them, whatever its worker's past says."""
-        return max(policy.floor_seconds, policy.peers * self.usual(steps))
-
-    def usual(self, steps: int) -> float:
-        """Return how long they take for a lease of so many steps."""
-        return self.overhead_seconds + steps * self.step_seconds
-
-
-def peers_pace(everybody: Iterable[Pace]) -> PeersPace:
-    """Return the pace of the workers that deliver."""
-    usual = [each._usual for each in everybody if each.delivers and each.work_seconds]
-    if not usual:
-        return PeersPace()
-    return PeersPace(median(step for step, _ in usual), median(overhead for _, overhead in usual))
 
 
 def lease_seconds(pace: Pace, steps: int, whole: bool, typical: float, policy: TimeoutPolicy) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pcp.distributed.algorithms import Contribution, Topology, segment_steps
 from pcp.distributed.coordinator import Run, State, effects
+from pcp.distributed.coordinator.audit.audits import UNPROVEN_IN_A_ROW
 from pcp.distributed.coordinator.log.records import (
     EpochStarted,
     OuterStepTaken,
@@ -55,7 +56,11 @@ class Observer:
         self._waiting: set[int] = set()  # leases that wait for a merge, and do not age meanwhile
         self._heard_at: dict[str, float] = {}
         self._last_tick = 0.0
+        self._beside: dict[int, float] = {}
         self._generations: dict[str, tuple[int, bytes]] = {}
+        self._unproven: dict[
+            int, set[int]
+        ] = {}  # by worker: memberships in which it went away, asked for its states
         self._epoch = 0
         self._durable_version = 0
 
@@ -99,7 +104,10 @@ class Observer:
             # Once to train it, and once more to upload it after the update was told.
             limit = (2 if held.update else 1) * held.lease.deadline_seconds + 2 * config.heartbeat_seconds
             require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
-            limit = (2 if held.update else 1) * self._beside_peers(state, held) + 2 * config.heartbeat_seconds
+            beside = self._beside_peers(state, held)
+            # Peers that deliver only since this tick shorten what may pass until the next.
+            before, self._beside[lease_id] = self._beside.get(lease_id, beside), beside
+            limit = (2 if held.update else 1) * max(before, beside) + 2 * config.heartbeat_seconds
             require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, many times as long as its peers")
             for adoption in held.lease.adopt:
                 merged = state.run.fragments[adoption.fragment].version
@@ -163,8 +171,8 @@ class Observer:
                 )
             case effects.CompareStates(audit):  # which is asked for only where two results differ
                 require(False, f"audit {audit}: an honest repetition comes to something else")
-            case effects.Report(effects.AuditEnded(verdict=verdict)):
-                self.verdicts[verdict] += 1
+            case effects.Report(effects.AuditEnded() as ended):
+                self._audited(ended)
             case effects.DeleteBlob(blob):
                 require(
                     self.shadow is None or blob not in self.shadow.blobs(), f"{blob} is deleted though needed"
@@ -195,7 +203,10 @@ class Observer:
         elif isinstance(record, RoundClosed):
             self._check_order(record)
         elif isinstance(record, WorkerBarred):
-            require(False, f"{record.worker} is honest, but {record.reason}")
+            # All are honest here, but who is asked for its states and goes away, again and again, looks as if it were not.
+            memberships = self._unproven.get(self.shadow.worker_ids[record.worker], set())
+            is_third = record.reason.endswith("in a row") and len(memberships) >= UNPROVEN_IN_A_ROW - 1
+            require(is_third, f"{record.worker} is honest, but {record.reason}")
         elif isinstance(record, OuterStepTaken):
             require(effect.sync, "an outer step was logged without a sync")
             require(
@@ -204,6 +215,12 @@ class Observer:
             )
             if head is not None:
                 self._unsynced.append((record, head.fragment, tuple(head.admitted)))
+
+    def _audited(self, ended: effects.AuditEnded) -> None:
+        self.verdicts[ended.verdict] += 1
+        if ended.verdict == "unproven":
+            lease, _ = self._leases[ended.lease_id]
+            self._unproven.setdefault(ended.worker_id, set()).add(lease.generation)
 
     def _check_order(self, record: RoundClosed) -> None:
         head = self.shadow.in_flight[0] if self.shadow is not None else None

@@ -116,6 +116,20 @@ def test_who_gets_no_data_pushes_what_it_has_without_beginning_again(desk: Desk)
     assert [each.fragment for each in lease.adopt] == [0]
 
 
+def test_who_rests_pushes_what_others_wait_for_and_trains_nothing(desk: Desk) -> None:
+    merge(desk)
+    desk.state.paces[1].rest_until = desk.now + 1000.0
+    desk.fulfil(1)
+    while desk.state.members[2].training and desk.lease(2).data.count:
+        desk.fulfil(2)
+        if desk.made(RunOuterStep):
+            desk.step()
+    lease = desk.lease(1)
+    assert (lease.data.count, desk.now) == (0, desk.state.paces[1].rest_until - 1000.0)
+    desk.fulfil(1)
+    assert 1 in desk.state.roster.resting, "its rest goes on"
+
+
 def test_a_refused_push_costs_everything_that_its_worker_carries(desk: Desk) -> None:
     merge(desk)
     lease = desk.lease(1)

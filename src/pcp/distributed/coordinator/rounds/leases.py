@@ -4,11 +4,12 @@ import math
 
 from pcp.distributed.algorithms import Topology, segment_steps
 from pcp.distributed.coordinator.effects import LeaseChanged
+from pcp.distributed.coordinator.peers import PeersPace
 from pcp.distributed.coordinator.rounds import adoptions, budgets, data_ranges
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, State, Turn
-from pcp.distributed.coordinator.timing import SHORT_REST, PeersPace, lease_seconds, peers_pace
+from pcp.distributed.coordinator.timing import SHORT_REST, lease_seconds
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
 TOLD_HEARTBEATS = 2
@@ -194,11 +195,17 @@ def waited_for(turn: Turn, member: Member) -> float:
 
 
 def _late(turn: Turn, held: HeldLease, times: float = 1.0) -> float:
-    if held.lease.lease_id not in _ageing(turn.state):
+    """By how many seconds a lease lasts longer than so many times what others take; 0 where it does not age."""
+    state, number = turn.state, held.lease.lease_id
+    if number in state.adopting or number == state.members[held.worker_id].following:
         return 0.0
-    peers = peers_pace(turn.pace(each) for each in turn.state.roster.ready if each != held.worker_id)
-    lasted = turn.now - held.expires + held.lease.deadline_seconds
-    return max(0.0, lasted - times * peers.usual(_comparable_steps(turn, held.lease.batches)))
+    peers = turn.peers(without=held.worker_id)
+    return max(0.0, _lasted(turn, held) - times * peers.usual(_comparable_steps(turn, held.lease.batches)))
+
+
+def _lasted(turn: Turn, held: HeldLease) -> float:
+    """How long a lease is out, less the time in which this process itself did not run."""
+    return turn.now - held.expires + held.lease.deadline_seconds
 
 
 def weigh(turn: Turn, held: HeldLease) -> None:
@@ -208,7 +215,7 @@ def weigh(turn: Turn, held: HeldLease) -> None:
     Where shares are equal a slow worker is always late; where a round closes without it, or in pairs, nobody waits.
     """
     state, config = turn.state, turn.state.run.config
-    others = len(state.roster.ready - {held.worker_id})
+    others = len(state.roster.ready) - (held.worker_id in state.roster.ready)
     if (
         not others
         or not config.step_budgets
@@ -238,7 +245,7 @@ def expire(turn: Turn) -> None:
         if held is None:  # it ended with another of its worker
             continue
         allowed = held.lease.deadline_seconds
-        lasted = turn.now - held.expires + allowed
+        lasted = _lasted(turn, held)
         if lasted < min(allowed, policy.floor_seconds):
             continue
         peers = peers or turn.peers()
@@ -268,7 +275,7 @@ def give_up_slow(turn: Turn) -> None:
         held = state.leases.get(lease_id)
         if held is None or held.update or held.begun is None or held.begun > told_by:
             continue
-        pace, lasted = turn.pace(held.worker_id), turn.now - held.granted
+        pace, lasted = turn.pace(held.worker_id), _lasted(turn, held)
         left, usual = held.left * pace.told_seconds, peers.usual(_comparable_steps(turn, held.lease.batches))
         if pace.work_seconds or lasted < usual or left <= config.lease.slack * usual:
             continue
