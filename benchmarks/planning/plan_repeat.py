@@ -80,7 +80,7 @@ def repeated(program: pcp.Program, count: int, tolerance: float, budget: float) 
             {
                 "ratio": ratios[digest],
                 "count": counts[digest],
-                "kernels": ", ".join(choice.kernel for choice in chosen[digest].choices) or "plain",
+                "kernels": ", ".join(choice.kernel for choice in chosen[digest].choices.values()) or "plain",
             }
             for digest in sorted(ratios, key=ratios.__getitem__)
         ],

@@ -1,6 +1,5 @@
 """Programs whose operations run in several places: each operation alone in the arena amid XLA, copies, donation, memory."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +156,7 @@ def test_state_is_donated_and_given_back_wherever_the_update_runs() -> None:
     step = pcp.training_step(loss, pcp.optimizers.adamw(1e-2))
     x = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
     for names in (["dot_general"], ["add", "multiply", "sqrt"]):
-        path = replace(pcp.Path.plain(step), placement=elsewhere(step, *names))
+        path = pcp.Path.plain(step).placed(elsewhere(step, *names))
         plans = pcp.plan(step, path=path), pcp.plan(step)
         states = [step.initial_state(np.ones((3, 2), np.float32)) for _ in plans]
         for _ in range(3):

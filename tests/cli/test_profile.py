@@ -13,12 +13,13 @@ from pcp.backends import Target
 from pcp.cli import main
 from pcp.planning.measuring.hardware import Hardware, hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.paths.choice import Choice
+from pcp.planning.paths.kinds import KERNEL
+from pcp.planning.paths.kinds.kernels import Choice
 from pcp.planning.paths.path import Path as PlannedPath
 from pcp.planning.profile.database import ProfileDatabase
 
 PROGRAM = pcp.trace(lambda a, b: a @ b, pcp.spec((3, 4), "f32"), pcp.spec((4, 2), "f32"))
-PATH = PlannedPath(PROGRAM.digest, (Choice("c" * 64, "product.bf16", 1),))
+PATH = PlannedPath(PROGRAM.digest, (KERNEL.move(Choice("product.bf16", 1), "c" * 64),))
 ELSEWHERE = Hardware("Xeon, 8 cores", "flags: amx")
 
 

@@ -119,5 +119,5 @@ def test_paths_never_name_both() -> None:
     program = attention()
     known = {site.key: site for site in sites_of(prepared(program), "cpu")}
     for _, path in zip(range(40), enumeration.paths(program, "cpu:0"), strict=False):
-        names = {choice.site for choice in path.choices}
+        names = set(path.choices)
         assert not any(names.intersection(known[name].inside) for name in names)

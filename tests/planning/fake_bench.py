@@ -191,7 +191,7 @@ class FakeBench:
 
 def kernels(plan: pcp.Plan) -> Counter[str]:
     """How often each kernel is chosen."""
-    return Counter(choice.kernel for choice in plan.path.choices)
+    return Counter(choice.kernel for choice in plan.path.choices.values())
 
 
 @functools.cache

@@ -53,7 +53,7 @@ def path(step: tuple[pcp.TrainingStep, Any]) -> Path:
 
 
 def kernels(path: Path) -> Counter[str]:
-    return Counter(choice.kernel for choice in path.choices)
+    return Counter(choice.kernel for choice in path.choices.values())
 
 
 def test_kernels_are_chosen_for_a_part(step: tuple[pcp.TrainingStep, Any], path: Path) -> None:

@@ -21,7 +21,8 @@ from pcp.kernels.native import building
 from pcp.models.decoder import configuration
 from pcp.planning import libraries
 from pcp.planning.libraries import libraries_for
-from pcp.planning.paths.preparation import NotInParts
+from pcp.planning.paths.kinds import PARTS
+from pcp.planning.paths.kinds.parts import NotInParts
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.raising import raised
 from pcp.tracing import call
@@ -109,16 +110,16 @@ def test_all_that_the_search_would_call_is_named(
     named = libraries_for(step, CPU, 1e-2)
     assert not asked
     assert expected <= named <= expected | {"products"}
-    for parts in (1, 2):
+    for forms in ((), (PARTS.move(2),)):
         try:
-            searched = Whole(step, 1e-2, CPU, parts=parts).prepared
+            searched = Whole(step, 1e-2, CPU, forms=forms).prepared
         except NotInParts:
             continue
         asked.clear()
         kernels = {name for site in sites_of(searched, "cpu", bare=True) for name in site.kernels}
         called = {library for name in kernels for library in kernel_named(name).libraries}
         assert called == asked & named
-        assert parts > 1 or called
+        assert forms or called
 
 
 def test_what_is_named_is_not_taken_for_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

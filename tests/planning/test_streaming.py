@@ -125,7 +125,7 @@ def test_the_fastest_kernels_within_a_tolerance_are_streamed(
     tolerance: float, expected: set[str], levels: FakeBench, file: FilePath
 ) -> None:
     path = pcp.streamed(logarithms(), "cpu:0", "1MiB", tolerance=tolerance, database=file)
-    assert {choice.kernel for choice in path.choices} == expected
+    assert {choice.kernel for choice in path.choices.values()} == expected
     assert path.placement is not None
     assert path.placement.streamed == ("xla:cpu:0", 1 << 20)
     assert all(each.placement is not None and each.placement.streamed for each in levels.wholes)

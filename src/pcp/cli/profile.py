@@ -328,7 +328,7 @@ def _described(database: ProfileDatabase, path: str) -> str:
     known = database.path_of(path)
     if known is None:
         return path[:12]
-    kernels = Counter(choice.kernel for choice in known.choices).most_common()
+    kernels = Counter(choice.kernel for choice in known.choices.values()).most_common()
     shown = [f"{count} {name}" for name, count in kernels[:1]] + ["..."] * (len(kernels) > 1)
     return f"{path[:12]} {' '.join(shown) or 'plain'}"
 

@@ -7,13 +7,14 @@ that does not, the middle is tried.
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pcp.autodiff.rematerialisation.candidates import Candidate
 from pcp.backends import MemoryUse, OutOfMemory, Target
 from pcp.ir import Program
 from pcp.planning.capacity import human
+from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.parts import InParts
 from pcp.planning.paths.path import Path
 from pcp.rewrite.memory.recomputation import Recomputable
@@ -101,7 +102,7 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
         MemoryUnreachable: nothing that was tried fits; the message says what takes the least.
         CompilationFailed: the compiler refuses the program.
     """
-    path = replace(path, recomputation=None)
+    path = path.having(REMADE.name)
     lowered = path.applied(program)
     plain = target.compile(lowered, cache=cache).memory
     if plain.peak <= limit:
@@ -150,7 +151,7 @@ class _Source:
         if self.parts == 1 and candidate is self.made.candidates.everything:
             return self.path, self.lowered
         recomputation, made = self.made.made(candidate)
-        return replace(self.path, recomputation=recomputation), made
+        return self.path.having(REMADE.name, [REMADE.move(recomputation)]), made
 
 
 def _divided_by(source: _Source, program: Program, platform: str) -> Callable[[int], _Source | None]:

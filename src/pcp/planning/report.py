@@ -1,7 +1,7 @@
 """What a plan says of its path: what runs at each class of sites, why, and what it costs in time, error and memory."""
 
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from pcp.backends.registry import DEFAULT
@@ -9,6 +9,7 @@ from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
+from pcp.planning.paths.kinds import EQUAL, Stage, at_stages, words_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.found import Found
 from pcp.planning.search.predicted_path import Prediction
@@ -79,20 +80,18 @@ def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
     if path.equal is not None:
-        return [*_unsearched(replace(path, equal=None)), *_equal(path)]
-    further = [] if path.parts == 1 else [f"the batch in {path.parts} parts"]
-    further += [] if path.recomputation is None else ["in less memory"]
-    further += [] if path.placement is None else [f"operations elsewhere: {path.placement}"]
+        return [*_unsearched(path.having(EQUAL.name)), *_equal(path)]
+    further = words_of(path.moves)
     if not path.choices and not path.prepared:
         return [f"  path        {_named(path)}: {', '.join(['as it is written', *further])}"]
-    counts = Counter(choice.kernel for choice in path.choices)
+    counts = Counter(choice.kernel for choice in path.choices.values())
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     shown = "; ".join([kernels or "simplified only", *further])
     return [f"  path        {_named(path)}, as given: {shown}"]
 
 
 def _equal(path: Path) -> list[str]:
-    return [] if path.equal is None else [f"  equal       products of matrices in another form: {path.equal}"]
+    return [f"  equal       {words}" for words in words_of(at_stages(path.moves, Stage.written))]
 
 
 def _named(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-from dataclasses import replace
 
 from pcp.backends import Device, Placement, Target
 from pcp.errors import PCPError
@@ -11,6 +10,7 @@ from pcp.ir.expecting import expect_program
 from pcp.planning.capacity import lower_bound, memory_limit
 from pcp.planning.chosen import BUDGET, Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.paths.kinds import KERNEL
 from pcp.planning.paths.path import Path, PathMismatch, expect_path
 from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.operations import named
@@ -96,7 +96,7 @@ def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:
             f"{dict(target.options)}: give a device of that backend, or plan for {named(target)}"
         )
     made = _in_pieces(path, program, target, limit)
-    return replace(made.made_on("", ""), placement=Placement((), (named(target), limit)))
+    return made.made_on("", "").placed(Placement((), (named(target), limit)))
 
 
 def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, limit: int) -> Path:
@@ -149,11 +149,13 @@ def _in_pieces(path: Path, program: Program, target: Target, limit: int) -> Path
         return path
     sites = path.sites(program, target.device.kind)
     large = {key for key, site in sites.items() if lower_bound(site.region).peak > AT_ONCE * limit}
-    for choice in path.choices:
-        if choice.site in large:
+    for site, choice in path.choices.items():
+        if site in large:
             log.info(
                 "kernel %s is left out, whose operands and results take more than half of %d bytes",
                 choice.kernel,
                 limit,
             )
-    return replace(path, choices=tuple(choice for choice in path.choices if choice.site not in large))
+    return path.having(
+        KERNEL.name, (move for move in path.moves if move.kind == KERNEL.name and move.at not in large)
+    )

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -49,7 +48,7 @@ def test_a_path_that_names_it_says_what_is_missing() -> None:
     program = pcp.trace(lambda x: pcp.exp(pcp.tanh(x)), pcp.spec((3,), "f32"))
     placement = Placement.of(dict.fromkeys(operations_in(program).keys[:1], "torch:cpu:0"))
     whole = pcp.Path.plain(program, {}, "torch")
-    placed = replace(pcp.Path.plain(program), placement=placement)
+    placed = pcp.Path.plain(program).placed(placement)
     for path in (whole, placed):
         with pytest.raises(UnknownBackend, match=MISSING):
             pcp.plan(program, path=path)

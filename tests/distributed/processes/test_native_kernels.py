@@ -38,7 +38,7 @@ def test_a_worker_runs_native_kernels(
     whole = Whole(inner_step(recipe, algorithm_of(recipe.config)), TOLERANCE, Target.of("cpu:0"))
     sites = [site for site in sites_of(whole.prepared, "cpu") if site.family.startswith("normalisation")]
     path = whole.path({site.key: kernel_named(f"{site.family}.native") for site in sites})
-    assert {choice.kernel for choice in path.choices} == {
+    assert {choice.kernel for choice in path.choices.values()} == {
         "normalisation.native",
         "normalisation_gradient.native",
     }

@@ -49,7 +49,7 @@ def test_a_path_with_native_kernels_is_followed_from_its_file(
 ) -> None:
     program = normed(rows, width, norm)
     path = native_path(program)
-    assert sorted(choice.kernel for choice in path.choices) == [
+    assert sorted(choice.kernel for choice in path.choices.values()) == [
         "normalisation.native",
         "normalisation_gradient.native",
     ]
@@ -185,7 +185,7 @@ def test_a_processor_with_less_gets_another_build() -> None:
         assert plain.needs == ()
         assert plain.digest != usual.digest
         path = native_path(program)
-        assert {choice.library for choice in path.choices} == {plain.digest}
+        assert {choice.library for choice in path.choices.values()} == {plain.digest}
         arguments = arguments_of(program)
         mine = pcp.plan(program, path=path).run(*arguments)
     assert distance(mine, pcp.plan(program).run(*arguments)) < 2e-6

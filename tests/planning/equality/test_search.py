@@ -24,6 +24,7 @@ from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.transfer import transferred
 from pcp.planning.search.found import Found
@@ -178,7 +179,7 @@ def test_the_path_without_it_is_beaten_in_turn_or_stays(ratio: float | None, pea
 
     evidence = SimpleNamespace(strategy=Strategy(), trouble="the time was up")
     duels: Any = SimpleNamespace(fought=fight, evidence=evidence)
-    mine = replace(without, equal=Form((), "1" * 64))
+    mine = without.having(EQUAL.name, [EQUAL.move(Form((), "1" * 64))])
     assert _lost(Found(without, row), Found(mine, row), duels, 2**16) == said
     assert fought == ([] if peak > 2**16 else [(mine, without)])
 
@@ -269,7 +270,7 @@ def test_a_path_that_was_changed_is_refused(database: FilePath) -> None:
             Path.from_json(json.dumps(whole | {"equal": equal}))
     assert path.equal is not None
     with pytest.raises(PathMismatch, match="here it makes"):
-        pcp.plan(program, path=replace(path, equal=replace(path.equal, makes="0" * 64)))
+        pcp.plan(program, path=path.having(EQUAL.name, [EQUAL.move(replace(path.equal, makes="0" * 64))]))
 
 
 @pytest.mark.usefixtures("bench")

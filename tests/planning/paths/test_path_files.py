@@ -14,6 +14,7 @@ from pcp import Path
 from pcp.backends import Placement, UnknownDevice
 from pcp.kernels import UnknownKernel, kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.kinds import PARTS
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.paths.transfer import transferred
@@ -23,7 +24,7 @@ PROGRAM = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), *[pcp.spec((64, 64), "f32"
 SITE = sites_of(PROGRAM, "cpu")[0]
 PATH = Path.of(PROGRAM, {SITE.key: kernel_named(SITE.kernels[0])}, {"xla_cpu_enable_fast_math": False}, 0.0)
 ROWS = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), pcp.spec((32, 64), "f32"), pcp.spec((64, 64), "f32"))
-IN_PARTS = Path.of(ROWS, parts=2)
+IN_PARTS = Path.of(ROWS, forms=(PARTS.move(2),))
 
 
 def changed(**entries: Any) -> str:
@@ -72,9 +73,13 @@ def test_the_path_itself_is_followed() -> None:
         (changed(placement=[[SITE.key, "arena:cpu:0"]] * 2), r"the placement of the path is .* each once"),
         (
             changed(parts=2),
-            "the parts of the path are 2; expected a number from 1, of a program that is prepared: plan",
+            "the parts of the path are 2; expected none, as the path says nothing of how its program is prepared: plan",
         ),
         (json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": 0}), "the parts of the path are 0; expected"),
+        (
+            changed(stored=[]),
+            "the path has 'stored', which this version of PCP does not know; expected only backend, .*plan",
+        ),
         (json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": True}), "the parts of the path are True; exp"),
     ],
 )
@@ -87,9 +92,9 @@ def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
 
 def test_a_path_holds_in_how_many_parts_the_batch_is_computed(tmp_path: FilePath) -> None:
     assert "parts" not in json.loads(PATH.to_json())  # as paths that were written before
-    divided = prepared(ROWS, parts=2)
+    divided = prepared(ROWS, forms=(PARTS.move(2),))
     (site,) = sites_of(divided, "cpu")
-    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, parts=2)
+    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, forms=(PARTS.move(2),))
     assert len({path.digest, IN_PARTS.digest, Path.of(ROWS).digest}) == 3
     path.save(tmp_path / "path.json")
     assert Path.load(tmp_path / "path.json") == path
@@ -108,11 +113,11 @@ def test_parts_are_followed_at_other_sizes() -> None:
             lambda x, w: pcp.ops.tanh(x @ w), pcp.spec((size, 64), "f32"), pcp.spec((64, 64), "f32")
         )
 
-    (site,) = sites_of(prepared(ROWS, parts=2), "cpu")
-    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, parts=2)
+    (site,) = sites_of(prepared(ROWS, forms=(PARTS.move(2),)), "cpu")
+    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, forms=(PARTS.move(2),))
     moved = transferred(path, ROWS, rows(16), "cpu")
     assert moved is not None
-    assert (moved.parts, [choice.kernel for choice in moved.choices]) == (2, ["product.bf16"])
+    assert (moved.parts, [choice.kernel for choice in moved.choices.values()]) == (2, ["product.bf16"])
     assert moved.applied(rows(16)).text.count("stablehlo.while") == 1
     assert transferred(path, ROWS, rows(15), "cpu") is None
 

@@ -96,9 +96,9 @@ def test_what_was_given_before_a_ban_is_not_given_again(file: FilePath) -> None:
     assert len({path.digest for path in [*before, *after]}) == len(before) + len(after)
     of_first = {site.key for site in classes[0].sites}
     assert not any(
-        choice.kernel == "sine.bitwise" and choice.site in of_first
+        choice.kernel == "sine.bitwise" and site in of_first
         for path in after
-        for choice in path.choices
+        for site, choice in path.choices.items()
     )
     assert len({*before, *after}) >= 4**2 * 3**2  # all that are not banned
 
@@ -110,7 +110,7 @@ def _thirty_sines(x: Tensor) -> Tensor:
 
 
 def kernel_names(path: Path) -> set[str]:
-    return {choice.kernel for choice in path.choices}
+    return {choice.kernel for choice in path.choices.values()}
 
 
 @pytest.mark.usefixtures("bench")
@@ -193,7 +193,7 @@ def test_a_path_of_another_version_of_a_kernel(file: FilePath, monkeypatch: pyte
     with pytest.raises(PathMismatch, match=r"version 1 of kernel sine\.fast, which is 2 here; plan again"):
         pcp.plan(chain(), path=path)
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)  # the known path is not followed
-    assert {choice.version for choice in plan.path.choices} == {2}
+    assert {choice.version for choice in plan.path.choices.values()} == {2}
 
 
 @pytest.mark.usefixtures("bench")

@@ -18,7 +18,8 @@ from pcp.ir import Program
 from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.measurement_text import InvalidRows
-from pcp.planning.paths.choice import Choice
+from pcp.planning.paths.kinds import KERNEL
+from pcp.planning.paths.kinds.kernels import Choice
 from pcp.planning.paths.path import Path
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import DatabaseUnusable, NothingToPrune, ProfileDatabase
@@ -26,7 +27,7 @@ from pcp.planning.profile.region import Region
 
 HERE, THERE = Hardware("EPYC, 2 cores", "flags: avx512_bf16"), Hardware("Xeon, 8 cores", "flags: amx")
 SUBJECT, OTHER = "a" * 64, "b" * 64
-PATH = Path(SUBJECT, (Choice("c" * 64, "product.bf16", 1),))
+PATH = Path(SUBJECT, (KERNEL.move(Choice("product.bf16", 1), "c" * 64),))
 
 
 def row(path: str = "plain", **changes: Any) -> Measurement:

@@ -130,7 +130,7 @@ def search_by(
 
 def kernels(found: Found) -> list[str]:
     """The kernels that a search chose, one for each site."""
-    return sorted(choice.kernel for choice in found.path.choices)
+    return sorted(choice.kernel for choice in found.path.choices.values())
 
 
 def write() -> None:

@@ -111,7 +111,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
             database = tmp_path / f"{seed}.sqlite"
             path = searched(program, 1e-2, Conditions(target, target.device.capacity, database, budget)).path
             database.unlink()
-            chosen[", ".join(choice.kernel for choice in path.choices)] += 1
+            chosen[", ".join(choice.kernel for choice in path.choices.values())] += 1
             total += bench.now
         print(f"{dict(chosen)} in {total / count:.2f} s each")
         return Plannings(chosen, total / count)

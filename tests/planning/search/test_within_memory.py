@@ -181,7 +181,7 @@ def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_th
         return replace(row, seconds=tuple(each * 512 / rows for each in row.seconds))
 
     def fit(program: pcp.Program, path: pcp.Path, target: Target, limit: int) -> Fit:
-        is_lean = any(choice.kernel == "log1p.other" for choice in path.choices)
+        is_lean = any(choice.kernel == "log1p.other" for choice in path.choices.values())
         return fitted(program, path, target, limit if is_lean else limit // 2)
 
     measure = bench.measure
@@ -213,7 +213,7 @@ def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plai
             options: list[Found] = []
             made = []
             for path in _candidates(found, search, options):
-                made.append(sorted(choice.kernel for choice in path.choices))
+                made.append(sorted(choice.kernel for choice in path.choices.values()))
                 if used in made[-1]:
                     options.append(Found(path))
             return made

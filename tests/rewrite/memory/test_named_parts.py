@@ -11,7 +11,9 @@ import pytest
 import pcp
 from pcp import nn
 from pcp.ir.tree import flatten
-from pcp.planning.paths.preparation import NotInParts, prepared
+from pcp.planning.paths import kinds
+from pcp.planning.paths.kinds.parts import NotInParts
+from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.memory.parts import in_parts
 from tests.execution import run
 
@@ -139,4 +141,4 @@ def test_what_a_program_is_not_computed_in_is_said() -> None:
     with pytest.raises(
         NotInParts, match=rf"the batch of program {program.digest[:12]} cannot be computed in 5 parts"
     ):
-        prepared(program, parts=5)
+        prepared(program, forms=(kinds.PARTS.move(5),))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from pcp.planning.equality.forms import Forms, forms_of, has_others, is_here
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
@@ -107,7 +108,7 @@ def tried(whole: Whole, evidence: Evidence, forms: Sequence[Form], limit: int) -
     made = []
     evidence.planned += len(forms)
     for form in forms:
-        other = replace(whole, equal=form)
+        other = replace(whole, forms=(EQUAL.move(form),))
         row = other.measured(other.path({}), evidence)
         if row is None:
             break

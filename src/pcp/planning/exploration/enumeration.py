@@ -11,6 +11,7 @@ from pcp.planning.added import register_added
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.elsewhere import Place, places_of
 from pcp.planning.exploration.best_first import best_first, in_turn
+from pcp.planning.paths.kinds import Stage, at_stages
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.placing.search import Placing
@@ -127,7 +128,7 @@ def combinations(
             standing = cover(site for _, sites, _ in groups for site in sites if site.key in kernels)
             kernels = {site.key: kernels[site.key] for site in standing}
         path = whole.path(kernels)
-        if not kernels and whole.equal is None:
+        if not kernels and not at_stages(whole.forms, Stage.written):
             yield whole.plain
         if not path.is_plain:
             yield path

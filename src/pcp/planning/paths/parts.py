@@ -7,8 +7,10 @@ from functools import cached_property
 
 from pcp.ir import Program
 from pcp.kernels import Site, cover, sites_of
+from pcp.planning.paths.kinds import PARTS
+from pcp.planning.paths.kinds.parts import NotInParts
 from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import NotInParts, prepared
+from pcp.planning.paths.preparation import prepared
 
 log = logging.getLogger("pcp.planning")
 
@@ -27,13 +29,14 @@ class InParts:
 
     @cached_property
     def _sites(self) -> Sequence[Site]:
-        return sites_of(prepared(self._program, equal=self._path.equal), self._platform)
+        return sites_of(prepared(self._program, forms=self._path.forms), self._platform)
 
     def __call__(self, parts: int) -> Path | None:
         """The path in so many parts; None where the program does not compute its batch in them."""
         path, program = self._path, self._program
+        forms = (*path.forms, PARTS.move(parts))
         try:
-            divided = prepared(program, equal=path.equal, parts=parts)
+            divided = prepared(program, forms=forms)
         except NotInParts as error:
             log.info("%s", error)
             return None
@@ -46,7 +49,7 @@ class InParts:
         apart = cover(site for site, _ in found.values())
         log.info("in %d parts %d of %d kernels apply", parts, len(apart), len(kernels))
         chosen = {site.key: found[site.key][1] for site in apart}
-        return Path.of(program, chosen, dict(path.options), None, path.backend, path.equal, parts)
+        return Path.of(program, chosen, dict(path.options), None, path.backend, forms)
 
 
 def _pairs(before: Sequence[Site], after: Sequence[Site]) -> Iterator[tuple[Site, Site]]:

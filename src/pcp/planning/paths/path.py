@@ -4,8 +4,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -14,54 +14,53 @@ from pcp.backends import Device, Target, backend_names
 from pcp.backends.base import CompileOptions
 from pcp.backends.regions import Placement
 from pcp.backends.registry import DEFAULT
+from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
-from pcp.kernels import Kernel, Site, apply_kernels, kernel_named, sites_of
-from pcp.planning.paths.choice import Choice, check_available
-from pcp.planning.paths.choice import PathMismatch as PathMismatch
-from pcp.planning.paths.entries import (
-    FORMAT,
-    NotAPath,
-    entries_of,
-    form_in,
-    parts_in,
-    placement_of,
-    recomputation_of,
+from pcp.kernels import Kernel, Site, sites_of
+from pcp.planning.paths.entries import ALWAYS, FORMAT, NotAPath, entries_of, moves_in
+from pcp.planning.paths.kinds import (
+    KERNEL,
+    OPTION,
+    PLACED,
+    STREAMED,
+    Stage,
+    applied,
+    at_stages,
+    by_kind,
+    in_order,
 )
-from pcp.planning.paths.preparation import NotInParts, prepared
-from pcp.rewrite.equality import Form, FormMismatch
-from pcp.rewrite.memory.recomputation import Recomputation, recomputed
+from pcp.planning.paths.kinds.kernels import Choice, kernels_in
+from pcp.planning.paths.kinds.places import moves_of, placement_of
+from pcp.planning.paths.mismatch import PathMismatch as PathMismatch
+from pcp.planning.paths.move import Move
+from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.equality import Form
+from pcp.rewrite.memory.recomputation import Recomputation
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way to run a program. Without choices, recomputation, an equal program and options it is the plain path.
+    """One way to run a program: a tuple of moves. Without moves, but for the compiler's options, it is the plain path.
 
     Arguments:
         program: digest of the program.
-        choices: for the sites that are not computed by the operation itself, in order of their keys.
-        options: of the compiler, in order of their names.
+        moves: what makes of the program what is run, each at another place; kept in order.
         backend: the name of what compiles.
         prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
             it is written, as all are whose results are to be those of the plain path, bit for bit.
-        recomputation: what the program with these choices makes again, to take less memory; None makes nothing again.
-        placement: which operations of what comes of that run elsewhere than the others; None where all run in one place.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
-        equal: the program that is equal by algebra and computed instead; what is prepared is that. None computes it as written.
-        parts: in how many parts the prepared program computes its batch; the choices are for one of them.
     """
 
     program: str
-    choices: tuple[Choice, ...] = ()
-    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    moves: tuple[Move, ...] = ()
     backend: str = DEFAULT
     prepared: str = ""
-    recomputation: Recomputation | None = None
-    placement: Placement | None = None
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
-    equal: Form | None = None
-    parts: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "moves", in_order(self.moves))
 
     @staticmethod
     def of(
@@ -70,35 +69,81 @@ class Path:
         options: CompileOptions = MappingProxyType({}),
         tolerance: float | None = None,
         backend: str = DEFAULT,
-        equal: Form | None = None,
-        parts: int = 1,
+        forms: tuple[Move, ...] = (),
     ) -> "Path":
         """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance.
+
+        Arguments:
+            forms: moves that make another program of it before its sites are looked for.
 
         Raises:
             FormMismatch: the program has no such equal program.
             NotInParts: it does not compute its batch in so many parts.
         """
-        choices = (
-            Choice(site, kernel.name, kernel.version, kernel.artifact.digest)
-            for site, kernel in kernels.items()
-        )
-        return Path(
-            program.digest,
-            tuple(sorted(choices)),
-            tuple(sorted(options.items())),
-            backend,
-            prepared="" if tolerance == 0.0 else prepared(program, equal=equal, parts=parts).digest,
-            equal=equal,
-            parts=parts,
-        )
+        path = Path.plain(program, options, backend)
+        choices = (KERNEL.move(Choice.of(kernel), site) for site, kernel in kernels.items())
+        ready = "" if tolerance == 0.0 else prepared(program, forms=forms).digest
+        return replace(path, moves=(*path.moves, *forms, *choices), prepared=ready)
 
     @staticmethod
     def plain(
         program: Program, options: CompileOptions = MappingProxyType({}), backend: str = DEFAULT
     ) -> "Path":
         """The path that runs a program as it is written."""
-        return Path(program.digest, options=tuple(sorted(options.items())), backend=backend)
+        moves = (OPTION.move(value, name) for name, value in options.items())
+        return Path(program.digest, tuple(moves), backend)
+
+    def having(self, kind: str, moves: Iterable[Move] = ()) -> "Path":
+        """The path with these moves of a kind in the place of those that it has; without any, where there are none."""
+        others = (move for move in self.moves if move.kind != kind)
+        return replace(self, moves=(*others, *moves))
+
+    def placed(self, placement: Placement | None) -> "Path":
+        """The path whose operations run where a placement says, and nowhere else."""
+        return self.having(STREAMED.name).having(PLACED.name, moves_of(placement))
+
+    def _of(self, kind: str) -> tuple[Move, ...]:
+        return tuple(move for move in self.moves if move.kind == kind)
+
+    def _only(self, kind: str, default: Any = None) -> Any:
+        return next((move.value for move in self._of(kind)), default)
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """The kernels that it has, by the keys of their sites, in order."""
+        return {move.at: move.value for move in self._of("kernel")}
+
+    @property
+    def options(self) -> tuple[tuple[str, str | int | float | bool], ...]:
+        """Of the compiler, in order of their names."""
+        return tuple((move.at, move.value) for move in self._of("option"))
+
+    @property
+    def forms(self) -> tuple[Move, ...]:
+        """What makes another program of it before its sites are looked for."""
+        return at_stages(self.moves, Stage.written, Stage.prepared)
+
+    @property
+    def equal(self) -> Form | None:
+        """The program that is equal by algebra and computed instead; None computes it as written."""
+        form: Form | None = self._only("equal")
+        return form
+
+    @property
+    def parts(self) -> int:
+        """In how many parts the prepared program computes its batch; the choices are for one of them."""
+        return int(self._only("parts", 1))
+
+    @property
+    def recomputation(self) -> Recomputation | None:
+        """What the program with its choices makes again, to take less memory; None makes nothing again."""
+        recomputation: Recomputation | None = self._only("remade")
+        return recomputation
+
+    @property
+    def placement(self) -> Placement | None:
+        """Which operations run elsewhere than the others; None where all run in one place."""
+        return placement_of(self.moves)
 
     def home(self, place: Target) -> Target:
         """The target for arguments and results in a place; by the path's own backend, unless that runs all of it elsewhere."""
@@ -125,8 +170,7 @@ class Path:
     @property
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
-        is_whole = self.recomputation is None and self.placement is None and self.equal is None
-        return not self.choices and not self.prepared and is_whole and self.parts == 1
+        return not self.prepared and all(move.kind == OPTION.name for move in self.moves)
 
     @property
     def is_streamed(self) -> bool:
@@ -141,10 +185,10 @@ class Path:
     def made_on(self, hardware: str, versions: str) -> "Path":
         """The same path, for exactly this hardware and these versions; empty words leave it open, and with it which build of a
         native library is called."""
-        choices = self.choices
+        moves = self._of(KERNEL.name)
         if not hardware and not versions:
-            choices = tuple(replace(choice, library="") for choice in choices)
-        return replace(self, choices=choices, hardware=hardware, versions=versions)
+            moves = tuple(replace(move, value=replace(move.value, library="")) for move in moves)
+        return replace(self.having(KERNEL.name, moves), hardware=hardware, versions=versions)
 
     def check_place(self, hardware: str, versions: str) -> None:
         """Compare what it was made on with what is here.
@@ -170,16 +214,7 @@ class Path:
             KernelUnavailable: this machine lacks what one needs, as a native library.
             PathMismatch: one has another version here than when it was chosen, or calls another build of a native library.
         """
-        found = {choice.site: kernel_named(choice.kernel) for choice in self.choices}
-        for choice in self.choices:
-            here = found[choice.site].version
-            if here != choice.version:
-                raise PathMismatch(
-                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which is {here} here; "
-                    "plan again, or install the version of PCP that made the path"
-                )
-            check_available(choice, found[choice.site])
-        return found
+        return kernels_in(self._of(KERNEL.name))
 
     def check_sites(self, program: Program, platform: str) -> None:
         """Look whether every kernel is one for the site that it is chosen for, on a kind of device.
@@ -190,13 +225,11 @@ class Path:
         """
         self.check_program(program)
         self.kernels()
-        if self.equal is not None or self.parts > 1:
+        if self.forms:
             _ready(self, program)
-        if not self.choices:
-            return
-        here = self.sites(program, platform)
-        for choice in self.choices:
-            site = here.get(choice.site)
+        here = self.sites(program, platform) if self.choices else {}
+        for key, choice in self.choices.items():
+            site = here.get(key)
             if site is None or choice.kernel not in site.kernels:
                 known = (
                     f"there are {', '.join(site.kernels)}"
@@ -204,7 +237,7 @@ class Path:
                     else "no kernel applies to anything of that key"
                 )
                 raise PathMismatch(
-                    f"the path has kernel {choice.kernel} compute site {choice.site[:12]}, where it does not apply on "
+                    f"the path has kernel {choice.kernel} compute site {key[:12]}, where it does not apply on "
                     f"{platform}: {known}; plan again"
                 )
 
@@ -252,35 +285,20 @@ class Path:
             UnknownKernel: a kernel is not registered here.
         """
         self.check_program(program)
-        if not (self.choices or self.prepared or self.recomputation):
+        if not (self.prepared or at_stages(self.moves, Stage.sites, Stage.whole)):
             return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
         return _applied(self, program)
 
     def _chosen(self) -> dict[str, Any]:
-        return {
+        entries: dict[str, Any] = {
             "format": FORMAT,
             "program": self.program,
             "prepared": self.prepared,
             "backend": self.backend,
-            "options": [list(option) for option in self.options],
-            "choices": [choice.entry for choice in self.choices],
-        } | self._further()
-
-    def _further(self) -> dict[str, Any]:
-        """What few paths have, which is not written down where there is none."""
-        made: dict[str, Any] = {}
-        if self.recomputation is not None:
-            made["recomputation"] = asdict(self.recomputation)
-        if self.equal is not None:
-            made["equal"] = asdict(self.equal)
-        if self.parts > 1:
-            made["parts"] = self.parts
-        if self.placement is not None and self.placement.streamed is not None:
-            made["placement"] = dict(zip(("streamed", "bytes"), self.placement.streamed, strict=True))
-        elif self.placement is not None:
-            made["placement"] = [list(pair) for pair in self.placement.operations]
-        return made
+        }
+        moves = {kind.entry: kind.written(some) for kind, some in by_kind(self.moves)}
+        return entries | {name: [] for name in ALWAYS} | moves
 
     def to_json(self) -> str:
         """The canonical JSON form."""
@@ -294,19 +312,14 @@ class Path:
         Raises:
             NotAPath: there is none in it.
         """
-        found = entries_of(text)
+        entries = entries_of(text)
         return Path(
-            found["program"],
-            tuple(sorted(Choice(*entry) for entry in found["choices"])),
-            tuple(sorted((name, value) for name, value in found["options"])),
-            found["backend"],
-            found["prepared"],
-            recomputation_of(found.get("recomputation")),
-            placement_of(found.get("placement")),
-            found["hardware"],
-            found["versions"],
-            form_in(found.get("equal")),
-            parts_in(found),
+            entries["program"],
+            moves_in(entries),
+            entries["backend"],
+            entries["prepared"],
+            entries["hardware"],
+            entries["versions"],
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -345,16 +358,7 @@ def expect_path(value: object) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
-    chosen = apply_kernels(_ready(path, program), path.kernels())
-    if path.recomputation is None:
-        return chosen
-    made = recomputed(chosen, path.recomputation)
-    if made.digest != path.recomputation.makes:
-        raise PathMismatch(
-            f"the path makes values again by their numbers, which gave program {path.recomputation.makes[:12]} and here give "
-            f"{made.digest[:12]}; plan again with the same memory"
-        )
-    return made
+    return applied(_ready(path, program), path.moves, Stage.sites, Stage.whole)
 
 
 def _ready(path: Path, program: Program) -> Program:
@@ -364,13 +368,9 @@ def _ready(path: Path, program: Program) -> Program:
         PathMismatch: it has another form here.
     """
     try:
-        ready = prepared(program, None if path.prepared else 0.0, path.equal, path.parts)
-    except NotInParts as error:
-        raise PathMismatch(f"the path is not one of this version of PCP: {error}; plan again") from None
-    except FormMismatch as error:
-        raise PathMismatch(
-            f"the path computes an equal program, which cannot be made here: {error}; plan again"
-        ) from None
+        ready = prepared(program, None if path.prepared else 0.0, path.forms)
+    except PCPError as error:
+        raise PathMismatch(f"the path cannot be followed here: {error}; plan again") from None
     if path.prepared and ready.digest != path.prepared:
         raise PathMismatch(
             f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "

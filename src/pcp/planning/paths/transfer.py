@@ -4,9 +4,11 @@ import logging
 
 from pcp.ir import Program
 from pcp.kernels import sites_of
+from pcp.planning.paths.kinds import KERNEL, Stage, at_stages, by_kind
+from pcp.planning.paths.kinds.parts import NotInParts
+from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import NotInParts, prepared
-from pcp.rewrite.equality import FormMismatch, made_by
+from pcp.planning.paths.preparation import prepared
 
 log = logging.getLogger("pcp.planning")
 
@@ -21,22 +23,21 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
         platform: the kind of device that it is run on.
 
     Returns:
-        None where the programs have other sites, or the path makes values again to save memory or places operations, which
-        depends on sizes, or it computes an equal program that there is not at these sizes.
+        None where the programs have other sites, or a move of the path holds for its sizes alone.
     """
-    if path.recomputation is not None or path.placement is not None:
-        return None
-    try:
-        equal = None if path.equal is None else made_by(program, path.equal)[0]
-    except FormMismatch as error:
-        log.info("the equal program of the path is none at these sizes: %s", error)
-        return None
+    moves: list[Move] = []
+    for kind, some in by_kind(path.moves):
+        if kind is not KERNEL:
+            moved = None if kind.moved is None else kind.moved(some, program)
+            if moved is None:
+                return None
+            moves += moved
     if path.is_plain:
         return Path.plain(program, dict(path.options), path.backend)
-    tolerance = None if path.prepared else 0.0
-    before = sites_of(prepared(source, tolerance, path.equal, path.parts), platform)
+    tolerance, forms = None if path.prepared else 0.0, at_stages(moves, Stage.written, Stage.prepared)
+    before = sites_of(prepared(source, tolerance, path.forms), platform)
     try:
-        after = sites_of(prepared(program, tolerance, equal, path.parts), platform)
+        after = sites_of(prepared(program, tolerance, forms), platform)
     except NotInParts as error:
         log.info("the path is none at these sizes: %s", error)
         return None
@@ -56,4 +57,4 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
                 kernel.name,
                 site.family,
             )
-    return Path.of(program, kernels, dict(path.options), tolerance, path.backend, equal, path.parts)
+    return Path.of(program, kernels, dict(path.options), tolerance, path.backend, forms)

@@ -1,7 +1,7 @@
 """The operations of a program, each as a program of its own: what is measured in every place, and what passes between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pcp.backends import Placement, Target
 from pcp.ir import Program
@@ -98,7 +98,7 @@ def placed(program: Program, places: Mapping[str, str], base: Path | None = None
                 f"or one of the names {', '.join(sorted(set(found.names)))}"
             )
         chosen |= dict.fromkeys(keys, named(Target.of(place)))
-    return replace(base, placement=Placement.of(chosen))
+    return base.placed(Placement.of(chosen))
 
 
 def named(target: Target) -> str:

@@ -4,7 +4,7 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pcp.backends import Placement, Target
@@ -151,7 +151,7 @@ class Placing:
                 }
             )
             if placement is not None and HOME in places:  # all elsewhere is no mixture
-                yield seconds / at_home, replace(self.base, placement=placement)
+                yield seconds / at_home, self.base.placed(placement)
 
     @property
     def least_copy(self) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pcp.kernels import UnknownKernel
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.kinds import Stage, at_stages
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.search.duels import Duels
 from pcp.planning.search.evidence import Evidence
@@ -45,7 +46,7 @@ class KnownPaths:
             if not whole.accepts(row, self.memory_limit) or not evidence.strategy.is_faster(row.blocks):
                 continue
             path = evidence.path(digest)
-            if path is None or (path.equal, path.parts) != (whole.equal, whole.parts):
+            if path is None or path.forms != whole.forms:
                 continue
             if path.target(whole.target.devices) == whole.target and self._is_here(path):
                 found[digest] = path, row
@@ -72,7 +73,7 @@ class KnownPaths:
         if path.digest not in self._here:
             try:
                 path.kernels()
-                if path.recomputation is not None or path.equal is not None or path.parts > 1:
+                if at_stages(path.moves, Stage.written, Stage.prepared, Stage.whole):
                     path.applied(self.whole.program)
                 self._here[path.digest] = True
             except (PathMismatch, UnknownKernel) as error:

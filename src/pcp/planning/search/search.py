@@ -360,7 +360,7 @@ class Search:
 
     def as_found(self, path: Path, row: Measurement | None) -> Found:
         """What a search that ends with a path comes to."""
-        named = {choice.site: choice.kernel for choice in path.choices}
+        named = {site: choice.kernel for site, choice in path.choices.items()}
         choices = {
             each.digest: kernel
             for each in self.sites

@@ -82,7 +82,7 @@ _AT_SITE = " at its site"
 
 def _kernels_at(path: Path, classes: Sequence[SiteClass]) -> Iterator[tuple[SiteClass, Kernel]]:
     """The kernels of a path at each class of sites."""
-    named = {choice.site: choice.kernel for choice in path.choices}
+    named = {site: choice.kernel for site, choice in path.choices.items()}
     for each in classes:
         for name in sorted({named[site.key] for site in each.sites if site.key in named}):
             yield each, kernel_named(name)

@@ -15,12 +15,12 @@ from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request
+from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
-from pcp.rewrite.equality import Form
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,8 @@ class Whole:
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
-        equal: the equal program that its paths compute; None for the program as it is written, whose plain path all are
-            measured beside and whose float64 judges all.
-        parts: in how many parts its paths compute the batch; the plain path computes it at once.
+        forms: moves that all its paths make before their sites are looked for. The plain path, beside which all are measured,
+            makes none, and the float64 of the program as it is written judges all.
     """
 
     program: Program
@@ -45,8 +44,7 @@ class Whole:
     example_digest: str = ""
     ignored: tuple[int, ...] = ()
     strategy: Strategy = field(default_factory=Strategy)
-    equal: Form | None = None
-    parts: int = 1
+    forms: tuple[Move, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -79,16 +77,16 @@ class Whole:
     @cached_property
     def prepared(self) -> Program:
         """The program in the form that its sites are looked for in."""
-        return prepared(self.program, self.tolerance, self.equal, self.parts)
+        return prepared(self.program, self.tolerance, self.forms)
 
     def path(self, kernels: Mapping[str, Kernel]) -> Path:
         """The path with these kernels, by the keys of sites; the plain one where that is the same."""
         is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
-        if not kernels and not is_simpler and self.equal is None:
+        if not kernels and not is_simpler and not self.forms:
             return self.plain
         options = dict(self.target.options)
         backend = self.target.backend
-        return Path.of(self.program, kernels, options, self.tolerance, backend, self.equal, self.parts)
+        return Path.of(self.program, kernels, options, self.tolerance, backend, self.forms)
 
     @cached_property
     def plain(self) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pcp.planning.capacity import human
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
+from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import together
 from pcp.planning.search.found import Found
@@ -79,7 +80,7 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
     Arguments:
         options: what was made of those before.
     """
-    path = replace(found.path, recomputation=None)
+    path = found.path.having(REMADE.name)
     is_unsearched = path.is_plain and not found.complete
     if not is_unsearched:
         yield path
@@ -111,7 +112,7 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found |
     """
     whole, evidence = search.whole, search.evidence
     if fit.path.parts > 1:
-        search = Search(replace(whole, equal=fit.path.equal, parts=fit.path.parts), evidence, limit)
+        search = Search(replace(whole, forms=fit.path.forms), evidence, limit)
     row = None if fit.path.is_plain else search.whole.measured(fit.path, evidence)
     doubt = None
     if row is not None and not whole.accepts(row, limit):

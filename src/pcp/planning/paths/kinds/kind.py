@@ -1,0 +1,52 @@
+"""Kind: what all moves of one kind have in common. A new dimension of a path is a file with one, and a row in `KINDS`."""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.ir import Program
+from pcp.planning.paths.move import Move
+
+Moves = Sequence[Move]
+
+
+class Stage(enum.IntEnum):
+    """When moves are made, in order."""
+
+    written = 0  # the program as the user wrote it becomes another one
+    prepared = 1  # so does the program in which sites are looked for
+    sites = 2  # something computes a site in the place of its operations
+    whole = 3  # the program with these becomes another one
+    places = 4  # its operations are told where to run
+    compiler = 5  # the compiler is told how to compile it
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of moves.
+
+    Arguments:
+        name: of the kind.
+        entry: under which its moves stand in a file.
+        stage: when they are made.
+        written: moves as values of JSON.
+        read: the moves that such a value says; whoever wrote the file, what comes out of it are moves. Raises `NotAPath`.
+        applied: the program that all moves of this kind make of one; None where they make no other. Raises some `PCPError`
+            where they are not for it.
+        moved: the moves for a program that is the same at other sizes; None where they hold for their sizes alone.
+        words: what they are, for people; None where nobody needs to be told.
+    """
+
+    name: str
+    entry: str
+    stage: Stage
+    written: Callable[[Moves], Any]
+    read: Callable[[Any], Iterable[Move]]
+    applied: Callable[[Program, Moves], Program] | None = None
+    moved: Callable[[Moves, Program], Moves | None] | None = None
+    words: Callable[[Moves], str] | None = None
+
+    def move(self, value: Any, at: str = "") -> Move:
+        """A move of this kind; where `at` is empty, for the whole program."""
+        return Move(self.name, at, value)
