@@ -11,7 +11,7 @@ import pcp
 from pcp.ir import ProgramExpected, TreeMismatch
 from pcp.optimizers import InvalidOptimizer, InvalidSchedule, WarmupCosine, adamw, sgd
 from pcp.planning.arguments import ArgumentDTypeMismatch, ArgumentShapeMismatch
-from pcp.planning.chosen import InvalidExample
+from pcp.planning.conditions import InvalidExample
 from pcp.planning.exploration.exploration import explore
 from pcp.refusals import ShapeMismatch, is_of_package
 

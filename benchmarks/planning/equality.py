@@ -17,7 +17,7 @@ from unittest import mock
 import pcp
 from benchmarks.options import add_option
 from pcp.backends import Target
-from pcp.planning.chosen import Conditions, evidence_of
+from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.equality import looked_at
 from pcp.planning.equality import search as equality_search
 from pcp.planning.search.whole import Whole

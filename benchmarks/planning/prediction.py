@@ -20,7 +20,7 @@ import pcp
 from benchmarks.planning.prediction_quality import Quality, quality_of
 from pcp.backends import Target
 from pcp.models import gpt2
-from pcp.planning.chosen import Conditions, evidence_of
+from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase

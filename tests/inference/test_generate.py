@@ -17,7 +17,7 @@ from pcp.inference.generate import Reader, prefill_length
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
 from pcp.models.parameters import quantised
-from pcp.planning.chosen import InvalidTolerance
+from pcp.planning.conditions import InvalidTolerance
 from pcp.training.data.token_range import TokenOutOfRange
 
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)

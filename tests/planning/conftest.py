@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.planning.fake_bench import FakeBench, add_family, use
 
-from pcp.planning import chosen
+from pcp.planning import conditions
 from pcp.planning.measuring.bench import Bench
 
 
@@ -34,4 +34,4 @@ def child() -> Iterator[Bench]:
 @pytest.fixture
 def one_child(child: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches measure with that child, and start none."""
-    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(child))
+    monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(child))

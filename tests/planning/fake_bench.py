@@ -20,7 +20,7 @@ from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
 from pcp.kernels.artifact import StableHLO
-from pcp.planning import chosen
+from pcp.planning import chosen, conditions
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
@@ -215,7 +215,7 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     def start(*_: object, **__: object) -> Iterator[FakeBench]:
         yield bench
 
-    monkeypatch.setattr(chosen, "Bench", start)
+    monkeypatch.setattr(conditions, "Bench", start)
     monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", lambda _: None)
     monkeypatch.setattr(
         chosen, "difference_here", lambda *_: None
@@ -225,4 +225,4 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 
 def set_strategy(monkeypatch: pytest.MonkeyPatch, **numbers: Any) -> None:
     """Let searches decide by other numbers."""
-    monkeypatch.setattr(chosen, "STRATEGY", replace(chosen.STRATEGY, **numbers))
+    monkeypatch.setattr(conditions, "STRATEGY", replace(conditions.STRATEGY, **numbers))

@@ -54,7 +54,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return Found(path), conditions.target
 
     # `pcp.planning.plan` is the function, which hides the module of its name.
-    monkeypatch.setattr(sys.modules["pcp.planning.plan"], "searched_everywhere", search)
+    monkeypatch.setattr(sys.modules["pcp.planning.plan"], "searched", search)
     return found
 
 

@@ -9,7 +9,7 @@ from pcp.cli.arrays import UnwritableFile, add_sizes, arguments_from, read_at
 from pcp.cli.search_progress import SearchProgress
 from pcp.ir import Program
 from pcp.planning import plan
-from pcp.planning.chosen import BUDGET
+from pcp.planning.conditions import BUDGET
 from pcp.planning.paths.path import Path as ExecutionPath
 from pcp.training.data.array_file import UnreadableFile, read_array_file
 

@@ -1,91 +1,36 @@
-"""How a plan comes to its path: given, searched for, or the plain one."""
+"""How a plan comes to its path: kernels, then equal programs, then what fits in memory, then other places."""
 
-import contextlib
 import logging
-import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from pcp.backends import CompilationFailed, OutOfMemory, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.planning.arguments import as_given
 from pcp.planning.capacity import check_capacity
+from pcp.planning.conditions import Conditions, check_tolerance, evidence_of, example_of, ignored_by
+from pcp.planning.elsewhere import fastest_elsewhere
 from pcp.planning.equality import searched as searched_with_equal
-from pcp.planning.judging.judge import named_places
-from pcp.planning.judging.sketch import digest_of_bits
-from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.request import Arrays
-from pcp.planning.profile.best_effort_database import BestEffortDatabase
-from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.search.evidence import Evidence, Measurer, Progress
+from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.in_place import difference_here
-from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
-from pcp.planning.search.within_memory import FOR_PARTS, within_memory
-from pcp.turn import turn
+from pcp.planning.search.within_memory import within_memory
 
 log = logging.getLogger("pcp.planning.search")
-
-STRATEGY = Strategy()
-"""Of whoever gives no other."""
-BUDGET = 300.0
-"""Seconds that a search may take if nobody says otherwise."""
-
-Database = ProfileDatabase | str | os.PathLike[str] | None
-
-
-class InvalidTolerance(PCPError):
-    """A tolerance that is no number from 0 on."""
-
-
-class InvalidJudge(PCPError):
-    """Something other than `ignore` that was said of how a result is judged."""
-
-
-class InvalidBudget(PCPError):
-    """A time budget that is no number of seconds from 0 on."""
 
 
 class PathDiffers(PCPError):
     """Paths that compute something else in this process than in the child that measured them."""
 
 
-class InvalidExample(PCPError):
-    """Arguments to measure on that are no sequence of arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """What a search has to keep to.
+def searched(
+    program: Program, tolerance: float, conditions: Conditions, others: Sequence[Target] = ()
+) -> tuple[Found, Target]:
+    """The fastest path that is known or found in time, and where it runs.
 
     Arguments:
-        target: what the program is compiled for.
-        memory_limit: bytes that it may take there to be measured.
-        database: of measurements, or its file; None takes the user's.
-        budget: seconds.
-        example: one call's arguments, nested as the program's, to measure on; None makes random ones.
-        judge: by name of a result, how it is judged: `ignore`.
-        strategy: how it goes about it.
-        memory: bytes that the path may take that is chosen; None for as many.
-    """
-
-    target: Target
-    memory_limit: int
-    database: Database = None
-    budget: float = BUDGET
-    example: Sequence[Any] | None = None
-    progress: Callable[[Progress], object] | None = None
-    judge: Mapping[str, str] = field(default_factory=dict)
-    strategy: Strategy = field(default_factory=lambda: STRATEGY)
-    memory: int | None = None
-
-
-def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
-    """The fastest path that is known or found in time.
+        others: where else the program may run.
 
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.
@@ -96,71 +41,76 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     check_tolerance(tolerance)
-    example = example_of(program, conditions.example)
     whole = Whole(
         program,
         tolerance,
         conditions.target,
-        *example,
+        *example_of(program, conditions.example),
         ignored_by(program, conditions.judge),
         strategy=conditions.strategy,
     )
-    for _ in range(conditions.strategy.most_dropped):
-        with evidence_of(conditions) as evidence:
-            found = _fastest(whole, evidence, conditions)
-        sketch = evidence.sketches.get(found.path.digest)
-        if sketch is not None:
-            evidence.agree(whole.agreement(found.path), sketch)
-        # The child has ended, so that its memory is free.
-        different = difference_here(whole, found.path, evidence)
-        if different is None:
-            break
+    with evidence_of(conditions) as evidence:
+        with evidence.leaving(conditions.strategy.for_others if others else 0.0):
+            found = _at_home(whole, evidence, conditions)
+        if not others:
+            return found, conditions.target
+        return fastest_elsewhere(whole, found, evidence, conditions, others)
+
+
+def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
+    """The fastest path on the conditions' target that computes in this process what it did where it was measured.
+
+    Raises:
+        as `searched`.
+    """
+    found = _fastest(whole, evidence, conditions)
+    different = _difference_here(found, whole, evidence)
+    with evidence.leaving(1.0):  # what is known will do
+        for _ in range(1, conditions.strategy.most_dropped):
+            if different is not None:
+                found = _fastest(whole, evidence, conditions)
+                different = _difference_here(found, whole, evidence)
+    if different is not None:
+        raise PathDiffers(
+            f"{conditions.strategy.most_dropped} paths of program {whole.program.digest[:12]} that were measured in child "
+            f"processes compute something else in this one, the last one because {different}; run `pcp doctor`, and "
+            "plan without a tolerance meanwhile"
+        )
+    if found.prediction is not None:
+        found = _compiling(found, whole, conditions)
+    name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
+    log.info("tolerance %g: %s, after %d measurements", whole.tolerance, name, found.measured)
+    return found
+
+
+def _difference_here(found: Found, whole: Whole, evidence: Evidence) -> str | None:
+    """How a path computes something else in this process than where it was measured; it is dropped then."""
+    sketch = evidence.sketches.get(found.path.digest)
+    if sketch is not None:
+        evidence.agree(whole.agreement(found.path), sketch)
+    evidence.end_measuring()
+    different = difference_here(whole, found.path, evidence)
+    if different is not None:
         evidence.refute(whole.subject, found.path, different)
         log.warning(
             "path %s is dropped: in this process it is not what was measured in a child: %s",
             found.path.digest[:12],
             different,
         )
-        conditions = replace(conditions, budget=0.0)
-    else:
-        raise PathDiffers(
-            f"{conditions.strategy.most_dropped} paths of program {program.digest[:12]} that were measured in child processes "
-            f"compute something else in this one, the last one because {different}; run `pcp doctor`, and "
-            "plan without a tolerance meanwhile"
-        )
-    if found.prediction is not None:
-        found = _compiling(found, whole, conditions)
-    name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
-    log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
-    return found
+    return different
 
 
 def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
     """The fastest path; where memory was asked for, that fits."""
-    limit, memory, budget = conditions.memory_limit, conditions.memory, evidence.budget
+    limit, memory = conditions.memory_limit, conditions.memory
     if memory is None:
         return searched_with_equal(whole, evidence, limit)[0]
-    evidence.budget *= 1 - FOR_PARTS
-    found, search = searched_with_equal(whole, evidence, limit, memory)
-    evidence.budget = budget if evidence.budget else 0.0  # Ctrl-C ended it
+    with evidence.leaving(evidence.strategy.for_memory):
+        found, search = searched_with_equal(whole, evidence, limit, memory)
     row = found.measurement
     if not found.complete and row is not None and row.peak_bytes is not None and row.peak_bytes <= memory:
         found, search = searched_with_equal(whole, evidence, limit, memory)  # goes on with what is left
     return within_memory(found, search, memory)
-
-
-def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:
-    """The places of the results that somebody wants to be ignored.
-
-    Raises:
-        UnknownResult: no result has a name that was given.
-        InvalidJudge: what is said of it is not `ignore`.
-    """
-    if not isinstance(judge, Mapping) or any(how != "ignore" for how in judge.values()):
-        raise InvalidJudge(
-            f"judge is {judge!r}; expected a dictionary from names of results to 'ignore', like {{'logits': 'ignore'}}"
-        )
-    return tuple(sorted(named_places(program, judge)))
 
 
 def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
@@ -173,77 +123,3 @@ def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
         log.warning("the predicted path is not taken, because it does not compile: %s", error)
         return replace(found, path=whole.plain, choices={}, prediction=None, complete=False)
     return found
-
-
-def evidence_of(conditions: Conditions) -> Evidence:
-    """What is known on a device, and a child process that measures when something is not.
-
-    Raises:
-        InvalidBudget: the budget is no number of seconds.
-    """
-    budget = conditions.budget
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or math.isnan(budget) or budget < 0:
-        raise InvalidBudget(f"the budget is {budget!r}; expected seconds from 0, which measures nothing")
-    given = conditions.database
-    database = given if isinstance(given, ProfileDatabase) else ProfileDatabase(given)
-
-    @contextlib.contextmanager
-    def start() -> Iterator[Measurer]:
-        with (
-            turn(
-                database.file.with_name(f"{database.file.name}.turn"),
-                budget,
-                log,
-                unavailable="other processes may measure at the same time",
-                waiting="another process measures; waiting for it",
-                gave_up="it measures too, and times are disturbed",
-            ),
-            Bench() as bench,
-        ):
-            yield bench
-
-    return Evidence(
-        BestEffortDatabase(database),
-        start,
-        conditions.target,
-        float(budget),
-        conditions.progress,
-        conditions.strategy,
-    )
-
-
-def check_tolerance(tolerance: float) -> None:
-    """Look at a number that somebody gave.
-
-    Raises:
-        InvalidTolerance: it is no tolerance.
-    """
-    if (
-        isinstance(tolerance, bool)
-        or not isinstance(tolerance, int | float)
-        or math.isnan(tolerance)
-        or tolerance < 0
-    ):
-        raise InvalidTolerance(
-            f"the tolerance is {tolerance!r}; expected a number from 0 (the plain path's bits), like 1e-3, or None"
-        )
-
-
-def example_of(program: Program, example: Sequence[Any] | None) -> tuple[Sequence[Arrays] | None, str]:
-    """Flat arguments, and a name for them: errors on them are not those on others.
-
-    Raises:
-        InvalidExample: it is no tuple or list.
-        TreeMismatch: it is nested otherwise than the program's arguments.
-        ArgumentMismatch: an array has another shape or element type.
-    """
-    if example is None:
-        return None, ""
-    if type(example) not in (tuple, list):
-        raise InvalidExample(
-            f"the example is a {type(example).__name__}; expected a tuple of one call's arguments: "
-            f"{len(program.argument_tree.children)}, as Plan.run takes them"
-        )
-    leaves = program.flatten_arguments(*example)
-    flat = [as_given(entry, leaf) for entry, leaf in zip(program.arguments, leaves, strict=True)]
-    return [flat], digest_of_bits(flat).hex()

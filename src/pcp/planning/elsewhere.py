@@ -6,16 +6,14 @@ best placements of the operations of the path that was found. What is faster is 
 
 import itertools
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from pcp.backends import Device, Target, UnknownBackend, backend_names, devices
 from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
-from pcp.ir import Program
 from pcp.planning.capacity import memory_limit
-from pcp.planning.chosen import Conditions, evidence_of, example_of, ignored_by, searched
+from pcp.planning.conditions import Conditions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.placing.measured import measured_whole
@@ -29,14 +27,6 @@ log = logging.getLogger("pcp.planning.search")
 
 ANY = "any"
 """The name for the default device, and what every other backend that is installed has first."""
-
-FOR_PLACEMENTS = 0.5
-"""The part of what is left of it that single operations leave for measuring whole programs."""
-PLACEMENTS = 3
-"""How many placements are measured at most; the first should be the fastest."""
-
-FOR_OTHERS = 0.3
-"""The part of the budget that the search leaves for measuring elsewhere."""
 
 Place = str | Device | Target
 
@@ -71,39 +61,21 @@ def _first(name: str) -> list[Device]:
         return []
 
 
-def searched_everywhere(
-    program: Program, tolerance: float, conditions: Conditions, others: Sequence[Target]
+def fastest_elsewhere(
+    whole: Whole, found: Found, evidence: Evidence, conditions: Conditions, others: Sequence[Target]
 ) -> tuple[Found, Target]:
-    """The fastest within the tolerance: a path that is found for the conditions' target, or the whole program elsewhere.
+    """What was found at home, or the program elsewhere, or some of its operations, whichever is the fastest.
 
     Arguments:
         others: where else the program may run.
-
-    Raises:
-        as `searched`.
     """
-    if not others:
-        return searched(program, tolerance, conditions), conditions.target
-    began = time.monotonic()
-    found = searched(program, tolerance, replace(conditions, budget=(1 - FOR_OTHERS) * conditions.budget))
-    left = max(0.0, conditions.budget - (time.monotonic() - began))
-    return _fastest(program, tolerance, found, replace(conditions, budget=left), others)
-
-
-def _fastest(
-    program: Program, tolerance: float, found: Found, conditions: Conditions, others: Sequence[Target]
-) -> tuple[Found, Target]:
-    """What was found, or the program elsewhere, or some of its operations."""
-    example = example_of(program, conditions.example)
-    ignored = ignored_by(program, conditions.judge)
-    whole = Whole(program, tolerance, conditions.target, *example, ignored, strategy=conditions.strategy)
-    with evidence_of(conditions) as evidence:
-        contest = _Contest(whole, found, conditions, evidence)
-        for other in others:
-            contest.run_whole(other)
-        contest.run_in_regions(others)
+    contest = _Contest(whole, found, conditions, evidence)
+    for other in others:
+        contest.run_whole(other)
+    contest.run_in_regions(others)
+    evidence.end_measuring()
     best, target = contest.best, contest.target
-    if best.path.placement is not None:  # the child has ended, so that its memory is free
+    if best.path.placement is not None:
         different = difference_here(whole, best.path)
         if different is not None:
             log.warning(
@@ -114,7 +86,7 @@ def _fastest(
                 f"with {best.path.placement} operations results differ in this process: {different}"
             )
             best, target = found, conditions.target
-    return replace(best, notes=contest.notes, measured=found.measured + evidence.measured), target
+    return replace(best, notes=contest.notes, measured=evidence.measured), target
 
 
 class _Contest:
@@ -150,11 +122,13 @@ class _Contest:
                 "no operation was tried elsewhere: to go there and back takes longer than the whole"
             )
             return
-        placing.measure(evidence, until=FOR_PLACEMENTS * evidence.seconds_left)
+        placing.measure(evidence, until=evidence.strategy.for_placements * evidence.seconds_left)
         if not placing.is_known:  # nothing runs elsewhere, or nothing was measured there
             return
         worthwhile = 1 - evidence.strategy.margin
-        for expected, path in itertools.islice(placing.paths(placing.costs(seconds)), PLACEMENTS):
+        for expected, path in itertools.islice(
+            placing.paths(placing.costs(seconds)), evidence.strategy.placements
+        ):
             if expected > worthwhile:
                 break
             row = measured_whole(self._whole, self._whole.plain, path, None, evidence, is_judged=True)

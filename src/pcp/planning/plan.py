@@ -21,12 +21,13 @@ from pcp.planning import capacity
 from pcp.planning.added import register_added
 from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
-from pcp.planning.chosen import BUDGET, Conditions, Database
+from pcp.planning.chosen import searched
 from pcp.planning.compiled import Compiled
+from pcp.planning.conditions import BUDGET, Conditions, Database
 from pcp.planning.diagnostics.nan_finder import checked_run
 from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
-from pcp.planning.elsewhere import Place, places_of, searched_everywhere
+from pcp.planning.elsewhere import Place, places_of
 from pcp.planning.fitting import Fit, fitted
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
@@ -327,7 +328,7 @@ def plan(
         conditions = Conditions(
             target, device_limit, database, budget, example, progress, judge, memory=asked
         )
-        found, target = searched_everywhere(program, tolerance, conditions, others)
+        found, target = searched(program, tolerance, conditions, others)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
         path, fit, place = found.path, found.fit, target.device
         limit = capacity.memory_limit(place, memory)

@@ -8,7 +8,7 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning.capacity import lower_bound, memory_limit
-from pcp.planning.chosen import BUDGET, Conditions, Database, check_tolerance, evidence_of
+from pcp.planning.conditions import BUDGET, Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.paths.kinds import KERNEL
 from pcp.planning.paths.path import Path, PathMismatch, expect_path

@@ -9,7 +9,7 @@ import pytest
 
 import pcp
 from pcp.ir import Program
-from pcp.planning.chosen import InvalidBudget, InvalidJudge, InvalidTolerance
+from pcp.planning.conditions import InvalidBudget, InvalidJudge, InvalidTolerance
 from pcp.planning.judging.judge import UnknownResult
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench

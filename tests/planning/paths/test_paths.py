@@ -15,7 +15,7 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted
 
 import pcp
 from pcp.backends import Target
-from pcp.planning.chosen import Conditions, evidence_of
+from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.exploration.best_first import best_first
 from pcp.planning.exploration.enumeration import combinations
 from pcp.planning.paths.entries import NotAPath

@@ -23,8 +23,9 @@ from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
 from pcp.kernels.artifact import StableHLO
-from pcp.planning import chosen
-from pcp.planning.chosen import Conditions, searched
+from pcp.planning import chosen, conditions
+from pcp.planning.chosen import searched
+from pcp.planning.conditions import Conditions
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
@@ -119,13 +120,11 @@ def search_by(
     def start() -> Iterator[object]:
         yield measurer
 
-    monkeypatch.setattr(chosen, "Bench", start)
+    monkeypatch.setattr(conditions, "Bench", start)
     monkeypatch.setattr(chosen, "difference_here", lambda *_: None)
     target = Target.of("cpu:0")
-    conditions = Conditions(
-        target, target.device.capacity, folder / "profile.sqlite", budget, strategy=strategy
-    )
-    return searched(program(), TOLERANCE, conditions)
+    wanted = Conditions(target, target.device.capacity, folder / "profile.sqlite", budget, strategy=strategy)
+    return searched(program(), TOLERANCE, wanted)[0]
 
 
 def kernels(found: Found) -> list[str]:

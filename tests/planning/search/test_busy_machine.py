@@ -11,7 +11,8 @@ from tests.planning.fake_bench import FakeBench, add_family, counted, counted_in
 
 import pcp
 from pcp.backends import Target
-from pcp.planning.chosen import Conditions, searched
+from pcp.planning.chosen import searched
+from pcp.planning.conditions import Conditions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 
@@ -109,7 +110,9 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
             monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda bench=bench: bench.now)
             monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", bench.sleep)
             database = tmp_path / f"{seed}.sqlite"
-            path = searched(program, 1e-2, Conditions(target, target.device.capacity, database, budget)).path
+            path = searched(program, 1e-2, Conditions(target, target.device.capacity, database, budget))[
+                0
+            ].path
             database.unlink()
             chosen[", ".join(choice.kernel for choice in path.choices.values())] += 1
             total += bench.now

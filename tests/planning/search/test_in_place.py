@@ -16,8 +16,9 @@ from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import Named, is_named, tensors
-from pcp.planning import chosen
-from pcp.planning.chosen import Conditions, PathDiffers, evidence_of
+from pcp.planning import conditions
+from pcp.planning.chosen import PathDiffers
+from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
@@ -227,7 +228,7 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
     whole = Whole(program, 1e-3, CPU, [[rng.standard_normal((6, 33)).astype(np.float32)]], "these")
     path = path_by(program, "softmax.reciprocal")
     database = ProfileDatabase(tmp_path / "profile.sqlite")
-    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(Told(factor)))
+    monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(Told(factor)))
     with evidence_of(Conditions(CPU, 1 << 30, database)) as evidence:
         whole.measured(path, evidence)
         assert list(evidence.sketches) == [path.digest]
@@ -254,7 +255,7 @@ def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_
         )
 
     bench = SimpleNamespace(measure=measure)
-    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(bench))
+    monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(bench))
     with evidence_of(Conditions(CPU, 1 << 30, ProfileDatabase(tmp_path / "profile.sqlite"))) as evidence:
         whole.measured(Path.of(step, {}, {}, 1e-3), evidence)
     assert [request.sketched is not None for request in asked] == [given]
@@ -269,7 +270,7 @@ def test_a_plan_that_was_measured_on_an_example_calls_no_plain_program_here(
     monkeypatch.setattr(
         in_place, "_compared_with_plain", lambda *_: pytest.fail("the plain program is called")
     )
-    monkeypatch.setattr(chosen, "Bench", lambda: contextlib.nullcontext(Told(1.0)))
+    monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(Told(1.0)))
     plan = pcp.plan(program, tolerance=1e-3, example=example, database=tmp_path / "profile.sqlite")
     assert not plan.path.is_plain
 

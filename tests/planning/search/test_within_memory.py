@@ -13,7 +13,7 @@ import pcp
 from pcp.backends import Target
 from pcp.kernels import FAMILIES
 from pcp.planning import ToleranceUnreachable
-from pcp.planning.chosen import Conditions, evidence_of
+from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request

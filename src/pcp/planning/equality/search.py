@@ -19,11 +19,6 @@ from pcp.rewrite.equality import Form, FormMismatch, equal_program
 
 log = logging.getLogger("pcp.planning.search")
 
-FOR_EQUAL = 0.4
-"""The part of the budget that the search leaves for equal programs, where there may be some."""
-FOR_COSTS = 0.3
-"""The part of that in which operations may be measured alone."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -54,21 +49,19 @@ def searched(
     Raises:
         ToleranceUnreachable: every path that was measured is less exact, the plain one included.
     """
-    budget = evidence.budget
     known = _known(whole, evidence)
-    looks = bool(known) or (bool(budget) and whole.tolerance > 0 and is_here() and has_others(whole.program))
-    if looks:
-        evidence.budget *= 1 - FOR_EQUAL
-    search = Search(whole, evidence, memory_limit)
-    found = search.run()
+    has_time = bool(evidence.budget)
+    looks = bool(known) or (has_time and whole.tolerance > 0 and is_here() and has_others(whole.program))
+    with evidence.leaving(evidence.strategy.for_equal if looks else 0.0):
+        search = Search(whole, evidence, memory_limit)
+        found = search.run()
     if not looks:
         return found, search
-    evidence.budget = budget if evidence.budget else 0.0  # Ctrl-C ended it
     limit = memory_limit if memory is None else min(memory, memory_limit)
     try:
         return _with_equal(found, search, known, limit)
     except KeyboardInterrupt:
-        evidence.budget = 0.0
+        evidence.interrupt()
         notes = [*found.notes, "it was interrupted while equal programs were measured"]
         return replace(found, notes=notes, complete=False, measured=evidence.measured), search
 
@@ -77,7 +70,7 @@ def _with_equal(found: Found, search: Search, known: Sequence[Form], limit: int)
     whole, evidence = search.whole, search.evidence
     forms = dict.fromkeys(known)
     if evidence.seconds_left and is_here():
-        until = (1 - FOR_COSTS) * evidence.seconds_left
+        until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
         forms |= dict.fromkeys(forms_of(whole.program, evidence, until).forms)
     made = tried(whole, evidence, list(forms), limit)
     found = replace(found, measured=evidence.measured)
@@ -124,7 +117,8 @@ def looked_at(whole: Whole, evidence: Evidence, limit: int, most: int = 4) -> tu
     Raises:
         EqualityUnavailable: egglog is not installed.
     """
-    forms = forms_of(whole.program, evidence, (1 - FOR_COSTS) * evidence.seconds_left, most=most)
+    until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
+    forms = forms_of(whole.program, evidence, until, most=most)
     return forms, tried(whole, evidence, forms.forms, limit)
 
 

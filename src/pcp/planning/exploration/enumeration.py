@@ -8,7 +8,7 @@ from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, cover, replaced
 from pcp.planning.added import register_added
-from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
+from pcp.planning.conditions import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.elsewhere import Place, places_of
 from pcp.planning.exploration.best_first import best_first, in_turn
 from pcp.planning.paths.kinds import Stage, at_stages

@@ -11,7 +11,7 @@ from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
-from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
+from pcp.planning.conditions import BUDGET, Conditions, Database, evidence_of, example_of
 from pcp.planning.elsewhere import Place, places_of
 from pcp.planning.equality import is_here, looked_at
 from pcp.planning.exploration.best_first import in_turn

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -79,6 +79,7 @@ class Evidence:
         self.hardware, self.versions = hardware_of(target), versions(target.backend)
         """That rows must be of to count."""
         self.budget = budget
+        self.is_interrupted = False
         self.strategy = strategy
         self.measured = 0
         self.verified = 0
@@ -107,8 +108,25 @@ class Evidence:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end_measuring()
+
+    def end_measuring(self) -> None:
+        """End what measures, so that its memory is free, until something has to be measured again."""
         self._ending.close()
+        self._measurer = None
         self.kept_back = _nothing  # which was the search's: nothing else keeps it, and the example, alive
+
+    @contextlib.contextmanager
+    def leaving(self, part: float) -> Iterator[None]:
+        """Leave a part of the budget for what comes afterwards."""
+        budget = self.budget
+        self.budget *= 1 - part
+        yield
+        self.budget = 0.0 if self.is_interrupted else budget
+
+    def interrupt(self) -> None:
+        """Measure nothing more."""
+        self.is_interrupted, self.budget = True, 0.0
 
     @property
     def seconds_spent(self) -> float:
@@ -276,6 +294,8 @@ class Evidence:
             when=time.time(),
         )
         self._database.add(row, path=path, hardware=self.hardware)
+        self._known.pop(subject, None)
+        self._pooled.pop(subject, None)
 
     def agreed(self, asked: str) -> bytes | None:
         """The sketch of results that were right before, on this hardware and these versions."""

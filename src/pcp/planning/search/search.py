@@ -101,7 +101,7 @@ class Search:
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
-            self.evidence.budget = 0.0  # nothing more is measured
+            self.evidence.interrupt()
             if not any(row.seconds for row in self.evidence.known(self.whole.subject).values()):
                 raise  # no path was measured yet
         return self._best()

@@ -84,6 +84,13 @@ class Strategy:
         change_plausible: a kernel that takes more than this many times as long alone is not faster in the whole.
         change_hopeless: nor is one that once made the whole take this many times as long.
 
+        for_others: the part of the budget that the search at home leaves for measuring elsewhere, where there are other places.
+        for_placements: the part of what is left then that single operations leave for measuring whole programs.
+        placements: how many placements are measured at most; the first should be the fastest.
+        for_memory: the part that kernels and equal programs leave for making a path fit, where memory was asked for.
+        for_equal: the part that kernels leave for equal programs, where there may be some.
+        for_costs: the part of that in which operations may be measured alone.
+
         amplified: results of a whole may be wrong by this many times what its sites are alone, as far as nobody measured it.
         most_dropped: paths that are dropped, one after another, because they compute something else in the user's process.
     """
@@ -138,6 +145,13 @@ class Strategy:
     for_last: float = 0.1
     change_plausible: float = 1.6
     change_hopeless: float = 1.02
+
+    for_others: float = 0.3
+    for_placements: float = 0.5
+    placements: int = 3
+    for_memory: float = 0.4
+    for_equal: float = 0.4
+    for_costs: float = 0.3
 
     amplified: float = 4.0
     most_dropped: int = 3

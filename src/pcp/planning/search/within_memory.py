@@ -15,9 +15,6 @@ from pcp.planning.search.search import Search, ToleranceUnreachable
 from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site
 
-FOR_PARTS = 0.4
-"""The part of the budget that is left for the batch in parts, where memory was asked for."""
-
 
 def within_memory(found: Found, search: Search, limit: int) -> Found:
     """The fastest that fits in memory: what was found, with values computed again or the batch in parts; or a path that takes
