@@ -82,7 +82,9 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
     capacity = target.device.capacity
     conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
     with evidence_of(conditions) as evidence:
-        forms, tried = looked_at(Whole(program, options.tolerance, target), evidence, capacity, options.most)
+        forms, tried = evidence.answer(
+            looked_at(Whole(program, options.tolerance, target), evidence, capacity, options.most)
+        )
     graphs = [each.graph for each in forms.ways]
     facts: dict[str, Any] = {
         "program": name,

@@ -69,7 +69,7 @@ def measure(device: str | None, file: Path | None, seconds: float) -> None:
         for program in programs():
             if evidence.seconds_left <= 0:
                 return
-            tune(site_classes(prepared(program), target.device.kind), evidence)
+            evidence.answer(tune(site_classes(prepared(program), target.device.kind), evidence))
             print(f"{evidence.measured} measurements after {evidence.seconds_spent:.0f} s", flush=True)
 
 

@@ -14,6 +14,7 @@ from pcp.planning.equality import searched as searched_with_equal
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.in_place import difference_here
+from pcp.planning.search.question import Asking
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import within_memory
 
@@ -54,7 +55,7 @@ def searched(
             found = _at_home(whole, evidence, conditions)
         if not others:
             return found, conditions.target
-        return fastest_elsewhere(whole, found, evidence, conditions, others)
+        return evidence.answer(fastest_elsewhere(whole, found, evidence, conditions, others))
 
 
 def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
@@ -63,12 +64,12 @@ def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
     Raises:
         as `searched`.
     """
-    found = _fastest(whole, evidence, conditions)
+    found = evidence.answer(_fastest(whole, evidence, conditions))
     different = _difference_here(found, whole, evidence)
     with evidence.leaving(1.0):  # what is known will do
         for _ in range(1, conditions.strategy.most_dropped):
             if different is not None:
-                found = _fastest(whole, evidence, conditions)
+                found = evidence.answer(_fastest(whole, evidence, conditions))
                 different = _difference_here(found, whole, evidence)
     if different is not None:
         raise PathDiffers(
@@ -100,17 +101,18 @@ def _difference_here(found: Found, whole: Whole, evidence: Evidence) -> str | No
     return different
 
 
-def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
+def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking[Found]:
     """The fastest path; where memory was asked for, that fits."""
     limit, memory = conditions.memory_limit, conditions.memory
     if memory is None:
-        return searched_with_equal(whole, evidence, limit)[0]
+        return (yield from searched_with_equal(whole, evidence, limit))[0]
     with evidence.leaving(evidence.strategy.for_memory):
-        found, search = searched_with_equal(whole, evidence, limit, memory)
+        found, search = yield from searched_with_equal(whole, evidence, limit, memory)
     row = found.measurement
     if not found.complete and row is not None and row.peak_bytes is not None and row.peak_bytes <= memory:
-        found, search = searched_with_equal(whole, evidence, limit, memory)  # goes on with what is left
-    return within_memory(found, search, memory)
+        # It goes on with what is left.
+        found, search = yield from searched_with_equal(whole, evidence, limit, memory)
+    return (yield from within_memory(found, search, memory))
 
 
 def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:

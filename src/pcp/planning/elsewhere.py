@@ -21,6 +21,7 @@ from pcp.planning.placing.search import Placing
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.in_place import difference_here
+from pcp.planning.search.question import Asking
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
@@ -63,7 +64,7 @@ def _first(name: str) -> list[Device]:
 
 def fastest_elsewhere(
     whole: Whole, found: Found, evidence: Evidence, conditions: Conditions, others: Sequence[Target]
-) -> tuple[Found, Target]:
+) -> Asking[tuple[Found, Target]]:
     """What was found at home, or the program elsewhere, or some of its operations, whichever is the fastest.
 
     Arguments:
@@ -71,8 +72,8 @@ def fastest_elsewhere(
     """
     contest = _Contest(whole, found, conditions, evidence)
     for other in others:
-        contest.run_whole(other)
-    contest.run_in_regions(others)
+        yield from contest.run_whole(other)
+    yield from contest.run_in_regions(others)
     evidence.end_measuring()
     best, target = contest.best, contest.target
     if best.path.placement is not None:
@@ -104,13 +105,15 @@ class _Contest:
         self.notes = list(found.notes)
         self._plain_seconds: list[float] = []
 
-    def run_whole(self, other: Target) -> None:
+    def run_whole(self, other: Target) -> Asking[None]:
         """Try the program, as it is written, in another place."""
         path = Path.plain(self._whole.program, dict(other.options), other.backend)
-        row = measured_whole(self._whole, self._whole.plain, path, other, self._evidence, is_judged=True)
-        self._enter(row, path, other, f"on {other}", "the whole takes")
+        row = yield from measured_whole(
+            self._whole, self._whole.plain, path, other, self._evidence, is_judged=True
+        )
+        yield from self._enter(row, path, other, f"on {other}", "the whole takes")
 
-    def run_in_regions(self, others: Sequence[Target]) -> None:
+    def run_in_regions(self, others: Sequence[Target]) -> Asking[None]:
         """Try to run some operations of the path that was found in other places, where their times say that it should pay."""
         home, evidence = self._conditions.target, self._evidence
         placing = Placing.of(self._whole.program, self._found.path, home, others)
@@ -122,7 +125,7 @@ class _Contest:
                 "no operation was tried elsewhere: to go there and back takes longer than the whole"
             )
             return
-        placing.measure(evidence, until=evidence.strategy.for_placements * evidence.seconds_left)
+        yield from placing.measure(evidence, until=evidence.strategy.for_placements * evidence.seconds_left)
         if not placing.is_known:  # nothing runs elsewhere, or nothing was measured there
             return
         worthwhile = 1 - evidence.strategy.margin
@@ -131,8 +134,10 @@ class _Contest:
         ):
             if expected > worthwhile:
                 break
-            row = measured_whole(self._whole, self._whole.plain, path, None, evidence, is_judged=True)
-            self._enter(row, path, home, f"with {path.placement}", "operations: the whole takes")
+            row = yield from measured_whole(
+                self._whole, self._whole.plain, path, None, evidence, is_judged=True
+            )
+            yield from self._enter(row, path, home, f"with {path.placement}", "operations: the whole takes")
             if row is None or row.ratio >= 1:
                 break  # the next are hardly different
 
@@ -143,7 +148,9 @@ class _Contest:
             return row.typical
         return min(self._plain_seconds, default=None)
 
-    def _enter(self, row: Measurement | None, path: Path, target: Target, where: str, what: str) -> None:
+    def _enter(
+        self, row: Measurement | None, path: Path, target: Target, where: str, what: str
+    ) -> Asking[None]:
         """Note what was measured in turn with the plain path, and take it if it is the fastest."""
         strategy = self._evidence.strategy
         if row is None or row.failure is not None or not row.seconds:
@@ -160,16 +167,16 @@ class _Contest:
         if not self._whole.accepts(row, limit) or not is_faster:
             return
         if self.best is self._found:
-            if not self._found.path.is_plain and not self._wins(path, target):
+            if not self._found.path.is_plain and not (yield from self._wins(path, target)):
                 return
         elif self.best.measurement is not None and self.best.measurement.ratio <= row.ratio:
             return
         self.best = replace(self._found, path=path, measurement=row, classes=[], choices={}, prediction=None)
         self.target = target
 
-    def _wins(self, path: Path, target: Target) -> bool:
+    def _wins(self, path: Path, target: Target) -> Asking[bool]:
         """Whether a path is faster than the one that was found, in turn with it."""
-        duel = measured_whole(
+        duel = yield from measured_whole(
             self._whole,
             self._found.path,
             path,

@@ -110,7 +110,7 @@ def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, 
     with evidence_of(conditions) as evidence:
 
         def measured(path: Path) -> Measurement | None:
-            row = measured_whole(whole, whole.plain, path, None, evidence, is_judged=True)
+            row = evidence.answer(measured_whole(whole, whole.plain, path, None, evidence, is_judged=True))
             if row is None:
                 log.info("piece by piece nothing more was measured: %s", evidence.trouble)
             elif not whole.accepts(row, conditions.memory_limit):

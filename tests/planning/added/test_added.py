@@ -25,6 +25,8 @@ from pcp.kernels.problems import Problem
 from pcp.planning.added import Added, CannotAdd, NotAdded, Store, lowering, register_added
 from pcp.planning.paths.path import Path as PlanPath
 from pcp.planning.search import site_checks
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Question
 from pcp.planning.search.site_classes import site_classes
 from pcp.rewrite.raising import raised
 
@@ -242,11 +244,11 @@ class Verifying:
     def known(self, subject: str) -> dict[str, Any]:  # noqa: ARG002  (as all)
         return self.rows
 
-    def of(self, subject: str, label: str, request: Any, *others: Any, **more: Any) -> Any:  # noqa: ARG002
-        if label not in self.rows:
-            self.texts.append(request().candidate.digest)
-            self.rows[label] = SimpleNamespace(failure=None)
-        return self.rows[label]
+    def of(self, question: Question) -> Any:
+        if question.label not in self.rows:
+            self.texts.append(question.request().candidate.digest)
+            self.rows[question.label] = SimpleNamespace(failure=None)
+        return self.rows[question.label]
 
 
 def test_a_kernel_counts_at_a_site_by_the_text_that_it_is_there(
@@ -264,7 +266,8 @@ def test_a_kernel_counts_at_a_site_by_the_text_that_it_is_there(
         [kernel] = register_added()
         [each] = site_classes(program, "cpu")
         path = PlanPath.of(program, {site.key: kernel for site in each.sites})
-        assert site_checks.doubt_at_its_sites(path, [each], cast(Any, evidence)) is None
+        asking = site_checks.doubt_at_its_sites(path, [each], cast(Any, evidence))
+        assert Evidence.answer(cast(Any, evidence), asking) is None
         names.add(kernel.name)
         labels.append(site_checks._label(each, kernel))
     assert len(names) == 1

@@ -27,7 +27,9 @@ from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.transfer import transferred
+from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
+from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.equality import Form
 
@@ -173,14 +175,16 @@ def test_the_path_without_it_is_beaten_in_turn_or_stays(ratio: float | None, pea
     duel = None if ratio is None else replace(row, seconds=tuple(ratio * each for each in BLOCK))
     fought: list[tuple[Path, Path]] = []
 
-    def fight(challenger: Path, champion: Path) -> Measurement | None:
+    def fight(challenger: Path, champion: Path) -> Asking[Answer]:
         fought.append((challenger, champion))
         return duel
+        yield
 
-    evidence = SimpleNamespace(strategy=Strategy(), trouble="the time was up")
+    evidence: Any = SimpleNamespace(strategy=Strategy(), trouble="the time was up")
     duels: Any = SimpleNamespace(fought=fight, evidence=evidence)
     mine = without.having(EQUAL.name, [EQUAL.move(Form((), "1" * 64))])
-    assert _lost(Found(without, row), Found(mine, row), duels, 2**16) == said
+    asking = _lost(Found(without, row), Found(mine, row), duels, 2**16)
+    assert Evidence.answer(evidence, asking) == said
     assert fought == ([] if peak > 2**16 else [(mine, without)])
 
 

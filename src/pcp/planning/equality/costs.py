@@ -7,6 +7,7 @@ from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking, Question
 from pcp.rewrite.equality import Operation, Step
 from pcp.rewrite.equality.emission import computed
 from pcp.tracing import spec, trace
@@ -37,14 +38,14 @@ class MeasuredCosts:
         scale = sorted(ratios)[len(ratios) // 2] if ratios else 1.0
         return scale * operation.estimate
 
-    def measure(self, operations: Iterable[Operation]) -> bool:
+    def measure(self, operations: Iterable[Operation]) -> Asking[bool]:
         """Measure those that were not; whether there were any, and time for one of them."""
         found = False
         for operation in dict.fromkeys(operations):
             if operation in self.measured:
                 continue
             alone = self._alone(operation)
-            row = self._evidence.of(
+            row = yield Question(
                 alone.digest,
                 LABEL,
                 lambda alone=alone: self._request(alone),  # type: ignore[misc]  # mypy infers no type of a default

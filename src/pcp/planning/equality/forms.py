@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pcp.ir import Program
 from pcp.planning.equality.costs import MeasuredCosts
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking
 from pcp.rewrite.equality import (
     Choice,
     Form,
@@ -85,7 +86,7 @@ def forms_of(
     until: float,
     limits: Limits = Limits(),  # noqa: B008  (a frozen value)
     most: int = 4,
-) -> Forms:
+) -> Asking[Forms]:
     """Forms of a program that should be faster.
 
     Arguments:
@@ -107,7 +108,7 @@ def forms_of(
     for numbers in ordered:
         if spent > limits.seconds:
             break
-        ways = _ways(parts[numbers[0]], numbers, evidence, until, limits, most)
+        ways = yield from _ways(parts[numbers[0]], numbers, evidence, until, limits, most)
         spent += ways.graph.seconds
         found.ways.append(ways)
     found.ways.sort(key=lambda each: -each.saves)
@@ -135,20 +136,21 @@ def _together(ways: list[Ways]) -> Iterator[tuple[PartForm, ...]]:
 
 def _ways(
     part: Matrices, numbers: list[int], evidence: Evidence, until: float, limits: Limits, most: int
-) -> Ways:
+) -> Asking[Ways]:
     graph = saturated(part, limits)
     costs = MeasuredCosts(evidence, part.terms[-1].dtype, until)
     written = operations_of(part)
     chosen: list[Choice] = []
     for _ in range(_SETTLES):  # what was measured may make something else the cheapest
         chosen = choices(graph, costs, 2 * most)
-        if not costs.measure([*written, *(op for each in chosen[:most] for op in each.operations(graph))]):
+        operations = [*written, *(op for each in chosen[:most] for op in each.operations(graph))]
+        if not (yield from costs.measure(operations)):
             break
     forms = [form for each in chosen if not is_written(form := form_of(graph, each, numbers), part)]
-    operations = {form: steps_as_operations(form, part) for form in forms}
-    costs.measure(op for form in forms[:most] for op in operations[form])
+    of_forms = {form: steps_as_operations(form, part) for form in forms}
+    yield from costs.measure(op for form in forms[:most] for op in of_forms[form])
     plain = sum(map(costs, written))
-    ways = {form: sum(map(costs, operations[form])) for form in forms}
+    ways = {form: sum(map(costs, of_forms[form])) for form in forms}
     hopeful = sorted((cost, form) for form, cost in ways.items() if cost < _HOPELESS * plain)
     taken = tuple((form, cost) for cost, form in hopeful[:most])
     return Ways(tuple(numbers), graph, plain, taken, len(costs.measured))

@@ -13,6 +13,7 @@ from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
+from pcp.planning.search.question import Asking
 from pcp.planning.search.search import Search
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.equality import Form, FormMismatch, equal_program
@@ -39,7 +40,7 @@ class Tried:
 
 def searched(
     whole: Whole, evidence: Evidence, memory_limit: int, memory: int | None = None
-) -> tuple[Found, Search]:
+) -> Asking[tuple[Found, Search]]:
     """The fastest path, of the program as it is written or of an equal one, and the search that found it.
 
     Arguments:
@@ -54,25 +55,28 @@ def searched(
     looks = bool(known) or (has_time and whole.tolerance > 0 and is_here() and has_others(whole.program))
     with evidence.leaving(evidence.strategy.for_equal if looks else 0.0):
         search = Search(whole, evidence, memory_limit)
-        found = search.run()
+        found = yield from search.run()
     if not looks:
         return found, search
     limit = memory_limit if memory is None else min(memory, memory_limit)
     try:
-        return _with_equal(found, search, known, limit)
+        return (yield from _with_equal(found, search, known, limit))
     except KeyboardInterrupt:
         evidence.interrupt()
         notes = [*found.notes, "it was interrupted while equal programs were measured"]
         return replace(found, notes=notes, complete=False, measured=evidence.measured), search
 
 
-def _with_equal(found: Found, search: Search, known: Sequence[Form], limit: int) -> tuple[Found, Search]:
+def _with_equal(
+    found: Found, search: Search, known: Sequence[Form], limit: int
+) -> Asking[tuple[Found, Search]]:
     whole, evidence = search.whole, search.evidence
     forms = dict.fromkeys(known)
     if evidence.seconds_left and is_here():
         until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
-        forms |= dict.fromkeys(forms_of(whole.program, evidence, until).forms)
-    made = tried(whole, evidence, list(forms), limit)
+        others = yield from forms_of(whole.program, evidence, until)
+        forms |= dict.fromkeys(others.forms)
+    made = yield from tried(whole, evidence, list(forms), limit)
     found = replace(found, measured=evidence.measured)
     if not made:
         return found, search
@@ -80,19 +84,19 @@ def _with_equal(found: Found, search: Search, known: Sequence[Form], limit: int)
     if best.refused:
         return _noted(found, made, f"is not taken: {best.refused}"), search
     other = Search(best.whole, evidence, limit)
-    mine = other.run()
+    mine = yield from other.run()
     if mine.path.is_plain:
         return _noted(
             replace(found, measured=evidence.measured), made, "is not taken: it does not hold"
         ), search
-    why = _lost(found, mine, Duels(whole, evidence), limit)
+    why = yield from _lost(found, mine, Duels(whole, evidence), limit)
     if why:
         return _noted(replace(found, measured=evidence.measured), made, f"is not taken: {why}"), search
     notes = list(dict.fromkeys([*found.notes, *mine.notes]))
     return replace(mine, notes=notes, complete=found.complete and mine.complete), other
 
 
-def tried(whole: Whole, evidence: Evidence, forms: Sequence[Form], limit: int) -> list[Tried]:
+def tried(whole: Whole, evidence: Evidence, forms: Sequence[Form], limit: int) -> Asking[list[Tried]]:
     """Forms of a program, measured whole without kernels, as far as there is time.
 
     Arguments:
@@ -102,7 +106,7 @@ def tried(whole: Whole, evidence: Evidence, forms: Sequence[Form], limit: int) -
     evidence.planned += len(forms)
     for form in forms:
         other = replace(whole, forms=(EQUAL.move(form),))
-        row = other.measured(other.path({}), evidence)
+        row = yield from other.measured(other.path({}), evidence)
         if row is None:
             break
         refused = _refusal(other, row, evidence, limit)
@@ -111,15 +115,17 @@ def tried(whole: Whole, evidence: Evidence, forms: Sequence[Form], limit: int) -
     return made
 
 
-def looked_at(whole: Whole, evidence: Evidence, limit: int, most: int = 4) -> tuple[Forms, list[Tried]]:
+def looked_at(
+    whole: Whole, evidence: Evidence, limit: int, most: int = 4
+) -> Asking[tuple[Forms, list[Tried]]]:
     """What there is, and how it was measured, in the order in which it should be fast.
 
     Raises:
         EqualityUnavailable: egglog is not installed.
     """
     until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
-    forms = forms_of(whole.program, evidence, until, most=most)
-    return forms, tried(whole, evidence, forms.forms, limit)
+    forms = yield from forms_of(whole.program, evidence, until, most=most)
+    return forms, (yield from tried(whole, evidence, forms.forms, limit))
 
 
 def _known(whole: Whole, evidence: Evidence) -> list[Form]:
@@ -153,12 +159,12 @@ def _refusal(whole: Whole, row: Measurement, evidence: Evidence, limit: int) -> 
     return ""
 
 
-def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> str:
+def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> Asking[str]:
     """Why an equal program does not take the place of what was found without; empty if it does."""
     peak = 0 if found.measurement is None else found.measurement.peak_bytes or 0
     if found.path.is_plain or peak > limit:
         return ""  # it was timed in turn with the plain path
-    duel = duels.fought(mine.path, found.path)
+    duel = yield from duels.fought(mine.path, found.path)
     if duel is None:
         return f"it was not timed in turn with the path without it: {duels.evidence.trouble}"
     if not is_won(duel, duels.evidence.strategy):

@@ -87,7 +87,7 @@ def elsewhere(
     def in_part() -> Iterator[Path]:
         placing = Placing.of(whole.program, whole.plain, whole.target, others)
         if placing.others and placing.operations is not None:
-            placing.measure(evidence)
+            evidence.answer(placing.measure(evidence))
             yield from (path for _, path in placing.paths(placing.costs(seconds())))
 
     entire = (Path.plain(whole.program, dict(other.options), other.backend) for other in others)

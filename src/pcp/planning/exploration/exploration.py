@@ -20,6 +20,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.placing.measured import measured_whole
 from pcp.planning.search.evidence import Evidence, Progress
+from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit
@@ -79,7 +80,7 @@ def explore(
         with evidence:
             walks = [_walk(whole, others, evidence)]
             if is_here():
-                forms, tried = looked_at(whole, evidence, limit)
+                forms, tried = evidence.answer(looked_at(whole, evidence, limit))
                 yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
                 if len(tried) < len(forms.forms):
                     return
@@ -94,7 +95,7 @@ def explore(
 def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterator[Explored]:
     """The paths of a program, or of one that is equal, as long as there is time."""
     sites = site_classes(whole.prepared, whole.target.device.kind)
-    tune(sites, evidence)
+    evidence.answer(tune(sites, evidence))
     banned: set[tuple[str, str]] = set()
     seconds: list[float] = []  # of the plain path, in turn with each
     for path in in_turn(
@@ -102,7 +103,7 @@ def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterato
         *elsewhere(whole, others, evidence, lambda: min(seconds, default=None)),
     ):
         before = evidence.measured
-        row = _measured(whole, path, others, evidence)
+        row = evidence.answer(_measured(whole, path, others, evidence))
         if row is None:
             return
         if row.seconds and row.plain_seconds:
@@ -110,19 +111,19 @@ def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterato
         yield Explored(path, row, evidence.measured > before)
         if whole.is_broken(row) and path.choices:
             chosen = _by_class(path, sites)
-            digest = culprit(whole, sites, chosen, evidence)
+            digest = evidence.answer(culprit(whole, sites, chosen, evidence))
             if digest is None:
                 return
             banned.add((digest, chosen[digest].name))
 
 
-def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evidence) -> Measurement | None:
+def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evidence) -> Asking[Answer]:
     """Times and error of a path, wherever it runs; None if there is no time."""
     if path.placement is None and path.backend == whole.target.backend:
-        return whole.measured(path, evidence)
+        return (yield from whole.measured(path, evidence))
     there = [other for other in others if (other.backend, other.options) == (path.backend, path.options)]
     place = None if path.placement is not None else there[0]
-    return measured_whole(whole, whole.plain, path, place, evidence, is_judged=True)
+    return (yield from measured_whole(whole, whole.plain, path, place, evidence, is_judged=True))
 
 
 def _by_class(path: Path, sites: Sequence[SiteClass]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.placing.costs import CopyCost
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.whole import Whole
 
 TIMING_SECONDS = 0.1
@@ -36,7 +37,7 @@ def measured_whole(
     evidence: Evidence,
     *,
     is_judged: bool,
-) -> Measurement | None:
+) -> Asking[Answer]:
     """A path that runs elsewhere, in part or in whole, in turn with a path on the target of the search.
 
     Arguments:
@@ -73,20 +74,22 @@ def measured_whole(
             return row.least_tolerance is None or row.least_tolerance > whole.tolerance
         return row.failure is not None or bool(row.seconds)
 
-    return evidence.of(
-        hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
-        path.digest,
-        request,
-        enough=enough,
-        what=f"the whole program, {shown}",
-        path=path,
-        about=f"{whole.about}, {shown} in turn with {champion.digest[:12]}",
+    return (
+        yield Question(
+            hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
+            path.digest,
+            request,
+            enough=enough,
+            what=f"the whole program, {shown}",
+            path=path,
+            about=f"{whole.about}, {shown} in turn with {champion.digest[:12]}",
+        )
     )
 
 
 def measured_operation(
     program: Program, name: str, other: Target, evidence: Evidence, until: float
-) -> Measurement | None:
+) -> Asking[Answer]:
     """One operation elsewhere in turn with itself on the target of the search; None if there is no time.
 
     Arguments:
@@ -108,14 +111,16 @@ def measured_operation(
         )
 
     place = f"{other} {hardware_of(other).digest} {versions(other.backend)}"
-    return evidence.of(
-        hashlib.sha256(f"{program.digest} alone and on {place}".encode()).hexdigest(),
-        f"{name} on {other}",
-        request,
-        enough=lambda row: row.failure is not None or bool(row.seconds),
-        what=f"{name} on {other}",
-        about=f"one {name}, on {other}",
-        until=until,
+    return (
+        yield Question(
+            hashlib.sha256(f"{program.digest} alone and on {place}".encode()).hexdigest(),
+            f"{name} on {other}",
+            request,
+            enough=lambda row: row.failure is not None or bool(row.seconds),
+            what=f"{name} on {other}",
+            about=f"one {name}, on {other}",
+            until=until,
+        )
     )
 
 

@@ -17,6 +17,7 @@ from pcp.planning.placing.measured import copy_costs, measured_operation
 from pcp.planning.placing.operations import Operations, named, operations_in
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking
 from pcp.rewrite.regions import HOME, NotDivisible
 
 log = logging.getLogger("pcp.planning.search")
@@ -70,7 +71,7 @@ class Placing:
         pairs = zip(self.operations.programs, self.operations.counts, strict=True)
         return [count * known[program] for program, count in pairs]
 
-    def measure(self, evidence: Evidence, until: float = 0.0) -> bool:
+    def measure(self, evidence: Evidence, until: float = 0.0) -> Asking[bool]:
         """Look up, or measure, how long the heavy operations take everywhere; whether there was time for all of them.
 
         Arguments:
@@ -89,7 +90,7 @@ class Placing:
         for number in sorted(heavy, key=lambda number: -self.estimates[number]):
             for place, other in enumerate(self.others, HOME + 1):
                 name, program = operations.names[number], operations.programs[number]
-                row = measured_operation(program, name, other, evidence, until)
+                row = yield from measured_operation(program, name, other, evidence, until)
                 if row is None:
                     is_complete = False
                 elif row.failure is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import is_won
 from pcp.planning.search.known_paths import KnownPaths
+from pcp.planning.search.question import Asking
 from pcp.planning.search.site_classes import SiteClass
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
@@ -18,7 +19,7 @@ from pcp.rewrite.row import Effect
 log = logging.getLogger("pcp.planning.search")
 
 
-def leave_families_out(known: KnownPaths, classes: Sequence[SiteClass]) -> None:
+def leave_families_out(known: KnownPaths, classes: Sequence[SiteClass]) -> Asking[None]:
     """Duel the fastest path that is known with the same without one family's kernels, one family after another.
 
     What wins, and is accepted, takes its place. It ends when the time is up.
@@ -35,13 +36,13 @@ def leave_families_out(known: KnownPaths, classes: Sequence[SiteClass]) -> None:
     for family in _families(champion, classes, evidence.strategy):
         left = {site: kernel for site, kernel in champion.kernels().items() if kernel.family != family}
         path = whole.path(left)
-        duel = duels.fought(path, champion) if left else None
+        duel = (yield from duels.fought(path, champion)) if left else None
         if duel is None:
             continue
         log.info("without %s: %s", family, duel.failure or f"{duel.ratio:.3f} of the time")
         if not is_won(duel, evidence.strategy):
             continue
-        row = whole.measured(path, evidence)
+        row = yield from whole.measured(path, evidence)
         if row is not None and whole.accepts(row, known.memory_limit):
             champion = path
 

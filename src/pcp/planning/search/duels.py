@@ -11,6 +11,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 
@@ -26,7 +27,7 @@ class Duels:
     whole: Whole
     evidence: Evidence
 
-    def fought(self, challenger: Path, champion: Path) -> Measurement | None:
+    def fought(self, challenger: Path, champion: Path) -> Asking[Answer]:
         """Times of one path in turn with those of another, which has the plain program's place; None if there is no time.
 
         It ends once the challenger surely does not win. Its errors are not measured.
@@ -45,14 +46,16 @@ class Duels:
                 rival=1 - strategy.small_gain,
             )
 
-        return self.evidence.of(
-            self._subject(champion.digest),
-            challenger.digest,
-            request,
-            enough=lambda _: True,
-            what=f"{challenger.digest[:8]} against {champion.digest[:8]}",
-            path=challenger,
-            about=f"{self.whole.about}, by path {champion.digest[:12]}",
+        return (
+            yield Question(
+                self._subject(champion.digest),
+                challenger.digest,
+                request,
+                enough=lambda _: True,
+                what=f"{challenger.digest[:8]} against {champion.digest[:8]}",
+                path=challenger,
+                about=f"{self.whole.about}, by path {champion.digest[:12]}",
+            )
         )
 
     def unbeaten(self, first: str, paths: Collection[str]) -> str:

@@ -10,6 +10,7 @@ from pcp.kernels import FAMILIES, Family, Kernel
 from pcp.kernels.features import features_of
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.row import Effect
@@ -19,7 +20,7 @@ log = logging.getLogger("pcp.planning.search")
 _TOGETHER = "the fastest of every family"
 
 
-def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> bool:
+def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> Asking[bool]:
     """Measure the whole program with the kernels that families name for this, as long as there is time.
 
     Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
@@ -32,17 +33,17 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
     """
     levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
     for faster, chosen in zip([None, *levels], levels, strict=False):
-        row = _measured(_TOGETHER, chosen, whole, classes, evidence)
+        row = yield from _measured(_TOGETHER, chosen, whole, classes, evidence)
         if row is None:
             return False
         if whole.is_exact_enough(row):
-            row = _beyond_noise(chosen, row, whole, classes, evidence)
+            row = yield from _beyond_noise(chosen, row, whole, classes, evidence)
             if faster is None:
                 return evidence.strategy.is_faster(row.blocks)
-            _try_most(_TOGETHER, faster, whole, classes, evidence, elsewhere=chosen)
+            yield from _try_most(_TOGETHER, faster, whole, classes, evidence, elsewhere=chosen)
             return False
     for name, alone in apart(classes):
-        if not _try_most(name, alone, whole, classes, evidence):
+        if not (yield from _try_most(name, alone, whole, classes, evidence)):
             return False
     return False
 
@@ -111,7 +112,7 @@ def _try_most(
     classes: Sequence[SiteClass],
     evidence: Evidence,
     elsewhere: Mapping[str, Kernel] = MappingProxyType({}),
-) -> bool:
+) -> Asking[bool]:
     """Measure the whole program with these kernels, and as long as it is too wrong, without those that should save least.
 
     Errors of sites add up by their squares, and each site is taken to add as much as another: which of them spoils a result is
@@ -131,7 +132,7 @@ def _try_most(
     )
     for _ in range(strategy.everywhere_attempts):
         kernels = {**elsewhere, **{each.digest: chosen[each.digest] for each in taken}}
-        row = _measured(name, kernels, whole, classes, evidence)
+        row = yield from _measured(name, kernels, whole, classes, evidence)
         if row is None:
             return False
         error = row.least_tolerance or 0.0
@@ -151,7 +152,7 @@ def _beyond_noise(
     whole: Whole,
     classes: Sequence[SiteClass],
     evidence: Evidence,
-) -> Measurement:
+) -> Asking[Measurement]:
     """What is known of kernels that seem faster than the plain program: measured again, as long as noise may have made them so.
 
     Arguments:
@@ -162,7 +163,7 @@ def _beyond_noise(
     for times in range(2, 2 + len(strategy.gaps)):
         if strategy.is_faster(row.blocks) or row.ratio >= strategy.seems_faster:
             break
-        again = whole.measured_again(path, evidence, times)
+        again = yield from whole.measured_again(path, evidence, times)
         if again is None:
             break
         row = again
@@ -171,9 +172,9 @@ def _beyond_noise(
 
 def _measured(
     name: str, chosen: Mapping[str, Kernel], whole: Whole, classes: Sequence[SiteClass], evidence: Evidence
-) -> Measurement | None:
+) -> Asking[Answer]:
     """The whole program with these kernels, by the digests of their classes; None if there is no time."""
-    row = whole.measured(whole.path(kernels_by_site(classes, chosen)), evidence)
+    row = yield from whole.measured(whole.path(kernels_by_site(classes, chosen)), evidence)
     if row is not None:
         log.info(
             "%s at %d sites: %s, error %.2g%s",

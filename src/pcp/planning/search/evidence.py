@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pcp.backends import Target
-from pcp.ir import Program
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
@@ -23,11 +22,13 @@ from pcp.planning.paths.path import Path
 from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.region import Region
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
 
 _DAY_SECONDS = 86400.0
+_T = TypeVar("_T")
 
 
 class Measurer(Protocol):
@@ -208,69 +209,69 @@ class Evidence:
         """A path that some row speaks of."""
         return self._paths.get(digest) or self._database.path_of(digest)
 
-    def of(
-        self,
-        subject: str,
-        label: str,
-        request: Callable[[], Request],
-        enough: Callable[[Measurement], bool],
-        what: str,
-        path: Path | None = None,
-        about: str | None = None,
-        until: float = 0.0,
-        region: Program | None = None,
-        verifies: bool = False,
-    ) -> Measurement | None:
-        """What is known of one path of a program, measured now if that is not enough.
+    def answer(self, asking: Asking[_T]) -> _T:
+        """What comes of questions, each answered from what is known, or by measuring: the one place where a search measures.
 
-        Arguments:
-            subject: what the program and its arguments are called in the database.
-            label: what the path is called there.
-            enough: whether a known measurement will do.
-            until: seconds of the budget that must be left for this.
-            region: the program, where it is the region of a site, to be kept with it.
-            verifies: whether this is what time was kept back for.
+        What is raised meanwhile, as Ctrl-C does, is raised where the question was asked.
+        """
+        try:
+            question = next(asking)
+            while True:
+                try:
+                    row = self.of(question)
+                except BaseException as error:
+                    question = asking.throw(error)
+                else:
+                    question = asking.send(row)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+    def of(self, question: Question) -> Answer:
+        """What is known of one path of a program, measured now if that is not enough.
 
         Returns:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
         """
-        found = self.known(subject).get(label)
-        again = found is not None and self._is_tried_again(subject, label)
-        if found is not None and enough(found) and not again:
-            return found
-        if self.seconds_left <= (until if verifies else max(until, self._kept_from(subject))):
+        subject, label = question.subject, question.label
+        known = self.known(subject).get(label)
+        again = known is not None and self._is_tried_again(subject, label)
+        if known is not None and question.enough(known) and not again:
+            return known
+        kept = 0.0 if question.verifies else self._kept_from(subject)
+        if self.seconds_left <= max(question.until, kept):
             self.trouble = "the time was up"
-            return found if again else None
+            return known if again else None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
-            return self.of(subject, label, request, enough, what, path, about, until, region, verifies)
+            return self.of(question)
         if self._progress is not None:
             spent = self.seconds_spent
             total = max(self.planned, self.measured + 1)
-            self._progress(Progress(what, self.measured, total, spent, self.budget))
+            self._progress(Progress(question.what, self.measured, total, spent, self.budget))
         began = time.monotonic()
-        measured = self._measure(self._measurer, request())
+        measured = self._measure(self._measurer, question.request())
         if measured is None:
             return None
         self.took.pop((subject, label), None)  # the last one stands last
         self.took[subject, label] = time.monotonic() - began
-        made = replace(measured, subject=subject)
+        row = replace(measured, subject=subject)
         self.measured += 1
-        self.verified += verifies
+        self.verified += question.verifies
         self.known(subject)  # what is there already stands first
-        self._known[subject].setdefault(label, []).append(made)
+        self._known[subject].setdefault(label, []).append(row)
         self._pooled.pop(subject)  # it may have shown that others were disturbed
         self._ended[subject, label] = time.monotonic()
-        if path is not None:
-            self._paths[path.digest] = path
+        if question.path is not None:
+            self._paths[question.path.digest] = question.path
         self._database.add(
-            made,
-            path=path,
+            row,
+            path=question.path,
             hardware=self.hardware,
-            about=about,
-            region=None if region is None else Region.of(region),
+            about=question.about,
+            region=None if question.region is None else Region.of(question.region),
         )
-        log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
+        log.debug("%s: %s %s", question.what, row.failure or f"{row.ratio:.3f} of plain", row.detail)
         return self.known(subject)[label]
 
     def _kept_from(self, subject: str) -> float:

@@ -3,13 +3,14 @@
 What else a machine does lasts for seconds, and all calls of one measurement are disturbed alike by it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking
 from pcp.planning.search.selection import Selection, saved
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
@@ -36,14 +37,18 @@ class Losses:
     is_short: bool
     trouble: str = ""
 
-    def that_win(self, lost: Sequence[Selection]) -> Iterator[tuple[Selection, Measurement]]:
-        """Those that turn out to be faster than the plain program, and what is known of them then."""
+    def confirm(
+        self, lost: Sequence[Selection], won: Callable[[Selection, Measurement], Asking[None]]
+    ) -> Asking[None]:
+        """Measure losses again; what turns out to be faster than the plain program is handed on, with what is known then."""
         strategy = self.evidence.strategy
         left = sorted(lost, key=saved, reverse=True)[: strategy.confirmed]
         seconds = strategy.coarse_seconds if self.is_short else strategy.whole_seconds
         for times in range(2, 2 + (len(strategy.gaps) if self.is_short else 1)):
             for selection in list(left):
-                row = self.whole.measured_again(self.path(selection), self.evidence, times, seconds)
+                row = yield from self.whole.measured_again(
+                    self.path(selection), self.evidence, times, seconds
+                )
                 if row is None:
                     self.trouble = self.evidence.trouble
                     return
@@ -51,4 +56,4 @@ class Losses:
                 if is_faster or row.failure is not None:
                     left.remove(selection)
                 if is_faster:
-                    yield selection, row
+                    yield from won(selection, row)

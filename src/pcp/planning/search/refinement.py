@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
+from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.selection import Experience, Selection, saved
 from pcp.planning.search.tuning import PLAIN, Alternative, Tuned, considered
 
@@ -37,25 +37,25 @@ class Refinement:
     _hopeless: set[tuple[str, str]] = field(default_factory=set)
     _until: float = 0.0
 
-    def run(self) -> None:
+    def run(self) -> Asking[None]:
         """Find a faster selection; what it is, the evidence says."""
         evidence, strategy = self.duels.evidence, self.duels.evidence.strategy
         left = evidence.seconds_left - strategy.effort * evidence.seconds_spent
         self._until = max(left, strategy.for_last * evidence.budget)
-        self._drop_families()
-        self._change_classes()
-        self._confirm()
+        yield from self._drop_families()
+        yield from self._change_classes()
+        yield from self._confirm()
 
-    def _confirm(self) -> None:
+    def _confirm(self) -> Asking[None]:
         """Measure the champion against the plain program once more, and again where two blocks disagree."""
         whole, path = self.duels.whole, self.path(self.champion)
         strategy = self.duels.evidence.strategy
         for times in range(2, 2 + len(strategy.gaps)):
-            row = whole.measured_again(path, self.duels.evidence, times)
+            row = yield from whole.measured_again(path, self.duels.evidence, times)
             if row is None or row.failure is not None or strategy.is_faster(row.blocks):
                 return
 
-    def _change_classes(self) -> None:
+    def _change_classes(self) -> Asking[None]:
         """Try changes, those first that may save most, until none saves anything that can be told from noise."""
         strategy = self.duels.evidence.strategy
         changed = True
@@ -69,7 +69,7 @@ class Refinement:
             self.left_out = sum(0 < at_most < strategy.small_gain for at_most, *_ in changes)
             for at_most, each, other in sorted(changes, key=lambda change: -change[0]):
                 if at_most >= strategy.small_gain:
-                    changed |= self._change(each, other)
+                    changed |= yield from self._change(each, other)
 
     def _at_most(self, each: Tuned, other: Alternative) -> float:
         """The part of the whole's time that a change may save: alone, a kernel may seem slower than it is there."""
@@ -78,42 +78,42 @@ class Refinement:
         whole = self.duels.evidence.known(self.duels.whole.subject)[self.path(self.champion).digest].typical
         return ratio * each.sites.uses * each.plain_seconds / whole
 
-    def _change(self, each: Tuned, other: Alternative) -> bool:
+    def _change(self, each: Tuned, other: Alternative) -> Asking[bool]:
         """Whether another kernel for one class is taken."""
         strategy = self.duels.evidence.strategy
         change = each.sites.digest, other.kernel.name if other.kernel else ""
         if change in self.experience.banned or change in self._hopeless:
             return False
         selection = {**self.champion, each.sites.digest: other}
-        duel = self._challenged(selection)
+        duel = yield from self._challenged(selection)
         if duel is not None and (duel.failure or duel.ratio > strategy.change_hopeless):
             self._hopeless.add(change)
-        return duel is not None and is_won(duel, strategy) and self._is_taken(selection)
+        return duel is not None and is_won(duel, strategy) and (yield from self._is_taken(selection))
 
-    def _drop_families(self) -> None:
+    def _drop_families(self) -> Asking[None]:
         """Where the whole saves less than its kernels do alone, try it without one family's, those first that save least."""
         strategy, families = self.duels.evidence.strategy, defaultdict[str, list[str]](list)
         for each in self.classes:
             if self.champion.get(each.sites.digest, PLAIN).kernel is not None:
                 families[each.sites.family].append(each.sites.digest)
-        if len(families) < 2 or self._is_as_promised(1) or self._is_as_promised(2):
+        if len(families) < 2 or (yield from self._is_as_promised(1)) or (yield from self._is_as_promised(2)):
             return
         for digests in sorted(
             families.values(), key=lambda own: math.fsum(self.champion[each].saved for each in own)
         ):
             selection = {**self.champion, **dict.fromkeys(digests, PLAIN)}
-            duel = self._challenged(selection)
+            duel = yield from self._challenged(selection)
             if duel is not None and is_won(duel, strategy):
-                self._is_taken(selection)
+                yield from self._is_taken(selection)
 
-    def _is_as_promised(self, times: int) -> bool:
+    def _is_as_promised(self, times: int) -> Asking[bool]:
         """Whether the champion, measured so often, saves what it should; it is taken to where there is no time."""
-        row = self.duels.whole.measured_again(self.path(self.champion), self.duels.evidence, times)
+        row = yield from self.duels.whole.measured_again(self.path(self.champion), self.duels.evidence, times)
         plain = math.fsum(each.sites.uses * each.plain_seconds for each in self.classes)
         part = self.duels.evidence.strategy.promised * saved(self.champion) / plain
         return row is None or 1 - row.ratio >= part
 
-    def _challenged(self, selection: Selection) -> Measurement | None:
+    def _challenged(self, selection: Selection) -> Asking[Answer]:
         """The duel of a selection with the best so far; None if it need not be tried, or the time is up."""
         path = self.path(selection)
         if path.is_plain or path.digest in self.experience.tried:
@@ -123,13 +123,15 @@ class Refinement:
         if self.duels.evidence.seconds_left < self._until:
             return None
         self.experience.tried.add(path.digest)
-        return self.duels.fought(path, self.path(self.champion))
+        return (yield from self.duels.fought(path, self.path(self.champion)))
 
-    def _is_taken(self, selection: Selection) -> bool:
+    def _is_taken(self, selection: Selection) -> Asking[bool]:
         """Whether a selection that won is exact enough; it is the best so far then."""
         whole = self.duels.whole
         evidence = self.duels.evidence
-        row = whole.measured(self.path(selection), evidence, seconds=evidence.strategy.coarse_seconds)
+        row = yield from whole.measured(
+            self.path(selection), evidence, seconds=evidence.strategy.coarse_seconds
+        )
         if row is None:
             return False
         if row.least_tolerance is not None:

@@ -25,6 +25,7 @@ from pcp.planning.search.found import Found
 from pcp.planning.search.known_paths import KnownPaths
 from pcp.planning.search.losses import Losses, is_unexpected
 from pcp.planning.search.predicted_path import predicted_path
+from pcp.planning.search.question import Asking
 from pcp.planning.search.refinement import Refinement
 from pcp.planning.search.selection import ErrorModel, Experience, Selection, kernels_of, saved, select
 from pcp.planning.search.site_checks import doubt_at_its_sites
@@ -77,14 +78,14 @@ class Search:
         self._known = KnownPaths(whole, evidence, self._duels, self.sites, memory_limit)
         evidence.kept_back = self._known.seconds_to_verify
 
-    def run(self) -> Found:
+    def run(self) -> Asking[Found]:
         """Search.
 
         Raises:
             ToleranceUnreachable: every path that was measured is less exact, the plain one included.
         """
         try:
-            steps: dict[Step, Callable[[], None]] = {
+            steps: dict[Step, Callable[[], Asking[None]]] = {
                 Step.plain: self._check_plain,
                 Step.everywhere: self._try_everywhere,
                 Step.descent: self._leave_families_out,
@@ -95,7 +96,7 @@ class Search:
                 Step.refinement: self._refine,
             }
             for step in self.strategy.steps:
-                steps[step]()
+                yield from steps[step]()
                 if self._is_settled:
                     break
         except KeyboardInterrupt:
@@ -104,25 +105,25 @@ class Search:
             self.evidence.interrupt()
             if not any(row.seconds for row in self.evidence.known(self.whole.subject).values()):
                 raise  # no path was measured yet
-        return self._best()
+        return (yield from self._best())
 
-    def _try_everywhere(self) -> None:
-        if self._is_large() and try_everywhere(self.whole, self.sites, self.evidence):
+    def _try_everywhere(self) -> Asking[None]:
+        if self._is_large() and (yield from try_everywhere(self.whole, self.sites, self.evidence)):
             self._is_settled = self._platform in self.strategy.settled_on
             if self._is_settled:
                 self._say("no kernel was measured alone: the fastest of every family hold together")
 
-    def _leave_families_out(self) -> None:
+    def _leave_families_out(self) -> Asking[None]:
         if self._is_large() and self._platform not in self.strategy.settled_on:
-            leave_families_out(self._known, self.sites)
+            yield from leave_families_out(self._known, self.sites)
 
-    def _tune(self) -> None:
+    def _tune(self) -> Asking[None]:
         self._tuning = Tuning(self.sites, self.evidence)
-        self.classes = self._tuning.first()
+        self.classes = yield from self._tuning.first()
         self._experience.model = ErrorModel.of(self.classes)
         self.complete = all(each.complete for each in self.classes)
 
-    def _settle_doubts(self) -> None:
+    def _settle_doubts(self) -> Asking[None]:
         """Measure kernels again that are in doubt, and the whole with what is the fastest then.
 
         Nobody waits for that where something is faster already: refining decides between kernels that are about as fast.
@@ -130,10 +131,10 @@ class Search:
         if not self.classes or (self._chosen and not self.evidence.measured):
             return
         before = _fastest(self.classes)
-        self.classes = self._tuning.again(patient=not self._chosen)
+        self.classes = yield from self._tuning.again(patient=not self._chosen)
         self.complete = self.complete and all(each.complete for each in self.classes)
         if _fastest(self.classes) != before:
-            self._try_whole()
+            yield from self._try_whole()
 
     def _is_large(self) -> bool:
         """Whether measuring all classes alone may take most of the budget.
@@ -147,7 +148,7 @@ class Search:
             for kernel in each.kernels
         )
 
-    def _try_whole(self) -> None:
+    def _try_whole(self) -> Asking[None]:
         """Measure the whole program with the fastest kernels of all families; of a long one, with one family more each time.
 
         What a kernel does alone is not what it does in the whole, where its inputs may be computed anyway for somebody else. So
@@ -160,12 +161,12 @@ class Search:
         if (
             len(families) > 1
             and self._is_measured_often
-            and (self._try(together, alone=False) or self._chosen)
+            and ((yield from self._try(together, alone=False)) or self._chosen)
         ):
             return
         kept: list[Tuned] = []
         for classes in families:
-            if self._try([*kept, *classes], alone=not kept):
+            if (yield from self._try([*kept, *classes], alone=not kept)):
                 kept += classes
 
     def _families(self) -> list[list[Tuned]]:
@@ -182,7 +183,7 @@ class Search:
             families[each] for each in ordered if gains[each] >= self.strategy.little * self._plain_seconds
         ]
 
-    def _try(self, classes: list[Tuned], alone: bool) -> bool:
+    def _try(self, classes: list[Tuned], alone: bool) -> Asking[bool]:
         """Measure selections for these classes until none is left that should save more; whether the whole got faster.
 
         Arguments:
@@ -198,21 +199,23 @@ class Search:
                 break
             self._experience.tried.add(path.digest)
             if often:
-                row = self.whole.measured(path, self.evidence, seconds=self.strategy.coarse_seconds)
+                row = yield from self.whole.measured(
+                    path, self.evidence, seconds=self.strategy.coarse_seconds
+                )
             else:
-                row = self.whole.measured(path, self.evidence, self._ratio)
+                row = yield from self.whole.measured(path, self.evidence, self._ratio)
             if row is None:
                 self._say(f"the whole program was not measured: {self.evidence.trouble}")
                 self.complete = False
                 break
             if self.whole.is_broken(row):
-                if not self._ban_culprit(selection, row):
+                if not (yield from self._ban_culprit(selection, row)):
                     break
             elif row.least_tolerance is not None and row.least_tolerance > self.whole.tolerance:
                 if not path.choices:
                     break
                 self._experience.model.learn(selection, row.least_tolerance)
-            elif self.strategy.is_faster(row.blocks) and self._is_better(path, row):
+            elif self.strategy.is_faster(row.blocks) and (yield from self._is_better(path, row)):
                 self._experience.model.learn(selection, row.least_tolerance or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + self.strategy.worthwhile * self._plain_seconds
@@ -227,18 +230,23 @@ class Search:
         tolerance, banned = self.whole.tolerance, self._experience.banned
         return select(classes, tolerance, model, banned, self.strategy.error_margin)
 
-    def _confirm_losses(self) -> None:
+    def _confirm_losses(self) -> Asking[None]:
         """Measure again what lost although it should have won; what wins then is used after all."""
         losses = Losses(self.whole, self.evidence, self._path, self._is_measured_often)
-        for selection, row in losses.that_win(self._lost):
-            if self.whole.accepts(row, self.memory_limit) and self._is_better(self._path(selection), row):
-                self._ratio, self._chosen = row.ratio, selection
-            self._experience.banned -= self._set_aside
+        yield from losses.confirm(self._lost, self._take_back)
         if losses.trouble:
             self._say(f"a loss was not confirmed: {losses.trouble}")
             self.complete = False
 
-    def _is_better(self, path: Path, row: Measurement) -> bool:
+    def _take_back(self, selection: Selection, row: Measurement) -> Asking[None]:
+        """Use a selection that was taken for a loss."""
+        if self.whole.accepts(row, self.memory_limit) and (
+            yield from self._is_better(self._path(selection), row)
+        ):
+            self._ratio, self._chosen = row.ratio, selection
+        self._experience.banned -= self._set_aside
+
+    def _is_better(self, path: Path, row: Measurement) -> Asking[bool]:
         """Whether a path that should save more than the fastest so far takes its place.
 
         It does if it also took less of the plain program's time. Else, where duels are cheap, it does unless the other is
@@ -246,16 +254,16 @@ class Search:
         """
         if not self._chosen or not self._is_measured_often or row.ratio < self._ratio:
             return row.ratio < self._ratio
-        duel = self._duels.fought(self._path(self._chosen), path)
+        duel = yield from self._duels.fought(self._path(self._chosen), path)
         return duel is not None and not is_won(duel, self.strategy)
 
-    def _refine(self) -> None:
+    def _refine(self) -> Asking[None]:
         """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
         if self._chosen and self.evidence.measured and self._is_measured_often:
             refinement = Refinement(
                 self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen
             )
-            refinement.run()
+            yield from refinement.run()
             if refinement.left_out:
                 self._say(
                     f"{refinement.left_out} other kernels of single classes were not tried in the whole: "
@@ -275,12 +283,12 @@ class Search:
     def _path(self, selection: Selection) -> Path:
         return self.whole.path(kernels_by_site(self.sites, kernels_of(selection)))
 
-    def _ban_culprit(self, selection: Selection, row: Measurement) -> bool:
+    def _ban_culprit(self, selection: Selection, row: Measurement) -> Asking[bool]:
         """Leave out one choice because of which the whole does not run; whether there is anything left to try."""
         chosen = kernels_of(selection)
         if not chosen:
             return False
-        digest = culprit(self.whole, self.sites, chosen, self.evidence)
+        digest = yield from culprit(self.whole, self.sites, chosen, self.evidence)
         if digest is None:
             self.complete = False
             return False
@@ -305,13 +313,13 @@ class Search:
         self._say("kernels that are faster alone are not in the whole program; half of them are left out")
         return len(chosen) > 1
 
-    def _best(self) -> Found:
+    def _best(self) -> Asking[Found]:
         """The fastest path that is known and holds at its sites."""
         whole, evidence = self.whole, self.evidence
         fast = self._known.fast()
         while (best := self._known.fastest(fast)) is not None:
             path, row = best
-            doubt = doubt_at_its_sites(path, self.sites, evidence)
+            doubt = yield from doubt_at_its_sites(path, self.sites, evidence)
             if doubt is None:
                 return self.as_found(path, row)
             del fast[path.digest]
@@ -329,7 +337,7 @@ class Search:
                 return replace(self.as_found(path, None), prediction=prediction)
         return self.as_found(whole.plain, known.get(whole.plain.digest))
 
-    def _check_plain(self) -> None:
+    def _check_plain(self) -> Asking[None]:
         """Look at how wrong the plain path is.
 
         Raises:
@@ -338,7 +346,7 @@ class Search:
         whole = self.whole
         if not whole.tolerance:
             return
-        row = whole.plain_judged(self.evidence)
+        row = yield from whole.plain_judged(self.evidence)
         if row is None or row.least_tolerance is None:
             words = f"the error of the plain path is not known: {self.evidence.trouble}"
             log.warning("%s", words)

@@ -11,6 +11,7 @@ from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.site_classes import SiteClass
 from pcp.planning.search.tuning import kernel_label
 
@@ -30,7 +31,7 @@ class Doubt:
     is_untried: bool
 
 
-def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evidence) -> Doubt | None:
+def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evidence) -> Asking[Doubt | None]:
     """What speaks against a path: a kernel that is wrong at a class of its sites, or was not verified there, for lack of time.
     What nobody has verified yet is verified now, the costliest sites first.
 
@@ -41,7 +42,7 @@ def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evide
         evidence: what is known, and what measures.
     """
     for each, kernel in _kernels_at(path, classes):
-        row = _verified(each, kernel, evidence)
+        row = yield from _verified(each, kernel, evidence)
         if row is None and evidence.seconds_left <= _until(kernel, evidence) and not kernel.is_added:
             log.info("%s was not verified alone for %s: %s", kernel.name, each.signature, evidence.trouble)
         elif row is None:
@@ -122,7 +123,7 @@ def _known(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement |
     return alone or evidence.known(each.digest).get(_label(each, kernel))
 
 
-def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
+def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Asking[Answer]:
     alone = _alone(each, kernel, evidence)
     if alone is not None:
         return alone
@@ -140,13 +141,15 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measuremen
         )
 
     what = f"whether {kernel.name} holds for {each}"
-    return evidence.of(
-        each.digest,
-        label,
-        request,
-        lambda _: True,
-        what,
-        about=each.signature,
-        until=_until(kernel, evidence),
-        verifies=True,
+    return (
+        yield Question(
+            each.digest,
+            label,
+            request,
+            lambda _: True,
+            what,
+            about=each.signature,
+            until=_until(kernel, evidence),
+            verifies=True,
+        )
     )

@@ -19,6 +19,7 @@ from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.prediction.model import Forecast
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.site_classes import SiteClass, share
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
@@ -80,11 +81,11 @@ class Tuning:
         evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
         self._tunings = [_Tuning(each, share(each, classes), evidence) for each in classes]
 
-    def first(self) -> list[Tuned]:
+    def first(self) -> Asking[list[Tuned]]:
         """Every kernel at every class, once."""
-        return self._pass()
+        return (yield from self._pass())
 
-    def again(self, *, patient: bool) -> list[Tuned]:
+    def again(self, *, patient: bool) -> Asking[list[Tuned]]:
         """What is in doubt once more, apart in time from its last calls.
 
         Arguments:
@@ -92,24 +93,24 @@ class Tuning:
         """
         while True:
             measured = self._evidence.measured
-            found = self._pass(patient=patient)
+            tuned = yield from self._pass(patient=patient)
             if not patient or self._evidence.measured == measured:
-                return found
+                return tuned
 
-    def _pass(self, *, patient: bool = True) -> list[Tuned]:
+    def _pass(self, *, patient: bool = True) -> Asking[list[Tuned]]:
         for each in self._tunings:
-            each.measure(patient=patient)
+            yield from each.measure(patient=patient)
         return [each.result() for each in self._tunings]
 
 
-def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
+def tune(classes: Sequence[SiteClass], evidence: Evidence) -> Asking[list[Tuned]]:
     """Measure every kernel for every class, the costliest classes first, as long as there is time.
 
     What is in doubt is measured again when all classes were gone through, so that its calls are apart in time.
     """
     tuning = Tuning(classes, evidence)
-    tuning.first()
-    return tuning.again(patient=True)
+    yield from tuning.first()
+    return (yield from tuning.again(patient=True))
 
 
 def kernel_label(kernel: Kernel) -> str:
@@ -157,7 +158,7 @@ class _Tuning:
             return forecast.ratio
         return self._estimates[kernel] * self._each.uses / max(self._each.estimate, 1e-12)
 
-    def measure(self, *, patient: bool) -> None:
+    def measure(self, *, patient: bool) -> Asking[None]:
         """Measure what was not measured yet, and what is in doubt, once each; only a patient one waits until it is due."""
         tuned = self._tuned
         for kernel in self._ordered:
@@ -166,7 +167,7 @@ class _Tuning:
             if reason:
                 tuned.skipped[kernel.name] = reason
                 continue
-            row = self._measured(kernel, patient=patient)
+            row = yield from self._measured(kernel, patient=patient)
             if row is None:
                 tuned.skipped[kernel.name] = self._evidence.trouble
                 tuned.complete = False
@@ -212,7 +213,7 @@ class _Tuning:
             tuned.alternatives.append(Alternative(kernel, forecast.ratio, saved, forecast.error))
         tuned.alternatives.sort(key=lambda one: one.ratio)
 
-    def _measured(self, kernel: Kernel, *, patient: bool) -> Measurement | None:
+    def _measured(self, kernel: Kernel, *, patient: bool) -> Asking[Answer]:
         """What is known of a kernel, measured once, or once more if that is in doubt."""
         each, label, evidence = self._each, kernel_label(kernel), self._evidence
         doubtful = kernel.name in self._tuned.rows and self._is_in_doubt(kernel)
@@ -223,7 +224,7 @@ class _Tuning:
         if doubtful and not evidence.rest(each.digest, label, gap):
             self._tuned.complete = False
             return evidence.known(each.digest)[label]
-        row = evidence.of(
+        row = yield Question(
             each.digest,
             label,
             lambda: self._request(kernel),

@@ -19,6 +19,7 @@ from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
 
@@ -123,7 +124,7 @@ class Whole:
         rival: float = math.inf,
         seconds: float | None = None,
         times: int = 1,
-    ) -> Measurement | None:
+    ) -> Asking[Answer]:
         """Times and error of a path; None if there is no time to measure them.
 
         Arguments:
@@ -141,12 +142,12 @@ class Whole:
         what = f"the whole program by {path.digest[:8]}"
         longest = min(evidence.strategy.whole_seconds, evidence.strategy.whole_share * evidence.budget)
         given = longest if seconds is None else seconds
-        return self._asked(path, evidence, given, enough, what, rival)
+        return (yield self._question(path, given, enough, what, rival, evidence))
 
-    def plain_judged(self, evidence: Evidence) -> Measurement | None:
+    def plain_judged(self, evidence: Evidence) -> Asking[Answer]:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""
-        row = self._asked(
-            self.plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None
+        row = yield self._question(
+            self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence
         )
         known = evidence.known(self.subject).values()
         return row or max(
@@ -161,7 +162,7 @@ class Whole:
 
     def measured_again(
         self, path: Path, evidence: Evidence, times: int, seconds: float | None = None
-    ) -> Measurement | None:
+    ) -> Asking[Answer]:
         """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
 
         Arguments:
@@ -174,11 +175,13 @@ class Whole:
         is_due = evidence.count(self.subject, path.digest) < times
         if is_due and not evidence.rest(self.subject, path.digest, gap):
             return None
-        return self.measured(path, evidence, seconds=seconds, times=times)
+        return (yield from self.measured(path, evidence, seconds=seconds, times=times))
 
-    def runs(self, path: Path, evidence: Evidence) -> bool | None:
+    def runs(self, path: Path, evidence: Evidence) -> Asking[bool | None]:
         """Whether a path runs at all; None if there is no time to see."""
-        row = self._asked(path, evidence, 0.0, lambda _: True, f"whether {path.digest[:8]} runs", None)
+        row = yield self._question(
+            path, 0.0, lambda _: True, f"whether {path.digest[:8]} runs", None, evidence
+        )
         return None if row is None else not self.is_broken(row)
 
     def is_broken(self, row: Measurement) -> bool:
@@ -198,15 +201,15 @@ class Whole:
             not self.tolerance or (row.least_tolerance is not None and row.least_tolerance <= self.tolerance)
         )
 
-    def _asked(
+    def _question(
         self,
         path: Path,
-        evidence: Evidence,
         seconds: float,
         enough: Callable[[Measurement], bool],
         what: str,
         rival: float | None,
-    ) -> Measurement | None:
+        evidence: Evidence,
+    ) -> Question:
         # Whoever compares results with these calls the program on the first arguments as they are, without warming up.
         is_cold = not (isinstance(self.inputs, Recipe) and self.inputs.warm_calls)
 
@@ -230,7 +233,7 @@ class Whole:
                 sketched=keep if is_cold else None,
             )
 
-        return evidence.of(self.subject, path.digest, request, enough, what, path, self.about)
+        return Question(self.subject, path.digest, request, enough, what, path, self.about)
 
 
 def _of_plain(judgement: Judgement | None) -> Judgement | None:
@@ -240,7 +243,7 @@ def _of_plain(judgement: Judgement | None) -> Judgement | None:
 
 def culprit(
     whole: Whole, classes: Sequence[SiteClass], chosen: dict[str, Kernel], evidence: Evidence
-) -> str | None:
+) -> Asking[str | None]:
     """Of choices that do not run together, the digest of the first class whose choice is to blame, by halving.
 
     Arguments:
@@ -257,7 +260,7 @@ def culprit(
         middle = (works + fails) // 2
         some = {digest: chosen[digest] for digest in order[:middle]}
         path = whole.path(kernels_by_site(classes, some))
-        answer = whole.runs(path, evidence)
+        answer = yield from whole.runs(path, evidence)
         if answer is None:
             return None
         works, fails = (middle, fails) if answer else (works, middle)

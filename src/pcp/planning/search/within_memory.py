@@ -11,12 +11,13 @@ from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import together
 from pcp.planning.search.found import Found
+from pcp.planning.search.question import Asking
 from pcp.planning.search.search import Search, ToleranceUnreachable
 from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site
 
 
-def within_memory(found: Found, search: Search, limit: int) -> Found:
+def within_memory(found: Found, search: Search, limit: int) -> Asking[Found]:
     """The fastest that fits in memory: what was found, with values computed again or the batch in parts; or a path that takes
     less as it is.
 
@@ -47,7 +48,7 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
                 evidence.budget += time.monotonic() - began
         if fit.path == found.path and _took(found) <= limit:
             return replace(found, fit=fit)
-        made = _judged(fit, search, limit, trouble)
+        made = yield from _judged(fit, search, limit, trouble)
         if made is not None:
             options.append(made)
     options += [] if rival is None else [replace(rival, fit=Fit(rival.path, limit, took, took))]
@@ -101,7 +102,7 @@ def _with_all_families(search: Search) -> Iterator[Path]:
                 yield whole.path(kernels_by_site(search.sites, every))
 
 
-def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found | None:
+def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Asking[Found | None]:
     """A path that fits, measured; in parts, the fastest that is found to fit in as many. None where it is not exact enough.
 
     Arguments:
@@ -110,25 +111,25 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Found |
     whole, evidence = search.whole, search.evidence
     if fit.path.parts > 1:
         search = Search(replace(whole, forms=fit.path.forms), evidence, limit)
-    row = None if fit.path.is_plain else search.whole.measured(fit.path, evidence)
+    row = None if fit.path.is_plain else (yield from search.whole.measured(fit.path, evidence))
     doubt = None
     if row is not None and not whole.accepts(row, limit):
         doubt = row.failure or "it is too wrong"
     elif row is not None and fit.path.parts > 1:  # nobody has tried its kernels at the sizes of a part
-        wrong = doubt_at_its_sites(fit.path, search.sites, evidence)
+        wrong = yield from doubt_at_its_sites(fit.path, search.sites, evidence)
         doubt = None if wrong is None else wrong.words
     if doubt is not None:
         trouble.append(f"path {fit.path.digest[:12]}, which fits in memory, is not used: {doubt}")
     if fit.path.parts > 1:
-        found = _fastest_in_parts(fit, search)
+        found = yield from _fastest_in_parts(fit, search)
         if found is not None and (doubt is not None or row is None or found[1] < row.ratio):
             return found[0]
     return None if doubt is not None else replace(search.as_found(fit.path, row), fit=fit)
 
 
-def _fastest_in_parts(fit: Fit, search: Search) -> tuple[Found, float] | None:
+def _fastest_in_parts(fit: Fit, search: Search) -> Asking[tuple[Found, float] | None]:
     """The fastest path that a search finds to fit in as many parts as another, and its time relative to the plain program's."""
-    found = search.run()
+    found = yield from search.run()
     if found.path.is_plain or found.path == fit.path or found.measurement is None:
         return None
     whole = search.whole

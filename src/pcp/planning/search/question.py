@@ -1,0 +1,52 @@
+"""Question: a measurement that a search wants to know, before it goes on.
+
+A search asks one question after another, and makes a path of the answers. Each part of it is a generator of questions, which
+is sent the answers and returns what came of them: `yield` asks, and `yield from` hands on what another part asks. Whoever
+drives it answers, from what is known or by measuring (`Evidence.answer`), so every measurement passes through one loop.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pcp.ir import Program
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.paths.path import Path
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One path of a program, to be measured where what is known of it is not enough. The answer is None where there is no time
+    to measure it, or it cannot be measured.
+
+    Arguments:
+        subject: what the program and its arguments are called in the database.
+        label: what the path is called there.
+        request: what is measured, made when it is.
+        enough: whether a known measurement will do.
+        what: is asked, for people.
+        path: of the program; None where a kernel or an operation is measured alone.
+        about: what the program is, for people.
+        until: seconds of the budget that must be left for this.
+        region: the program, where it is the region of a site, to be kept with it.
+        verifies: whether this is what time was kept back for.
+    """
+
+    subject: str
+    label: str
+    request: Callable[[], Request]
+    enough: Callable[[Measurement], bool]
+    what: str
+    path: Path | None = None
+    about: str | None = None
+    until: float = 0.0
+    region: Program | None = None
+    verifies: bool = False
+
+
+Answer = Measurement | None
+Asking = Generator[Question, Answer, _T]
+"""What asks questions, and returns what came of the answers."""
