@@ -14,7 +14,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
-from pcp.planning.search.tuning import Alternative, Tuned
+from pcp.planning.search.tuning import Alternative, MeasuredClass
 from tests.execution import exactly
 
 ROWS = pcp.spec((6, 40), "f32")
@@ -179,7 +179,7 @@ def test_the_selection_takes_the_side_that_saves_more(group_saves: float, wins: 
     tuned = []
     for each in classes:
         saves = group_saves if len(each.sites[0].takes) > 1 else 0.01
-        tuned.append(Tuned(each, 1.0, [Alternative(each.kernels[0], 0.5, saves, 1e-7), plain]))
+        tuned.append(MeasuredClass(each, 1.0, [Alternative(each.kernels[0], 0.5, saves, 1e-7), plain]))
     chosen = select(tuned, 1e-2, ErrorModel.of(tuned), set(), 0.9)
     assert [each.family for each in classes if chosen[each.digest].kernel is not None] == [wins]
 
@@ -203,4 +203,4 @@ def test_what_a_machine_lacks_for_a_group_is_said() -> None:
     with kernels.features.masked("library:normalisation"):
         assert not groups(prepared(program))
         missing = kernels.missing_kernels(kernels.sites_of(prepared(program), "cpu", bare=True))
-    assert missing[NATIVE] == "PCP_MASK_FEATURES hides library:normalisation"
+    assert NATIVE in missing["PCP_MASK_FEATURES hides library:normalisation"]

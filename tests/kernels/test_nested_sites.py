@@ -17,7 +17,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
-from pcp.planning.search.tuning import Alternative, Tuned
+from pcp.planning.search.tuning import Alternative, MeasuredClass
 from pcp.rewrite.raising import raised
 from pcp.rewrite.row import Effect
 from tests.execution import run
@@ -109,7 +109,7 @@ def test_the_selection_covers_by_what_saves_more(outer_saves: float, wins: str) 
     for each in (attentive, *inner):
         saves = outer_saves if each is attentive else 0.01
         plain = Alternative(None, 1.0, 0.0, 0.0)
-        tuned.append(Tuned(each, 1.0, [Alternative(each.kernels[0], 0.5, saves, 1e-7), plain]))
+        tuned.append(MeasuredClass(each, 1.0, [Alternative(each.kernels[0], 0.5, saves, 1e-7), plain]))
     chosen = select(tuned, 1e-2, ErrorModel.of(tuned), set(), 0.9)
     assert (chosen[attentive.digest].kernel is not None) == (wins == "gradient")
     assert all((chosen[each.digest].kernel is not None) == (wins == "product") for each in covered)

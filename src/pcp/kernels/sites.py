@@ -197,16 +197,19 @@ def _keys_inside(written: Program) -> Iterator[str]:
     yield from (group.key(keys) for group in groups_in(entry_block(module)))
 
 
-def missing_kernels(sites: Iterable[Site]) -> dict[str, str]:
+def missing_kernels(sites: Iterable[Site]) -> dict[str, list[str]]:
     """The kernels that could stand at sites, if this machine did not lack what they need.
 
     Arguments:
         sites: bare ones among them.
 
     Returns:
-        By name, what it lacks.
+        Their names, by what they lack.
     """
-    return {name: reason for site in sites for name, reason in site.lacks.items()}
+    reasons = {name: reason for site in sites for name, reason in site.lacks.items()}
+    return {
+        each: [name for name in reasons if reasons[name] == each] for each in dict.fromkeys(reasons.values())
+    }
 
 
 def look_at(op: ir.Operation) -> None:

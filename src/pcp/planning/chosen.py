@@ -13,8 +13,8 @@ from pcp.planning.elsewhere import fastest_elsewhere
 from pcp.planning.equality import searched as searched_with_equal
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
-from pcp.planning.search.in_place import difference_here
 from pcp.planning.search.question import Asking
+from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import within_memory
 

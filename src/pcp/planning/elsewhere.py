@@ -20,8 +20,8 @@ from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.search import Placing
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
-from pcp.planning.search.in_place import difference_here
 from pcp.planning.search.question import Asking
+from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")

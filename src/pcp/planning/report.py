@@ -13,7 +13,7 @@ from pcp.planning.paths.kinds import EQUAL, Stage, at_stages, words_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.found import Found
 from pcp.planning.search.predicted_path import Prediction
-from pcp.planning.search.tuning import Tuned
+from pcp.planning.search.tuning import MeasuredClass
 
 
 def described(path: Path, found: Found | None, tolerance: float | None) -> list[str]:
@@ -149,7 +149,7 @@ def _errors(found: Found, tolerance: float) -> list[str]:
     return lines
 
 
-def _class(each: Tuned, found: Found) -> list[str]:
+def _class(each: MeasuredClass, found: Found) -> list[str]:
     chosen = found.choices.get(each.sites.digest)
     place = each.sites.sites[0].location
     where = f"  at {place}" if place else ""
@@ -183,7 +183,7 @@ def _outcome(row: Measurement) -> str:
     return f"{seconds(row.typical)}, error {row.error if row.error is not None else float('nan'):.1e}"
 
 
-def _class_json(each: Tuned, found: Found) -> dict[str, Any]:
+def _class_json(each: MeasuredClass, found: Found) -> dict[str, Any]:
     chosen = found.choices.get(each.sites.digest)
 
     def entry(row: Measurement) -> dict[str, Any]:

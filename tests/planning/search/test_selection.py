@@ -12,24 +12,24 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.selection import ErrorModel, saved, select
 from pcp.planning.search.site_classes import SiteClass, site_classes
-from pcp.planning.search.tuning import Alternative, Tuned
+from pcp.planning.search.tuning import Alternative, MeasuredClass
 from pcp.tensor import Tensor
 
 
-def classes_of(*alternatives: list[tuple[str, float, float]]) -> list[Tuned]:
+def classes_of(*alternatives: list[tuple[str, float, float]]) -> list[MeasuredClass]:
     """Classes with alternatives given as kernel, seconds saved and error."""
     made = []
     for index, each in enumerate(alternatives):
         sites = SiteClass(str(index), Program(b""), (), (), 1, 1.0)
         options = [Alternative(kernel_named(name), 0.5, gain, error) for name, gain, error in each]
-        made.append(Tuned(sites, 1.0, [*options, Alternative(None, 1.0, 0.0, 0.0)]))
+        made.append(MeasuredClass(sites, 1.0, [*options, Alternative(None, 1.0, 0.0, 0.0)]))
     return made
 
 
 BF16, X3 = "product.bf16", "product.bf16_x3"
 
 
-def chosen(classes: list[Tuned], tolerance: float, model: ErrorModel) -> list[str]:
+def chosen(classes: list[MeasuredClass], tolerance: float, model: ErrorModel) -> list[str]:
     selection = select(classes, tolerance, model, set(), 0.9)
     return ["plain" if (k := selection[each.sites.digest].kernel) is None else k.name for each in classes]
 

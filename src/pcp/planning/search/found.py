@@ -7,7 +7,7 @@ from pcp.planning.fitting import Fit
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.predicted_path import Prediction
-from pcp.planning.search.tuning import Tuned
+from pcp.planning.search.tuning import MeasuredClass
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Found:
 
     path: Path
     measurement: Measurement | None = None
-    classes: list[Tuned] = field(default_factory=list)
+    classes: list[MeasuredClass] = field(default_factory=list)
     choices: dict[str, Kernel] = field(default_factory=dict)
     measured: int = 0
     notes: list[str] = field(default_factory=list)

@@ -8,7 +8,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.selection import ErrorModel, Selection, saved, select
 from pcp.planning.search.strategy import Strategy
-from pcp.planning.search.tuning import Tuned
+from pcp.planning.search.tuning import MeasuredClass
 from pcp.planning.search.whole import Whole
 
 
@@ -30,7 +30,7 @@ class Prediction:
 
 def predicted_path(
     whole: Whole,
-    classes: Sequence[Tuned],
+    classes: Sequence[MeasuredClass],
     banned: set[tuple[str, str]],
     path_of: Callable[[Selection], Path],
     known: Mapping[str, Measurement],

@@ -13,7 +13,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.selection import Experience, Selection, saved
-from pcp.planning.search.tuning import PLAIN, Alternative, Tuned, considered
+from pcp.planning.search.tuning import PLAIN, Alternative, MeasuredClass, considered
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Refinement:
     """
 
     duels: Duels
-    classes: Sequence[Tuned]
+    classes: Sequence[MeasuredClass]
     experience: Experience
     path: Callable[[Selection], Path]
     memory_limit: int
@@ -71,14 +71,14 @@ class Refinement:
                 if at_most >= strategy.small_gain:
                     changed |= yield from self._change(each, other)
 
-    def _at_most(self, each: Tuned, other: Alternative) -> float:
+    def _at_most(self, each: MeasuredClass, other: Alternative) -> float:
         """The part of the whole's time that a change may save: alone, a kernel may seem slower than it is there."""
         now = self.champion.get(each.sites.digest)
         ratio = (now.ratio if now else 1.0) - other.ratio / self.duels.evidence.strategy.change_plausible
         whole = self.duels.evidence.known(self.duels.whole.subject)[self.path(self.champion).digest].typical
         return ratio * each.sites.uses * each.plain_seconds / whole
 
-    def _change(self, each: Tuned, other: Alternative) -> Asking[bool]:
+    def _change(self, each: MeasuredClass, other: Alternative) -> Asking[bool]:
         """Whether another kernel for one class is taken."""
         strategy = self.duels.evidence.strategy
         change = each.sites.digest, other.kernel.name if other.kernel else ""

@@ -31,7 +31,7 @@ from pcp.planning.search.selection import ErrorModel, Experience, Selection, ker
 from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import classes_of, kernels_by_site
 from pcp.planning.search.strategy import Step, Strategy
-from pcp.planning.search.tuning import Tuned, Tuning, kernel_label
+from pcp.planning.search.tuning import MeasuredClass, Tuning, kernel_label
 from pcp.planning.search.whole import Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
@@ -59,7 +59,7 @@ class Search:
         self.strategy: Strategy = evidence.strategy
         self.memory_limit = memory_limit
         self.notes: list[str] = []
-        self.classes: list[Tuned] = []
+        self.classes: list[MeasuredClass] = []
         self.complete = True
         self._is_settled = False  # whether nothing more is measured
         self._experience = Experience(ErrorModel.of(()))
@@ -71,8 +71,8 @@ class Search:
         self._platform = platform = whole.target.device.kind
         sites = sites_of(whole.prepared, platform, bare=True)
         self.sites = classes_of((site for site in sites if site.kernels), whole.tolerance)
-        for name, reason in missing_kernels(sites).items():
-            self._say(f"{name} is missing here: {reason}")
+        for reason, names in missing_kernels(sites).items():
+            self._say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing here: {reason}")
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it
         self._known = KnownPaths(whole, evidence, self._duels, self.sites, memory_limit)
@@ -164,14 +164,14 @@ class Search:
             and ((yield from self._try(together, alone=False)) or self._chosen)
         ):
             return
-        kept: list[Tuned] = []
+        kept: list[MeasuredClass] = []
         for classes in families:
             if (yield from self._try([*kept, *classes], alone=not kept)):
                 kept += classes
 
-    def _families(self) -> list[list[Tuned]]:
+    def _families(self) -> list[list[MeasuredClass]]:
         """The classes of each family that saves anything alone, in order of how much."""
-        families: dict[str, list[Tuned]] = {}
+        families: dict[str, list[MeasuredClass]] = {}
         for each in self.classes:
             families.setdefault(each.sites.family, []).append(each)
         gains = {
@@ -183,7 +183,7 @@ class Search:
             families[each] for each in ordered if gains[each] >= self.strategy.little * self._plain_seconds
         ]
 
-    def _try(self, classes: list[Tuned], alone: bool) -> Asking[bool]:
+    def _try(self, classes: list[MeasuredClass], alone: bool) -> Asking[bool]:
         """Measure selections for these classes until none is left that should save more; whether the whole got faster.
 
         Arguments:
@@ -226,7 +226,7 @@ class Search:
                     break
         return faster
 
-    def _selected(self, classes: list[Tuned], model: ErrorModel) -> Selection:
+    def _selected(self, classes: list[MeasuredClass], model: ErrorModel) -> Selection:
         tolerance, banned = self.whole.tolerance, self._experience.banned
         return select(classes, tolerance, model, banned, self.strategy.error_margin)
 
@@ -383,7 +383,7 @@ class Search:
             self.notes.append(words)
 
 
-def _fastest(classes: Sequence[Tuned]) -> list[Kernel | None]:
+def _fastest(classes: Sequence[MeasuredClass]) -> list[Kernel | None]:
     return [each.alternatives[0].kernel for each in classes]
 
 

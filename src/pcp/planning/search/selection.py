@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pcp.kernels import Kernel, cover
-from pcp.planning.search.tuning import PLAIN, Alternative, Tuned
+from pcp.planning.search.tuning import PLAIN, Alternative, MeasuredClass
 
 _ROUNDS = 50
 
@@ -30,7 +30,7 @@ class ErrorModel:
     seen: list[tuple[dict[str, float], float]]
 
     @staticmethod
-    def of(classes: Sequence[Tuned]) -> "ErrorModel":
+    def of(classes: Sequence[MeasuredClass]) -> "ErrorModel":
         """The model before anything is known: each class passes on its own error, and only the largest shows."""
         return ErrorModel({each.sites.digest: 1.0 for each in classes}, [])
 
@@ -72,7 +72,7 @@ class Experience:
 
 
 def select(
-    classes: Sequence[Tuned],
+    classes: Sequence[MeasuredClass],
     tolerance: float,
     model: ErrorModel,
     banned: set[tuple[str, str]],
@@ -113,7 +113,7 @@ def select(
     return _cover(classes, chosen)
 
 
-def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
+def _cover(classes: Sequence[MeasuredClass], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
     """The same, where of sites that overlap only one side has kernels: that which saves more, by times alone."""
     for wide in sorted(
         classes, key=lambda each: -max((len(site.takes) for site in each.sites.sites), default=0)
@@ -128,7 +128,7 @@ def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str
 
 
 def _overlapping(
-    wide: Tuned, classes: Sequence[Tuned], chosen: Mapping[str, Alternative]
+    wide: MeasuredClass, classes: Sequence[MeasuredClass], chosen: Mapping[str, Alternative]
 ) -> dict[str, float]:
     """Which part of the sites of each class with kernels cannot have them where those of another have, by digest."""
     found = {}
@@ -151,7 +151,7 @@ def saved(selection: Selection) -> float:
     return math.fsum(one.saved for one in selection.values())
 
 
-def _usable(each: Tuned, banned: set[tuple[str, str]]) -> list[Alternative]:
+def _usable(each: MeasuredClass, banned: set[tuple[str, str]]) -> list[Alternative]:
     return [
         one
         for one in each.alternatives

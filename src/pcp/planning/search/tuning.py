@@ -47,7 +47,7 @@ PLAIN = Alternative(None, 1.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
-class Tuned:
+class MeasuredClass:
     """A class of sites and what was measured of it.
 
     Arguments:
@@ -79,13 +79,13 @@ class Tuning:
     def __init__(self, classes: Sequence[SiteClass], evidence: Evidence) -> None:
         self._evidence = evidence
         evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
-        self._tunings = [_Tuning(each, share(each, classes), evidence) for each in classes]
+        self._tunings = [_OneClass(each, share(each, classes), evidence) for each in classes]
 
-    def first(self) -> Asking[list[Tuned]]:
+    def first(self) -> Asking[list[MeasuredClass]]:
         """Every kernel at every class, once."""
         return (yield from self._pass())
 
-    def again(self, *, patient: bool) -> Asking[list[Tuned]]:
+    def again(self, *, patient: bool) -> Asking[list[MeasuredClass]]:
         """What is in doubt once more, apart in time from its last calls.
 
         Arguments:
@@ -97,13 +97,13 @@ class Tuning:
             if not patient or self._evidence.measured == measured:
                 return tuned
 
-    def _pass(self, *, patient: bool = True) -> Asking[list[Tuned]]:
+    def _pass(self, *, patient: bool = True) -> Asking[list[MeasuredClass]]:
         for each in self._tunings:
             yield from each.measure(patient=patient)
         return [each.result() for each in self._tunings]
 
 
-def tune(classes: Sequence[SiteClass], evidence: Evidence) -> Asking[list[Tuned]]:
+def tune(classes: Sequence[SiteClass], evidence: Evidence) -> Asking[list[MeasuredClass]]:
     """Measure every kernel for every class, the costliest classes first, as long as there is time.
 
     What is in doubt is measured again when all classes were gone through, so that its calls are apart in time.
@@ -118,7 +118,7 @@ def kernel_label(kernel: Kernel) -> str:
     return f"{kernel.name}@{kernel.version}"
 
 
-class _Tuning:
+class _OneClass:
     """The measuring of one class.
 
     Arguments:
@@ -127,7 +127,7 @@ class _Tuning:
 
     def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:
         self._each, self._evidence, self._strategy = each, evidence, evidence.strategy
-        self._tuned = Tuned(each, 0.0, [PLAIN])
+        self._tuned = MeasuredClass(each, 0.0, [PLAIN])
         self._ordered: list[Kernel] = []
         if part < self._strategy.negligible:
             self._tuned.skipped = dict.fromkeys(
@@ -175,7 +175,7 @@ class _Tuning:
             tuned.skipped.pop(kernel.name, None)
             tuned.rows[kernel.name] = row
 
-    def result(self) -> Tuned:
+    def result(self) -> MeasuredClass:
         """What was measured."""
         tuned = self._tuned
         known = self._evidence.known(self._each.digest)
@@ -318,7 +318,7 @@ class _Tuning:
         )
 
 
-def considered(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
+def considered(tuned: MeasuredClass, strategy: Strategy) -> list[Alternative]:
     """Every kernel of a class that may be faster in the whole, whatever was measured of it alone, and the operation itself."""
     rows = {kernel: tuned.rows[kernel.name] for kernel in tuned.sites.kernels if kernel.name in tuned.rows}
     return [
@@ -331,7 +331,7 @@ def considered(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
     ]
 
 
-def _alternatives(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
+def _alternatives(tuned: MeasuredClass, strategy: Strategy) -> list[Alternative]:
     """Those that are faster than the operation, the fastest first, and the operation itself.
 
     Of those that are about as fast as the fastest, the one registered first stands first, so that noise does not decide.
@@ -348,7 +348,7 @@ def _alternatives(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
     return [*first, *(one for one in found if one not in first), PLAIN]
 
 
-def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:
+def _alternative(tuned: MeasuredClass, kernel: Kernel, row: Measurement) -> Alternative:
     saved = tuned.sites.uses * tuned.plain_seconds * (1.0 - row.ratio)
     return Alternative(kernel, row.ratio, saved, row.least_tolerance or 0.0)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.verification.deviation import Deviation
 from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.judgement import Judgement
 from pcp.planning.verification.limits import floor_of
 from pcp.planning.verification.values import Values
 from pcp.rewrite.row import Effect
@@ -15,7 +15,7 @@ TIMES_USUAL = 8.0
 TIMES_USUAL_WORST = 12.0
 TIMES_USUAL_GRADIENT = 16.0
 
-Judged = tuple[Problem, Values, Judgement]
+Judged = tuple[Problem, Values, Deviation]
 """A judgement of the results on some values of a problem."""
 
 
@@ -56,11 +56,11 @@ def uneven(
                 yield Fault.wrong_gradient, problem, values, detail
 
 
-def _error(judgement: Judgement) -> float | None:
+def _error(judgement: Deviation) -> float | None:
     return judgement.error
 
 
-def _worst(judgement: Judgement) -> float | None:
+def _worst(judgement: Deviation) -> float | None:
     return judgement.worst
 
 

@@ -3,8 +3,8 @@
 from pcp.ir import DType
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.verification.deviation import Deviation
 from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.judgement import Judgement
 from pcp.planning.verification.values import unit
 from pcp.rewrite.row import Effect
 
@@ -28,7 +28,7 @@ def floor_of(dtype: DType) -> float:
 
 
 def fault_of(
-    candidate: Candidate, problem: Problem, judgement: Judgement, units: float = 1.0
+    candidate: Candidate, problem: Problem, judgement: Deviation, units: float = 1.0
 ) -> tuple[Fault, str] | None:
     """What is wrong with a result; `units` widens the floor."""
     if judgement.fault is not None:
@@ -58,7 +58,7 @@ def fault_of(
     return None
 
 
-def largest_noise(candidate: Candidate, problem: Problem, judgement: Judgement) -> float:
+def largest_noise(candidate: Candidate, problem: Problem, judgement: Deviation) -> float:
     """How far the results of two calls on the same operands may lie apart, on the scale of each element.
 
     Sums whose order is left to chance, as of atomic additions, differ by roundings. A kernel that says that it is not

@@ -16,6 +16,15 @@ import numpy as np
 
 from pcp.kernels.candidate import REFERENCE, Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.verification.deviation import (
+    difference,
+    judged,
+    judged_in_parts,
+    judgements_of,
+    pooled,
+    repeats,
+    same,
+)
 from pcp.planning.verification.evenness import Judged, uneven
 from pcp.planning.verification.expected import (
     Expectation,
@@ -26,15 +35,6 @@ from pcp.planning.verification.expected import (
     expected_wide,
 )
 from pcp.planning.verification.fault import Fault, Finding
-from pcp.planning.verification.judgement import (
-    difference,
-    judged,
-    judged_in_parts,
-    judgements_of,
-    pooled,
-    repeats,
-    same,
-)
 from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, largest_noise
 from pcp.planning.verification.process import CandidateFailed, CandidateProcess
 from pcp.planning.verification.repeating import SKIPS, repeated

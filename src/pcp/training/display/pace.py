@@ -5,7 +5,7 @@ from collections import deque
 
 from pcp.training.display.progress import format_duration
 
-TIMES, LEAST_SECONDS = 5.0, 30.0
+TIMES_USUAL, LEAST_SECONDS = 5.0, 30.0
 """What is overdue: not for so many times as long as usual, and not for so many seconds."""
 FIRST_SECONDS = 600.0
 """When it is overdue that never came, so that nobody knows what is usual."""
@@ -58,7 +58,7 @@ class Pace:
         if usual is None:
             ever = "" if self._last is None else " since"
             return f"no {self.what}{ever} for {format_duration(since)}" if since >= FIRST_SECONDS else ""
-        if since < max(TIMES * usual, LEAST_SECONDS):
+        if since < max(TIMES_USUAL * usual, LEAST_SECONDS):
             return ""
         times = since / max(usual, 1.0)
         return f"no {self.what} for {format_duration(since)}, {times:,.0f} times the usual {format_duration(usual)}"

@@ -7,9 +7,9 @@ import pytest
 
 from pcp.kernels.problems import problem
 from pcp.planning.judging.tolerance import SLICES
+from pcp.planning.verification.deviation import judged, judged_in_parts
 from pcp.planning.verification.expected import Outcome, expected_results
 from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.judgement import judged, judged_in_parts
 from pcp.planning.verification.values import KINDS, arguments_for
 from pcp.planning.verification.verdict import bucket
 
@@ -128,7 +128,7 @@ def test_a_cancelling_sum_is_judged_on_the_scale_of_its_summands() -> None:
 def test_a_large_result_is_judged_in_parts_and_where_most_is_zero_on_the_scale_of_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pcp.planning.verification.judgement.PART", 1000)
+    monkeypatch.setattr("pcp.planning.verification.deviation.PART", 1000)
     exact = np.zeros((2500, 4))
     exact[::100] = RNG.standard_normal((25, 4))
     exact[0, 0] = 1e-3  # left by a cancellation of numbers of the usual size

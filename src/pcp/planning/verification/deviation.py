@@ -22,7 +22,7 @@ FEWEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Deviation:
     """How wrong one result is.
 
     Arguments:
@@ -45,7 +45,7 @@ class Judgement:
     same_bits: bool
 
 
-def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Judgement:
+def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Deviation:
     """Compare a result with what it should be.
 
     Arguments:
@@ -65,7 +65,7 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
         error, plain_error = (_error(each, outcome.exact, scale) for each in (result, outcome.plain))
     at = np.unravel_index(int(np.argmax(scaled)), scaled.shape) if scaled.size else ()
     words = f"element {tuple(map(int, at))} is {result[at]}, expected {rounded[at]}"
-    return Judgement(
+    return Deviation(
         fault,
         detail,
         error,
@@ -83,7 +83,7 @@ def _error(y: Array, exact: Array, scale: Scale) -> float:
     return least_tolerance(found.error, found.slice_error)
 
 
-def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
+def judged_in_parts(result: Array, exact: Array, plain: Array) -> Deviation:
     """Compare a large result with what it should be, a part at a time; its elements are finite.
 
     An element is judged on the scale of its own value, or of the typical one where that is larger.
@@ -101,7 +101,7 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
             at = part.start + int(np.argmax(bad))
             place = tuple(map(int, np.unravel_index(at, result.shape)))
             detail = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
-            return Judgement(Fault.not_finite, detail, None, 0.0, detail, 0.0, 0.0, False)
+            return Deviation(Fault.not_finite, detail, None, 0.0, detail, 0.0, 0.0, False)
         scale = np.maximum(np.abs(right), typical)
         for which, each in enumerate((y, other)):
             difference = np.abs(each - right)
@@ -114,12 +114,12 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
     words = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
     error, plain_error = (_error(each, exact, own) for each in (result, plain))
     is_same = all(flat[0][part].tobytes() == flat[2][part].tobytes() for part in parts)
-    return Judgement(None, "", error, worst[0], words, plain_error, worst[1], is_same)
+    return Deviation(None, "", error, worst[0], words, plain_error, worst[1], is_same)
 
 
 def judgements_of(
     expected: Expectation, results: Sequence[Sequence[Array]], nonfinite: str
-) -> list[tuple[Values, Judgement]]:
+) -> list[tuple[Values, Deviation]]:
     """One judgement of every list of arguments: that of its worst result.
 
     Arguments:
@@ -150,7 +150,7 @@ def difference(result: Array, again: Array, outcome: Outcome) -> float:
     return float(scaled.max(initial=0.0))
 
 
-def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:
+def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Deviation:
     """Compare several small results, of operands of one size and scale, as if they were one."""
     parts = (
         np.concatenate([getattr(each, name).reshape(-1) for each in outcomes])

@@ -28,7 +28,7 @@ from pcp.planning.paths import path as path_module
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.search import in_place
+from pcp.planning.search import this_process
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.row import Effect
@@ -57,7 +57,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> pcp.Program:
     """A program with one site, at which a wrong kernel may stand."""
     kernels = FAMILIES["softmax"].kernels
     monkeypatch.setattr(FAMILIES["softmax"], "kernels", {**kernels, WRONG.name: WRONG, ROUNDED.name: ROUNDED})
-    monkeypatch.setattr(in_place, "_compared", set())
+    monkeypatch.setattr(this_process, "_compared", set())
     return pcp.trace(lambda x: pcp.softmax(x, -1) * 2.0, pcp.spec((6, 33), "f32"))
 
 
@@ -68,8 +68,8 @@ def path_by(program: pcp.Program, name: str) -> Path:
 
 def test_a_sound_path_is_the_same_here_and_another_is_not(program: pcp.Program) -> None:
     whole = Whole(program, 1e-3, CPU)
-    assert in_place.difference_here(whole, path_by(program, "softmax.reciprocal")) is None
-    said = in_place.difference_here(whole, path_by(program, WRONG.name))
+    assert this_process.difference_here(whole, path_by(program, "softmax.reciprocal")) is None
+    said = this_process.difference_here(whole, path_by(program, WRONG.name))
     assert said is not None
     assert "from that of the plain program; the tolerance is 0.001" in said
 
@@ -89,17 +89,17 @@ def test_results_near_those_that_agreed_before_are_not_compared_again(
     program: pcp.Program, monkeypatch: pytest.MonkeyPatch, apart: float, times: int
 ) -> None:
     memory, compared = Remembered(), []
-    monkeypatch.setattr(in_place, "_compared_with_plain", lambda *given: compared.append(given))
-    called = in_place._Called.__call__
+    monkeypatch.setattr(this_process, "_compared_with_plain", lambda *given: compared.append(given))
+    called = this_process._Called.__call__
     for factor in (1.0, 1.0 + apart):
         monkeypatch.setattr(
-            in_place._Called,
+            this_process._Called,
             "__call__",
             lambda self, arrays, factor=factor: [each * factor for each in called(self, arrays)],
         )
-        in_place._compared.clear()
+        this_process._compared.clear()
         assert (
-            in_place.difference_here(
+            this_process.difference_here(
                 Whole(program, 1e-3, CPU), path_by(program, "softmax.reciprocal"), memory
             )
             is None
@@ -111,17 +111,17 @@ def test_results_that_agreed_before_are_not_compared_again(
     program: pcp.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, memory, compared = Whole(program, 1e-3, CPU), Remembered(), []
-    compare = in_place._compared_with_plain
+    compare = this_process._compared_with_plain
 
     def counted(*given: Any) -> str | None:
         compared.append(given)
         return compare(*given)
 
-    monkeypatch.setattr(in_place, "_compared_with_plain", counted)
+    monkeypatch.setattr(this_process, "_compared_with_plain", counted)
 
     def in_a_new_process(name: str, whole: Whole = whole) -> str | None:
-        in_place._compared.clear()
-        return in_place.difference_here(whole, path_by(program, name), memory)
+        this_process._compared.clear()
+        return this_process.difference_here(whole, path_by(program, name), memory)
 
     assert [in_a_new_process("softmax.reciprocal") for _ in range(3)] == [None] * 3
     assert (len(compared), len(memory)) == (1, 1)
@@ -137,17 +137,17 @@ def test_a_kernel_that_is_right_only_where_it_was_measured_is_found_in_the_next_
     database = ProfileDatabase(tmp_path / "profile.sqlite")
     with evidence_of(Conditions(CPU, 1 << 30, database)) as memory:
         whole, path = Whole(program, 1e-2, CPU), path_by(program, "softmax.reciprocal")
-        assert in_place.difference_here(whole, path, memory) is None
-        in_place._compared.clear()
-        called = in_place._Called.__call__
+        assert this_process.difference_here(whole, path, memory) is None
+        this_process._compared.clear()
+        called = this_process._Called.__call__
         monkeypatch.setattr(
-            in_place._Called,
+            this_process._Called,
             "__call__",
             lambda self, arrays: [
                 each * (1.5 if self.program != program else 1) for each in called(self, arrays)
             ],
         )
-        said = in_place.difference_here(whole, path, memory)
+        said = this_process.difference_here(whole, path, memory)
     assert said is not None
     assert said.startswith("result 0 differs by 0.5")
 
@@ -165,7 +165,7 @@ def test_results_that_are_nothing_but_roundings_are_no_difference() -> None:
     results = [np.asarray(pcp.plan(each).run(x, y)) for each in (program, path.applied(program))]
     assert np.linalg.norm(results[0] - results[1]) > 0.1 * np.linalg.norm(results[0])
     whole = Whole(program, 1e-3, CPU, [example], "these")
-    assert in_place.difference_here(whole, path) is None
+    assert this_process.difference_here(whole, path) is None
 
 
 @pytest.mark.cpu
@@ -223,7 +223,7 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
     program: pcp.Program, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, factor: float, times: int
 ) -> None:
     compared: list[Any] = []
-    monkeypatch.setattr(in_place, "_compared_with_plain", lambda *given: compared.append(given))
+    monkeypatch.setattr(this_process, "_compared_with_plain", lambda *given: compared.append(given))
     rng = np.random.default_rng(3)
     whole = Whole(program, 1e-3, CPU, [[rng.standard_normal((6, 33)).astype(np.float32)]], "these")
     path = path_by(program, "softmax.reciprocal")
@@ -233,7 +233,7 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
         evidence.answer(whole.measured(path, evidence))
         assert list(evidence.sketches) == [path.digest]
         evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
-        assert in_place.difference_here(whole, path, evidence) is None
+        assert this_process.difference_here(whole, path, evidence) is None
     assert len(compared) == times
 
 
@@ -268,7 +268,7 @@ def test_a_plan_that_was_measured_on_an_example_calls_no_plain_program_here(
     rng = np.random.default_rng(3)
     example = (rng.standard_normal((6, 33)).astype(np.float32),)
     monkeypatch.setattr(
-        in_place, "_compared_with_plain", lambda *_: pytest.fail("the plain program is called")
+        this_process, "_compared_with_plain", lambda *_: pytest.fail("the plain program is called")
     )
     monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(Told(1.0)))
     plan = pcp.plan(program, tolerance=1e-3, example=example, database=tmp_path / "profile.sqlite")
@@ -293,7 +293,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Tensor, int], list
     path_module._applied.cache_clear()  # the kernels of all these tests have one name
     kernels = {**FAMILIES["softmax"].kernels, kernel.name: kernel}
     monkeypatch.setattr(FAMILIES["softmax"], "kernels", kernels)
-    monkeypatch.setattr(in_place, "_compared", set())
+    monkeypatch.setattr(this_process, "_compared", set())
     return kernel
 
 
@@ -301,7 +301,7 @@ def said_of(program: pcp.Program, kernel: Kernel, tolerance: float, **more: Any)
     sites = sites_of(prepared(program, tolerance), "cpu")
     kernels = {site.key: kernel for site in sites if kernel.name in site.kernels}
     path = Path.of(program, kernels, {}, tolerance)
-    return in_place.difference_here(Whole(program, tolerance, CPU, **more), path)
+    return this_process.difference_here(Whole(program, tolerance, CPU, **more), path)
 
 
 def without_a_row(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)

@@ -34,7 +34,7 @@ from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
-TIMES = 4.0
+TIMES_TOLERANCE = 4.0
 """How many tolerances the results may lie apart from the plain ones: other rows are judged more closely, in float64."""
 NUDGE = 2.0**-12
 """The relative change of the arguments by which is found out which results amplify it."""
@@ -93,7 +93,7 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
     known = agreements.agreed(asked)
     # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
-    # so these are within two, of the `TIMES` that are allowed.
+    # so these are within two, of the `TIMES_TOLERANCE` that are allowed.
     if known is not None and sketch.is_near(Sketch.from_bytes(known), whole.tolerance or 0.0):
         return None
     said = _compared_with_plain(whole, target, arrays, found)
@@ -139,7 +139,7 @@ def _compared_with_plain(
         return {
             each.name: each
             for each in judge.errors(found)
-            if each.least_tolerance > whole.tolerance * max(TIMES, _amplified(each, nudge))
+            if each.least_tolerance > whole.tolerance * max(TIMES_TOLERANCE, _amplified(each, nudge))
         }
 
     wrong = too_far(expected, None, NUDGE)
