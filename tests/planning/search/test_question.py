@@ -1,0 +1,115 @@
+"""Questions and the loop that answers them: what is known is not measured, and what is raised reaches who asked."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+
+import pcp
+from pcp.backends import Target
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.profile.best_effort_database import BestEffortDatabase
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
+
+PROGRAM = pcp.trace(lambda x: x + 1.0, pcp.spec((2,), "f32"))
+TIMES = (1.0, 1.0, 1.0)
+
+
+class Bench:
+    """Measures in no time, and tells what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.raises: BaseException | None = None
+
+    def measure(self, request: Request) -> Measurement:
+        self.asked.append(request.path)
+        if self.raises is not None:
+            raise self.raises
+        hardware, versions = self.here
+        return Measurement("", request.path, hardware, versions, TIMES, TIMES, error=0.0, plain_error=0.0)
+
+    here: tuple[str, str] = "", ""
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def evidence(bench: Bench, tmp_path: FilePath) -> Iterator[Evidence]:
+    database = BestEffortDatabase(ProfileDatabase(tmp_path / "profile.sqlite"))
+    with Evidence(database, lambda: contextlib.nullcontext(bench), Target.of("cpu:0"), 60.0) as evidence:
+        bench.here = evidence.hardware.digest, evidence.versions
+        yield evidence
+
+
+def question(label: str, **more: Any) -> Question:
+    request = Request(PROGRAM, PROGRAM, label, target=Target.of("cpu:0"))
+    return Question(PROGRAM.digest, label, lambda: request, lambda _: True, label, **more)
+
+
+def asking(*labels: str) -> Asking[list[Answer]]:
+    answers = []
+    for label in labels:
+        answers.append((yield question(label)))
+    return answers
+
+
+def both(*labels: str) -> Asking[tuple[int, int]]:
+    first = yield from asking(*labels)
+    second = yield from asking(*labels)
+    return len(first), sum(row is not None for row in second)
+
+
+def test_each_question_is_measured_once(evidence: Evidence, bench: Bench) -> None:
+    assert evidence.answer(both("a@1", "b@1")) == (2, 2)
+    assert bench.asked == ["a@1", "b@1"]
+    assert evidence.measured == 2
+
+
+def test_without_time_nothing_is_measured_but_what_is_known_is_answered(
+    evidence: Evidence, bench: Bench
+) -> None:
+    evidence.answer(asking("a@1"))
+    with evidence.leaving(1.0):
+        known, unknown = evidence.answer(asking("a@1", "b@1"))
+        assert (known is not None, unknown, evidence.trouble) == (True, None, "the time was up")
+    assert evidence.answer(asking("b@1"))[0] is not None
+    assert bench.asked == ["a@1", "b@1"]
+
+
+def test_a_question_may_leave_time_for_others(evidence: Evidence) -> None:
+    def leaving() -> Asking[Answer]:
+        return (yield question("a@1", until=120.0))
+
+    assert evidence.answer(leaving()) is None
+
+
+def test_ctrl_c_is_raised_where_it_was_asked_and_ends_the_measuring(evidence: Evidence, bench: Bench) -> None:
+    bench.raises = KeyboardInterrupt()
+
+    def patient() -> Asking[str]:
+        try:
+            yield question("a@1")
+        except KeyboardInterrupt:
+            evidence.interrupt()
+            row = yield question("b@1")
+            return f"stopped, and then {row}"
+        return "not stopped"
+
+    with evidence.leaving(0.5):
+        assert evidence.answer(patient()) == "stopped, and then None"
+    assert (bench.asked, evidence.seconds_left) == (["a@1"], 0.0)
+
+
+def test_an_error_that_nobody_expects_reaches_the_caller(evidence: Evidence, bench: Bench) -> None:
+    bench.raises = ValueError("broken")
+    with pytest.raises(ValueError, match="broken"):
+        evidence.answer(both("a@1"))
