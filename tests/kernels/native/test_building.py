@@ -13,7 +13,8 @@ import pcp
 from pcp import kernels
 from pcp.cli import doctor, main
 from pcp.kernels.features import masked
-from pcp.kernels.native import LIBRARIES, BuildFailed, NoCompiler, building, built, compiling, kept
+from pcp.kernels.native import LIBRARIES, BuildFailed, Library, NoCompiler, building, built, compiling, kept
+from pcp.kernels.native.libraries import included_by
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import LIBRARY, arguments_of, normed
 
@@ -107,6 +108,42 @@ def test_what_another_process_builds_meanwhile_is_not_built_again(
     assert [built(LIBRARY)] == meanwhile
     assert built(LIBRARY) == meanwhile[0]
     assert counted.read_text() == "once\n"
+
+
+@pytest.mark.cpu
+def test_a_build_follows_every_file_that_its_source_includes(empty_cache: FilePath) -> None:
+    folder = empty_cache / "mine"
+    (folder / "beside").mkdir(parents=True)
+    texts = {
+        "mine.cc": '#include <vector>\n#include "first.h"\n// #include "comment.h"\nextern "C" int pcp_one() { return kOne + kTwo; }\n',
+        "first.h": '#pragma once\n  #  include \\\n "beside/second.h" // which includes this one\nconstexpr int kOne = 1;\n',
+        "beside/second.h": '#pragma once\n#include "../first.h"\n#ifdef XLA\n#include "xla/ffi/api/ffi.h"\n#endif\nconstexpr int kTwo = 2;\n',
+        "comment.h": "",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    library = Library("mine", ("one",), folder)
+    assert [file.relative_to(folder).as_posix() for file in included_by(library.source)] == [
+        *("mine.cc", "beside/second.h", "first.h"),
+    ]
+    before = built(library)
+    assert built(library) == before
+    for name in ("mine.cc", "first.h", "beside/second.h"):
+        (folder / name).write_text(f"{texts[name]}// touched\n")
+        now = built(library)
+        assert now.source == library.source_digest != before.source
+        assert now.digest != before.digest
+        before = now
+    (folder / "comment.h").write_text("// touched\n")
+    assert built(library) == before
+    (folder / "third.h").write_text("")
+    (folder / "first.h").write_text(f'{texts["first.h"]}#include "third.h"\n')
+    assert {file.name for file in included_by(library.source)} == {
+        "mine.cc",
+        "first.h",
+        "second.h",
+        "third.h",
+    }
 
 
 def test_a_library_has_a_standard_library_of_its_own(tmp_path: FilePath) -> None:
