@@ -10,7 +10,7 @@ import pytest
 
 import pcp
 from pcp.autodiff import RULES
-from pcp.autodiff.rules.composites import KEPT
+from pcp.ir.composites.records import COMPOSITES
 from pcp.ops.record import RECORDS, Kind
 from tests.autodiff.rows import ROWS
 from tests.autodiff.rows.chunks import CHUNKS, of_every_rule
@@ -26,9 +26,8 @@ COLLECTIVES = {
 }
 # Tested in tests/composites, tests/nn/test_dropout.py and test_annotations.py: some have no kernel on a CPU, or call functions
 # that a traced program does not hold.
-ELSEWHERE = {f"composite.pcp.{name}" for name in KEPT} | {
+ELSEWHERE = {f"composite.{name}" for name in COMPOSITES} & RULES.keys() | {
     "composite",
-    "composite.pcp.dropout",
     "custom_call.ApproxTopK",
     "custom_call.LayoutConstraint",
     "custom_call.TopK",

@@ -13,7 +13,8 @@ from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functi
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
-from pcp.ir.composites import COMPOSITE, GRADIENT, composite_name, decomposition_of, open_composites
+from pcp.ir.composites import COMPOSITE, composite_name, decomposition_of, open_composites
+from pcp.ir.composites.records import GRADIENT
 from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead

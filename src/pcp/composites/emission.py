@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from pcp.ir import Builder, TensorSpec, Tree
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, emit_composite, private_function
+from pcp.ir.composites.records import CompositeRecord
 from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import flatten
 from pcp.tensor import Tensor, TracingError, as_tensor, building, checked, current_builder, is_weak
@@ -88,17 +89,20 @@ def emitted(
 
 
 def named(
-    name: str, form: Callable[..., Tensor], operands: Sequence[Tensor], attributes: Mapping[str, Number]
+    record: CompositeRecord,
+    form: Callable[..., Tensor],
+    operands: Sequence[Tensor],
+    attributes: Mapping[str, Number],
 ) -> Tensor:
     """One of PCP's own composites.
 
     Arguments:
-        name: that kernels look for, with `pcp.` before it.
+        record: its record.
         form: computes it from the operands; it follows from the attributes, shapes and element types alone.
         operands: Tensors of this trace.
-        attributes: those of the name.
+        attributes: those of the record.
     """
-    composites = current_builder().composites
+    composites, name = current_builder().composites, record.name
     key = (name, tuple(sorted(attributes.items())), tuple(x.spec for x in operands))
     if key not in composites:
         composites[key] = traced(name, form, [x.spec for x in operands], name, is_own=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pcp.composites import named
 from pcp.ir.composites import Number
+from pcp.ir.composites.records import ATTENTION
 from pcp.nn.layers import linear
 from pcp.nn.lengths import Padded, lengths_of
 from pcp.ops.elementwise import greater, greater_equal, tanh, where
@@ -237,7 +238,7 @@ def named_attention(
         return form(lambda scores: narrowed(softmax(widened(scores), axis), scores.dtype), *operands, *others)
     scale = float(np.asarray(attributes["scale"], dtype.numpy))
     return named(
-        "pcp.attention",
+        ATTENTION,
         functools.partial(form, lambda scores: softmax_form(scores, axis)),
         [*operands, *others],
         {**attributes, "scale": scale},

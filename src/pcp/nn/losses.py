@@ -2,6 +2,7 @@
 
 from pcp.composites import named
 from pcp.ir import DType
+from pcp.ir.composites.records import CROSS_ENTROPY
 from pcp.nn.regression import difference_of
 from pcp.ops.elementwise import convert, equal, where
 from pcp.ops.movement import expand_dims, iota
@@ -66,7 +67,7 @@ def _losses(logits: TensorLike, targets: TensorLike) -> Tensor:
     if classes.dtype.itemsize < 4:  # a narrow type may not count that far
         classes = convert(classes, DType.i32)
     attributes = {"axis": scores.ndim - 1, "wraps": False, "clamps": False, "outside": 0.0, "negated": False}
-    return named("pcp.cross_entropy", _losses_form, [scores, classes], attributes)
+    return named(CROSS_ENTROPY, _losses_form, [scores, classes], attributes)
 
 
 def _losses_form(scores: Tensor, classes: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 
 from pcp.composites import named
 from pcp.ir import DType
+from pcp.ir.composites.records import LAYER_NORM, RMS_NORM, CompositeRecord
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.promotion import promoted
 from pcp.ops.reductions.primitives import mean, widened
@@ -26,7 +27,7 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016, equation 4.
     """
-    return _normalised("pcp.layer_norm", _centred_form, x, scale, bias, epsilon)
+    return _normalised(LAYER_NORM, _centred_form, x, scale, bias, epsilon)
 
 
 @explained
@@ -40,11 +41,11 @@ def rms_norm(x: TensorLike, scale: TensorLike, epsilon: float = 1e-6) -> Tensor:
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
     """
-    return _normalised("pcp.rms_norm", _plain_form, x, scale, None, epsilon)
+    return _normalised(RMS_NORM, _plain_form, x, scale, None, epsilon)
 
 
 def _normalised(
-    name: str,
+    record: CompositeRecord,
     form: Callable[[Tensor, TensorLike], Tensor],
     x: TensorLike,
     scale: TensorLike | None,
@@ -72,7 +73,7 @@ def _normalised(
 
     rounded = float(np.asarray(epsilon, tensor.dtype.numpy).real)
     attributes = {"axis": tensor.ndim - 1, "epsilon": rounded, **held}
-    found = named(name, whole, [tensor, *taken.values()], attributes)
+    found = named(record, whole, [tensor, *taken.values()], attributes)
     left = {k: v for k, v in (("scale", scale), ("bias", bias)) if k not in taken and v is not None}
     meeting = promoted(*(given for given in (x, scale, bias) if given is not None))[0].dtype
     return _rounded(found, meeting, **left)

@@ -9,6 +9,7 @@ import numpy as np
 from pcp.composites import named
 from pcp.errors import PCPError
 from pcp.ir import DType
+from pcp.ir.composites.records import QUANTISED_PRODUCT
 from pcp.ops.elementwise import convert
 from pcp.ops.indexing.reading import take
 from pcp.ops.linear.products import dot_general
@@ -83,7 +84,7 @@ def quantised_product(x: TensorLike, weights: Mapping[str, TensorLike]) -> Tenso
         Shape (..., outputs).
     """
     tensor, *stored = (as_tensor(each) for each in (x, *_parts(weights)))
-    return named("pcp.quantised_product", _product_form, [tensor, *stored], {})
+    return named(QUANTISED_PRODUCT, _product_form, [tensor, *stored], {})
 
 
 def quantised_rows(weights: Mapping[str, TensorLike], rows: TensorLike) -> Tensor:

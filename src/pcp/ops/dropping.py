@@ -1,6 +1,7 @@
 """Random elements replaced by zeros: one operation of the program, `pcp.dropout`, which its name says to kernels."""
 
 from pcp.composites import named
+from pcp.ir.composites.records import DROPOUT
 from pcp.ops.elementwise import where
 from pcp.ops.random import bernoulli
 from pcp.ops.threefry import checked_key
@@ -21,4 +22,4 @@ def dropped(x: Tensor, key: TensorLike, rate: float, divides: bool) -> Tensor:
         return where(bernoulli(key, 1 - rate, x.shape), scaled, 0)
 
     rate = float(rate)  # one of NumPy's would decide about element types
-    return named("pcp.dropout", form, [checked_key(key), x], {"rate": rate, "divides": divides})
+    return named(DROPOUT, form, [checked_key(key), x], {"rate": rate, "divides": divides})

@@ -1,6 +1,7 @@
 """Softmax and its relatives, as composites, in the form that does not overflow; 16-bit floats in f32 inside."""
 
 from pcp.composites import named
+from pcp.ir.composites.records import LOG_SOFTMAX, SOFTMAX
 from pcp.ops.elementwise import exp, is_finite, log, where
 from pcp.ops.movement import ravel, reshape, squeeze, stop_gradient
 from pcp.ops.movement.axes import checked_axis
@@ -12,7 +13,7 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_oper
 def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """e^x divided by its sum along an axis; the same shape. Integers are converted to f32 first."""
     tensor, place = _along("softmax", x, axis)
-    found = named("pcp.softmax", lambda t: softmax_form(t, place), [tensor], {"axis": place})
+    found = named(SOFTMAX, lambda t: softmax_form(t, place), [tensor], {"axis": place})
     return narrowed(found, as_tensor(x).dtype)
 
 
@@ -20,7 +21,7 @@ def softmax(x: TensorLike, axis: int = -1) -> Tensor:
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """The logarithm of softmax along an axis, without loss of accuracy where softmax is near 0; the same shape."""
     tensor, place = _along("log_softmax", x, axis)
-    found = named("pcp.log_softmax", lambda t: _log_softmax_form(t, place), [tensor], {"axis": place})
+    found = named(LOG_SOFTMAX, lambda t: _log_softmax_form(t, place), [tensor], {"axis": place})
     return narrowed(found, as_tensor(x).dtype)
 
 

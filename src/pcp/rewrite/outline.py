@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, decomposition_of, emit_composite, private_function
+from pcp.ir.composites.records import CompositeRecord
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.dataflow import defining_op, is_dead, users_of
 from pcp.ir.toolkit.editing import clone_operations
@@ -19,7 +20,7 @@ SHAPES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpos
 
 
 def outlined(
-    name: str,
+    record: CompositeRecord,
     op: ir.Operation,
     operands: Sequence[Value],
     attributes: Mapping[str, Number],
@@ -31,7 +32,7 @@ def outlined(
     other values, or if anything but it uses a value that would be gone.
 
     Arguments:
-        name: of the composite.
+        record: of the composite.
         op: the last operation of the pattern, which has one result.
         operands: distinct values, from which the pattern begins.
         attributes: of the composite.
@@ -46,9 +47,9 @@ def outlined(
         known: dict[Value, Value] = dict(zip(operands, block.arguments, strict=True))
         return clone_operations(inside, known, block, list(op.results), decomposition_of)
 
-    symbol = private_function(builder.module.operation, name, [value.type for value in operands], fill)
+    symbol = private_function(builder.module.operation, record.name, [value.type for value in operands], fill)
     types = [result.type for result in op.results]
-    made = emit_composite(builder, name, operands, types, symbol, attributes)
+    made = emit_composite(builder, record.name, operands, types, symbol, attributes)
     return [Tensor(value, builder) for value in made]
 
 

@@ -124,7 +124,7 @@ def test_a_build_follows_every_file_that_its_source_includes(empty_cache: FilePa
         (folder / name).write_text(text)
     library = Library("mine", ("one",), folder)
     assert [file.relative_to(folder).as_posix() for file in included_by(library.source)] == [
-        *("mine.cc", "beside/second.h", "first.h"),
+        *("mine.cc", "first.h", "beside/second.h"),
     ]
     before = built(library)
     assert built(library) == before

@@ -8,27 +8,23 @@ forward pass to the backward pass. Behind a condition that reads the cotangent i
 from pcp.autodiff.rematerialisation.emission import tied
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import context, ir
-from pcp.ir.composites import GRADIENT, composite_name, primal_count
+from pcp.ir.composites import composite_name, primal_count
+from pcp.ir.composites.records import COMPOSITES, GRADIENT
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import walk_block
 from pcp.tensor import Tensor, building
 
-_LARGE_INSIDE = ("pcp.attention", "pcp.cross_entropy")
-
 
 def with_gradients_apart(program: Program) -> Program:
-    """The program, in which gradients of attention and of cross entropy share nothing large with what they are gradients of."""
+    """The program, in which gradients of what is large inside share nothing with what they are gradients of."""
     if GRADIENT.encode() not in program.bytecode:
         return program
     module = program.module()
     inline_calls(module)
     block = entry_block(module)
-    gradients = [
-        op
-        for op in walk_block(block)
-        if composite_name(op) in {f"{name}{GRADIENT}" for name in _LARGE_INSIDE}
-    ]
+    large = {record.gradient_name for record in COMPOSITES.values() if record.is_large_inside}
+    gradients = [op for op in walk_block(block) if composite_name(op) in large]
     if not gradients:
         return program
     builder = Builder(module, block)

@@ -14,7 +14,8 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loops.trips import static_trips
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
-from pcp.ir.composites import COMPOSITE, GRADIENT, composite_name, decomposition_of, primal_count
+from pcp.ir.composites import COMPOSITE, composite_name, decomposition_of, primal_count
+from pcp.ir.composites.records import GRADIENT
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.attributes import symbol_name
 from pcp.ir.toolkit.dataflow import defining_op

@@ -19,13 +19,13 @@ from pcp.autodiff.engine import Reverse
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
-    GRADIENT,
     composite_name,
     decomposition_of,
     emit_composite,
     known_attributes,
     private_function,
 )
+from pcp.ir.composites.records import COMPOSITES, DROPOUT, GRADIENT, Gradient
 from pcp.ir.custom_derivatives import ORDERS, derivative_functions
 from pcp.ir.digest import block_digest
 from pcp.ir.toolkit.attributes import symbol_name
@@ -35,11 +35,6 @@ from pcp.ops.dropping import dropped
 from pcp.ops.movement import zeros
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, building
-
-KEPT = (
-    *("softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "max_pool", "attention"),
-    "cross_entropy",
-)
 
 
 def own_derivative(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent] | Expanded:
@@ -165,6 +160,7 @@ def _of_dropout(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent] | E
 
 
 supply_derivatives({"composite": own_derivative})
-register_rule("composite.pcp.dropout", _of_dropout)
-for _name in KEPT:
-    register_rule(f"composite.pcp.{_name}", composite_vjp)
+register_rule(f"composite.{DROPOUT.name}", _of_dropout)
+for _record in COMPOSITES.values():
+    if _record.gradient is Gradient.whole:
+        register_rule(f"composite.{_record.name}", composite_vjp)

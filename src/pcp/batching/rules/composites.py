@@ -13,8 +13,6 @@ from pcp.batching.engine import Batching
 from pcp.ir import Builder, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
-    BESIDES,
-    GRADIENT,
     Number,
     composite_attributes,
     composite_name,
@@ -25,6 +23,7 @@ from pcp.ir.composites import (
     primal_count,
     private_function,
 )
+from pcp.ir.composites.records import COMPOSITES, GRADIENT, Axes, CompositeRecord, Samples
 from pcp.ir.custom_derivatives import attributes_of_derivative, derivative_functions
 from pcp.ir.toolkit.attributes import symbol_name
 from pcp.ir.toolkit.editing import erase_dead
@@ -36,16 +35,6 @@ from pcp.tensor import Tensor, building
 
 BATCHED = ".batched"
 """What the name of a composite for many samples ends with, where its own does not say that."""
-
-VARYING: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "pcp.softmax": (("x",), ()),
-    "pcp.log_softmax": (("x",), ()),
-    "pcp.layer_norm": (("x",), ("scale", "bias")),
-    "pcp.rms_norm": (("x",), ("scale",)),
-    "pcp.attention": (("query", "key", "value"), ()),
-    "pcp.cross_entropy": (("logits", "targets"), ()),
-}
-"""The first operands, which all have samples in a composite that keeps its name, and further ones, none of which has."""
 
 
 def _composite(batched: Batched) -> list[Tensor]:
@@ -70,10 +59,11 @@ def _of_the_same_name(
     batched: Batched, attributes: dict[str, Any]
 ) -> tuple[list[bool], dict[str, Number], list[int]] | None:
     """Which operands get samples, the attributes, and the results, of a composite of the same name; None if there is none."""
-    name = composite_name(batched.op).removesuffix(GRADIENT)
-    first, alone = VARYING.get(name, ((), ()))
-    flags = list(batched.flags)
-    if not first or not all(flags[: len(first)]):
+    record = COMPOSITES.get(composite_name(batched.op).removesuffix(GRADIENT))
+    if record is None or record.samples is Samples.renamed:
+        return None
+    flags, always = list(batched.flags), len(record.operands)
+    if not all(flags[:always]):
         return None
     results, count = [0], primal_count(batched.op)
     gradient = gradient_operands(batched.op)
@@ -84,22 +74,26 @@ def _of_the_same_name(
         for place, operand in enumerate(added, start=count + 1):
             flags[place] = flags[operand] or flags[place]
         attributes = attributes | {"wrt": tuple(wrt[i] for i in results)}
-    if not results or (alone and any(flags[len(first) : count])):
+    if not results or (record.samples is Samples.further_alike and any(flags[always:count])):
         return None
-    return flags, _with_samples(attributes, flags[:count]), results
+    return flags, _with_samples(record, attributes, flags[always:count]), results
 
 
-def _with_samples(attributes: dict[str, Any], flags: Sequence[bool]) -> dict[str, Number]:
-    """The attributes of one of PCP's own composites, with the samples along axis 0 of the operands that have them."""
-    others = [kind for kind in BESIDES if kind in attributes]
-    without = {kind for kind, flag in zip(others, flags[3:], strict=False) if not flag}
+def _with_samples(
+    record: CompositeRecord, attributes: dict[str, Any], flags: Sequence[bool]
+) -> dict[str, Number]:
+    """The attributes, with the samples along axis 0 of the operands that have them; flags are of further operands."""
+    further = [kind for kind in record.further if kind in attributes]
+    without = {kind for kind, flag in zip(further, flags, strict=False) if not flag}
     made: dict[str, Number] = dict(attributes)
-    for key, value in attributes.items():
-        if key in ("axis", "queries"):
-            made[key] = value + 1
-        elif isinstance(value, tuple) and key not in ("wrt", "added"):
-            axes = tuple(axis + 1 if axis >= 0 else axis for axis in value)
+    for key, kind in record.kinds.items():
+        if not isinstance(kind, Axes) or key not in attributes:
+            continue
+        if kind is Axes.names:
+            axes = tuple(axis + 1 if axis >= 0 else axis for axis in attributes[key])
             made[key] = axes if key in without else (0, *axes)
+        else:
+            made[key] = attributes[key] + 1
     return made
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.lengths import Masked, takes_lengths
@@ -63,8 +64,8 @@ def _fits(tiling: Tiling) -> Callable[[ir.Operation], bool]:
 
 
 for _name, _about, _matches, _gradient in (
-    ("attention", "softmax of query times key, times value", "pcp.attention", "attention_gradient"),
-    ("attention_gradient", "the gradient of attention", "pcp.attention.vjp", ""),
+    ("attention", "softmax of query times key, times value", ATTENTION.name, "attention_gradient"),
+    ("attention_gradient", "the gradient of attention", ATTENTION.gradient_name, ""),
 ):
     register_family(
         Family(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import BATCH_NORM
 from pcp.kernels.artifact import Native
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
@@ -61,7 +62,7 @@ register_family(
     Family(
         "batch_normalisation",
         "each feature of a batch shifted to mean 0 and scaled to mean square 1, times scale plus bias; perhaps a ReLU of it",
-        is_named("pcp.batch_norm"),
+        is_named(BATCH_NORM.name),
         gradient="batch_normalisation_gradient",
         everywhere=(("batch_normalisation.native",),),
     )
@@ -70,7 +71,7 @@ register_family(
     Family(
         "batch_normalisation_gradient",
         "the gradient of batch normalisation, and of a ReLU after it",
-        is_named("pcp.batch_norm.vjp"),
+        is_named(BATCH_NORM.gradient_name),
         everywhere=(("batch_normalisation_gradient.native",),),
     )
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import CROSS_ENTROPY
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
@@ -164,7 +165,7 @@ register_family(
     Family(
         "cross_entropy",
         "-log softmax(logits)[target] of every example",
-        is_named("pcp.cross_entropy"),
+        is_named(CROSS_ENTROPY.name),
         gradient="cross_entropy_gradient",
         everywhere=(("cross_entropy.native", "cross_entropy.triton"),),
     )
@@ -173,7 +174,7 @@ register_family(
     Family(
         "cross_entropy_gradient",
         "the gradient of cross entropy",
-        is_named("pcp.cross_entropy.vjp"),
+        is_named(CROSS_ENTROPY.gradient_name),
         everywhere=(
             ("cross_entropy_gradient.native",),
             ("cross_entropy_gradient.native", "cross_entropy_gradient.triton_bf16"),

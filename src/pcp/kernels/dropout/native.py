@@ -11,6 +11,7 @@ import numpy as np
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import DROPOUT
 from pcp.kernels.artifact import Native
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
@@ -74,7 +75,7 @@ register_family(
     Family(
         "dropout",
         "random elements set to 0, and the others scaled; its gradient is the same of the cotangent",
-        is_named("pcp.dropout"),
+        is_named(DROPOUT.name),
         gradient="dropout",
         everywhere=(("dropout.native", "dropout.triton"), ("dropout.native", "dropout.triton_bf16")),
     )

@@ -42,7 +42,7 @@ class Library:
 
 
 def included_by(source: Path) -> dict[Path, bytes]:
-    """A file of C++ and those beside it that it includes, or that these include: the file first, the others by their paths.
+    """A file of C++ and those beside it that it includes, or that these include: the file first, then the nearest.
 
     What is not where an `#include` says is a header of XLA's, which has a digest of its own, or is missed by the compiler.
     """
@@ -57,8 +57,11 @@ def included_by(source: Path) -> dict[Path, bytes]:
         waiting += (
             beside for name in named if (beside := Path(os.path.normpath(file.parent / name))).is_file()
         )
-    (first, content), *others = found.items()
-    return {first: content, **dict(sorted(others))}
+    ways = {file: Path(os.path.relpath(file, source.parent)).parts for file in found}
+    return {
+        file: found[file]
+        for file in sorted(found, key=lambda file: (file != source, len(ways[file]), ways[file]))
+    }
 
 
 LIBRARIES = {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import LAYER_NORM, RMS_NORM
 from pcp.kernels.artifact import Native
 from pcp.kernels.groups import attributes_of, parts_of
 from pcp.kernels.kernel import Kernel
@@ -20,7 +21,9 @@ from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["normalisation"]
 _total = value("x") + value("residual")
-RESIDUAL = Pattern("pcp.residual_norm", {"residual": (_total, apply("pcp.layer_norm|pcp.rms_norm", _total))})
+RESIDUAL = Pattern(
+    "pcp.residual_norm", {"residual": (_total, apply(f"{LAYER_NORM.name}|{RMS_NORM.name}", _total))}
+)
 register_family(
     Family(
         "residual_normalisation",

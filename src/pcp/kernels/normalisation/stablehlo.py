@@ -6,6 +6,7 @@ from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import LAYER_NORM, RMS_NORM
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
@@ -170,7 +171,7 @@ register_family(
     Family(
         "normalisation",
         "x shifted to mean 0 (not for RMS) and scaled to mean square 1 along an axis, times scale plus bias",
-        is_named("pcp.layer_norm", "pcp.rms_norm"),
+        is_named(LAYER_NORM.name, RMS_NORM.name),
         gradient="normalisation_gradient",
         everywhere=(
             ("normalisation.native", "normalisation.triton"),
@@ -182,7 +183,7 @@ register_family(
     Family(
         "normalisation_gradient",
         "the gradient of layer or RMS normalisation",
-        is_named("pcp.layer_norm.vjp", "pcp.rms_norm.vjp"),
+        is_named(LAYER_NORM.gradient_name, RMS_NORM.gradient_name),
         everywhere=(
             *[("normalisation_gradient.native", "normalisation_gradient.triton")] * 3,
             ("normalisation_gradient.native", "normalisation_gradient.triton_bf16"),

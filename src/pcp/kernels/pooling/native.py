@@ -3,6 +3,7 @@
 import math
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import MAX_POOL
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.artifact import Native
 from pcp.kernels.kernel import Kernel
@@ -43,7 +44,7 @@ register_family(
     Family(
         "max_pool_gradient",
         "the gradient of the largest number of each window: the first of equal ones gets the cotangent",
-        is_named("pcp.max_pool.vjp"),
+        is_named(MAX_POOL.gradient_name),
         everywhere=(("max_pool_gradient.native",),),
     )
 )

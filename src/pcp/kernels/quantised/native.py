@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import QUANTISED_PRODUCT
 from pcp.kernels.artifact import Native
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
@@ -75,7 +76,7 @@ register_family(
     Family(
         "quantised_product",
         "x times weights stored in bfloat16, int8 or int4",
-        is_named("pcp.quantised_product"),
+        is_named(QUANTISED_PRODUCT.name),
         everywhere=(
             ("quantised_product.native", "quantised_product.native_many"),
             ("quantised_product.native", "quantised_product.native_many_bf16"),

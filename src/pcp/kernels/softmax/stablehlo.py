@@ -1,6 +1,7 @@
 """Kernels for `pcp.softmax`, `pcp.log_softmax` and their gradients."""
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import LOG_SOFTMAX, SOFTMAX
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
@@ -42,7 +43,7 @@ register_family(
     Family(
         "softmax",
         "e^x divided by its sum along an axis, or the logarithm of that",
-        is_named("pcp.softmax", "pcp.log_softmax"),
+        is_named(SOFTMAX.name, LOG_SOFTMAX.name),
         gradient="softmax_gradient",
     )
 )
@@ -50,7 +51,7 @@ register_family(
     Family(
         "softmax_gradient",
         "the gradient of softmax or of its logarithm",
-        is_named("pcp.softmax.vjp", "pcp.log_softmax.vjp"),
+        is_named(SOFTMAX.gradient_name, LOG_SOFTMAX.gradient_name),
     )
 )
 # Exponentials in bfloat16 are no kernels: XLA drops the conversions there and back, and computes what it did before.

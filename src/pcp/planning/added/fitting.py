@@ -11,7 +11,7 @@ from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ir.composites import BESIDES
+from pcp.ir.composites.records import ATTENTION
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.candidate import Candidate, Limits
@@ -188,7 +188,7 @@ def _normalisation(op: ir.Operation) -> Iterator[Fit]:
 def _attention(op: ir.Operation) -> Iterator[Fit]:
     named, heads = Named.of(op), Heads.of(op)
     dtype, given = _dtype_of(named), named.attributes
-    if heads is None or dtype is None or heads.groups or given.keys() & {*BESIDES, "cap"}:
+    if heads is None or dtype is None or heads.groups or given.keys() & {*ATTENTION.further, "cap"}:
         return
     queries, keys = heads.lengths
     width, free = heads.sizes[-1], heads.sizes[-2]

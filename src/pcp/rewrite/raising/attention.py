@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, Number, composite_name, decomposition_of, known_attributes
+from pcp.ir.composites.records import ATTENTION
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
 from pcp.rewrite.counts import Band, Bound
@@ -102,7 +103,7 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
                 operands.append(view.value)
                 attributes[name] = tuple(BROADCAST if axis is None else axis for axis in view.axes)
         if len(set(operands)) == len(operands):  # self-attention without projections has q = k: left alone
-            return outlined("pcp.attention", op, operands, attributes)
+            return outlined(ATTENTION, op, operands, attributes)
     return None
 
 
@@ -204,7 +205,7 @@ def _before(found: Scores) -> list[Scores]:
 
 def read_mask(op: ir.Operation) -> list[Tensor] | None:
     """A composite whose mask compares places is written out, so that it is recognised as causal, or as seeing a window."""
-    if composite_name(op) != "pcp.attention" or "mask" not in (given := known_attributes(op)):
+    if composite_name(op) != ATTENTION.name or "mask" not in (given := known_attributes(op)):
         return None
     if given.keys() & {"query_lengths", "key_lengths"}:
         return None

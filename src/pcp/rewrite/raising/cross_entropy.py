@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import CROSS_ENTROPY
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.rewrite.outline import outlined
@@ -76,7 +77,7 @@ def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> lis
         "outside": picked.outside,
         "negated": negated,
     }
-    return outlined("pcp.cross_entropy", last, [x.value, picked.targets.value], attributes)
+    return outlined(CROSS_ENTROPY, last, [x.value, picked.targets.value], attributes)
 
 
 TOTAL = LOG_SUM_EXP + LARGEST

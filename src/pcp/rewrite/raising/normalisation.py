@@ -10,6 +10,7 @@ that, or an empty text. Statistics that are used elsewhere, too, as for running 
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites import composite_name, decomposition_of
+from pcp.ir.composites.records import BATCH_NORM, LAYER_NORM, RMS_NORM, CompositeRecord
 from pcp.ir.custom_derivatives import derivative_functions
 from pcp.ir.toolkit.dataflow import users_of
 from pcp.ir.toolkit.inlining import has_custom_derivative
@@ -45,12 +46,10 @@ def _form(centred: Term, variance: Term) -> Term:
 _X = value("x")
 _CENTRED = _X - mean(_X)
 _MOMENTS = mean(square(_X)) - square(mean(_X))
-FORMS = {
-    "pcp.layer_norm": _form(
-        _CENTRED, either(mean(square(_CENTRED)), _MOMENTS, apply("maximum", 0, _MOMENTS))
-    ),
-    "pcp.rms_norm": _form(either(_X - 0, _X), mean(square(_X))),
-}
+FORMS = (
+    (LAYER_NORM, _form(_CENTRED, either(mean(square(_CENTRED)), _MOMENTS, apply("maximum", 0, _MOMENTS)))),
+    (RMS_NORM, _form(either(_X - 0, _X), mean(square(_X)))),
+)
 
 
 def _is_along(view: View, axis: int) -> bool:
@@ -71,11 +70,11 @@ def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     view = View.of(last.results[0])
     if not _is_of_root(view):  # so most values are told from a norm sooner
         return None
-    for name, form in FORMS.items():
+    for record, form in FORMS:
         for found in matches(form, view):
             parameters: dict[str, View] = {kind: found[kind] for kind in ("scale", "bias") if kind in found}
             if found["epsilon"] >= 0 and all(_is_along(each, found["axis"]) for each in parameters.values()):
-                return None if _is_scaled_next(last, found) else _outlined(name, last, found, parameters)
+                return None if _is_scaled_next(last, found) else _outlined(record, last, found, parameters)
     return None
 
 
@@ -89,7 +88,7 @@ def _is_scaled_next(last: ir.Operation, found: Found) -> bool:
 
 
 def _outlined(
-    name: str, last: ir.Operation, found: Found, parameters: dict[str, View]
+    record: CompositeRecord, last: ir.Operation, found: Found, parameters: dict[str, View]
 ) -> list[Tensor] | None:
     x, operands = found["x"], [found["x"].value, *(each.source().value for each in parameters.values())]
     if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
@@ -97,7 +96,7 @@ def _outlined(
     if not x.has_shape(View.of(last.results[0]).shape):
         return None
     held = {kind: kind in parameters for kind in ("scale", "bias")}
-    return outlined(name, last, operands, {"axis": found["axis"], "epsilon": found["epsilon"], **held})
+    return outlined(record, last, operands, {"axis": found["axis"], "epsilon": found["epsilon"], **held})
 
 
 RAISE_BIASED_NORMALISATION, RAISE_NORMALISATION, RAISE_UNSCALED_NORMALISATION = (
@@ -140,7 +139,7 @@ def raise_batch_norm(last: ir.Operation) -> list[Tensor] | None:
             if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
                 return None
             attributes = {"axis": axis, "epsilon": found["epsilon"], "relu": passes}
-            return outlined("pcp.batch_norm", last, operands, attributes, largest_shared=x.shape[axis])
+            return outlined(BATCH_NORM, last, operands, attributes, largest_shared=x.shape[axis])
     return None
 
 

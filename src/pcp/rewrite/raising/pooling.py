@@ -8,6 +8,7 @@ and columns of the first window are not there. The function is the matched form 
 import math
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import MAX_POOL
 from pcp.ir.toolkit.attributes import integer_elements, integers_of
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -31,7 +32,7 @@ def raise_max_pool(op: ir.Operation) -> list[Tensor] | None:
     if apart != {1} or any((*flat[:2], *flat[6:])) or sizes == (1,) * 4:
         return None
     attributes = {"sizes": sizes[1:3], "strides": strides[1:3], "before": tuple(flat[2:6:2])}
-    return outlined("pcp.max_pool", op, [op.operands[0]], attributes)
+    return outlined(MAX_POOL, op, [op.operands[0]], attributes)
 
 
 _ONES = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")

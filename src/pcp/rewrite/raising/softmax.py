@@ -8,6 +8,7 @@ from math import inf
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites import composite_name, known_attributes
+from pcp.ir.composites.records import LOG_SOFTMAX, SOFTMAX, CompositeRecord
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.terms import Found, Term, apply, either, match, total, value
@@ -41,18 +42,18 @@ _E = apply("exponential", SHIFTED)
 _SUM = total("add", _E)
 LOG_SUM_EXP = apply("log", either(apply("abs", _SUM), _SUM))
 """log sum(exp(x - max x))."""
-SOFTMAX = either(_E / _SUM, _composite("pcp.softmax"))
-LOG_SOFTMAX = either(SHIFTED - LOG_SUM_EXP, _composite("pcp.log_softmax"))
+SOFTMAX_FORM = either(_E / _SUM, _composite(SOFTMAX.name))
+LOG_SOFTMAX_FORM = either(SHIFTED - LOG_SUM_EXP, _composite(LOG_SOFTMAX.name))
 
 
 def softmax_of(view: View) -> Softmax | None:
     """What a value is the softmax of: e / sum(e), e = exp(x - max x)."""
-    return _operand(match(SOFTMAX, view))
+    return _operand(match(SOFTMAX_FORM, view))
 
 
 def log_softmax_of(view: View) -> Softmax | None:
     """What a value is the logarithm of the softmax of: d - log sum(exp d), d = x - max x."""
-    return _operand(match(LOG_SOFTMAX, view))
+    return _operand(match(LOG_SOFTMAX_FORM, view))
 
 
 def _operand(found: Found | None) -> Softmax | None:
@@ -61,18 +62,18 @@ def _operand(found: Found | None) -> Softmax | None:
 
 def raise_softmax(last: ir.Operation) -> list[Tensor] | None:
     """e / sum(e) with e = exp(x - max x)  =  softmax(x)."""
-    return _outlined("pcp.softmax", last, softmax_of(View.of(last.results[0])))
+    return _outlined(SOFTMAX, last, softmax_of(View.of(last.results[0])))
 
 
 def raise_log_softmax(last: ir.Operation) -> list[Tensor] | None:
     """d - log sum(exp d) with d = x - max x  =  log softmax(x)."""
-    return _outlined("pcp.log_softmax", last, log_softmax_of(View.of(last.results[0])))
+    return _outlined(LOG_SOFTMAX, last, log_softmax_of(View.of(last.results[0])))
 
 
-def _outlined(name: str, last: ir.Operation, found: Softmax | None) -> list[Tensor] | None:
+def _outlined(record: CompositeRecord, last: ir.Operation, found: Softmax | None) -> list[Tensor] | None:
     if found is None or not found[0].has_shape(View.of(last.results[0]).shape):
         return None
-    return outlined(name, last, [found[0].value], {"axis": found[1]})
+    return outlined(record, last, [found[0].value], {"axis": found[1]})
 
 
 RAISE_SOFTMAX = Row("raise_softmax", "stablehlo.divide", Effect.exact, raise_softmax)

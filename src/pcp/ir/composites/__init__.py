@@ -3,12 +3,12 @@
 The functions are private to their module and named by their contents, so equal ones are stored once.
 """
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pcp.ir.bindings import InvalidProgram, Value, ir, run_passes
 from pcp.ir.builder import Builder
+from pcp.ir.composites.records import COMPOSITES, GRADIENT, Axes
 from pcp.ir.digest import block_digest
 from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.toolkit.functions import main_of
@@ -17,35 +17,9 @@ from pcp.ir.toolkit.tensor_types import spec_if_tensor
 from pcp.ir.toolkit.walking import named_operations
 
 COMPOSITE = "stablehlo.composite"
-GRADIENT = ".vjp"
-"""What the name of a composite's gradient ends with."""
 
 Number = bool | int | float | str | tuple[int, ...] | list[int]
 """What an attribute of a composite can be; a list is a tuple that portable files carry as it is."""
-
-
-_NORM = {"axis": int, "epsilon": float, "scale": bool, "bias": bool}
-NAMED: dict[str, dict[str, type]] = {
-    "pcp.softmax": {"axis": int},
-    "pcp.log_softmax": {"axis": int},
-    "pcp.layer_norm": _NORM,
-    "pcp.rms_norm": _NORM,
-    "pcp.batch_norm": {"axis": int, "epsilon": float, "relu": str},
-    "pcp.max_pool": {"sizes": tuple, "strides": tuple, "before": tuple},
-    "pcp.attention": {
-        **dict.fromkeys(("query", "key", "value", "result"), tuple), "axis": int, "scale": float, "causal": bool,
-    },
-    "pcp.quantised_product": {},
-    "pcp.dropout": {"rate": float, "divides": bool},
-    "pcp.cross_entropy": {"axis": int, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
-}  # fmt: skip
-"""The attributes of PCP's own composites, which PCP computes with."""
-BESIDES = ("mask", "bias", "query_lengths", "key_lengths")
-"""Operands of an attention after query, key and value, in their order, those that its attributes name."""
-_SOMETIMES = {
-    **dict.fromkeys(BESIDES, tuple), "queries": int, "offset": int, "window": int, "fill": float, "cap": float,
-}  # fmt: skip
-"""Those that an attention may have besides."""
 
 
 class MalformedComposite(InvalidProgram):
@@ -72,39 +46,25 @@ def known_attributes(op: ir.Operation) -> dict[str, Any]:
     Raises:
         MalformedComposite: an attribute is missing, of another kind, or names an axis that is not there.
     """
-    given, name = composite_attributes(op), composite_name(op).removesuffix(GRADIENT)
+    given, record = composite_attributes(op), COMPOSITES.get(composite_name(op).removesuffix(GRADIENT))
+    if record is None:
+        return given
     specs = [spec_if_tensor(value.type) for value in list(op.operands)[: primal_count(op)]]
     ranks = [0 if spec is None else len(spec.shape) for spec in specs]
-    expected = NAMED.get(name, {})
-    for key, kind in expected.items():
-        _require(op, type(given.get(key)) is kind, key, f"a value of type {kind.__name__}")
-    if name == "pcp.attention":
-        for key in given.keys() & _SOMETIMES.keys():
-            _require(
-                op, type(given[key]) is _SOMETIMES[key], key, f"a value of type {_SOMETIMES[key].__name__}"
-            )
-        operands = ("query", "key", "value", *(key for key in BESIDES if key in given))
-        for key, rank in zip(operands, ranks, strict=False):
+    for key, kind in record.kinds.items():
+        expected = kind.type if isinstance(kind, Axes) else kind
+        if key in record.attributes or key in given:
+            _require(op, type(given.get(key)) is expected, key, f"a value of type {expected.__name__}")
+    operands = (*record.operands, *(key for key in record.further if key in given))
+    for key, rank in zip(operands, ranks, strict=False):
+        if record.kinds.get(key) is Axes.names:
             _require(op, len(given[key]) == rank, key, f"{rank} axes, as the operand has")
-        _require(
-            op,
-            not given["causal"] or {"queries", "offset"} <= given.keys(),
-            "causal",
-            "`queries` and `offset`, too",
-        )
-        for key in given.keys() & {"query_lengths", "key_lengths"}:
-            _require(op, "queries" in given, key, "`queries`, too")
-        _require(op, 0 < given.get("cap", 1) < math.inf, "cap", "a finite number above 0")
-        window = given.get("window", 1)
-        _require(
-            op,
-            window > 0 and (given["causal"] or "window" not in given),
-            "window",
-            "1 or more keys, and `causal`, too",
-        )
-    elif "axis" in expected:
-        rank = ranks[0] if ranks else 0
-        _require(op, 0 <= given["axis"] < rank, "axis", f"an axis of {rank}, counted from 0")
+    for key, kind in record.kinds.items():
+        if kind is Axes.axis:
+            rank = ranks[0] if ranks else 0
+            _require(op, 0 <= given[key] < rank, key, f"an axis of {rank}, counted from 0")
+    for holds, key, words in record.demands(given):
+        _require(op, holds, key, words)
     return given
 
 
