@@ -1,6 +1,7 @@
 """Attention in blocks by Triton: interpreted, beside float64 on sequences that are cut; and lowered for a GPU, which needs none."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from pcp.kernels import Kernel, apply_kernels, features, kernel_named, sites_of
 from pcp.kernels.artifact import Lowered
 from pcp.kernels.attention import triton
 from pcp.kernels.attention.blocks import Attention, Backward, Blocks, Forward
+from pcp.kernels.attention.sight import Band, Sight
 from pcp.planning.paths.preparation import prepared
 from tests.conftest import PLATFORM
 from tests.execution import run
@@ -64,8 +66,8 @@ def test_it_computes_attention_and_its_gradient(
     lengths = (
         tuple(np.minimum(each, most) for each, most in zip(ends, (40, keys), strict=True)) if ends else ()
     )
-    offset = keys - 40 if causal else None
-    attention = Attention(width**-0.5, cap, offset, window, *BLOCKS, interpreted=True)
+    sight = Sight(40, keys, keys - 40 if causal else None, window, -math.inf, frozenset())
+    attention = Attention(width**-0.5, cap, sight.band, *BLOCKS, interpreted=True)
     given = spoiled(operands, lengths) if ends else operands
     found = _computed(attention, [x.astype(np.float32) for x in given], lengths)
     cut = lengths or ([40] * 3, [keys] * 3)
@@ -74,7 +76,7 @@ def test_it_computes_attention_and_its_gradient(
 
 def test_operands_in_bfloat16_and_a_gradient_without_residuals() -> None:
     operands = [x.astype(ml_dtypes.bfloat16) for x in drawn(24, 24, 2, 1, 16, seed=2)]
-    attention = Attention(0.25, 2.0, 0, None, *BLOCKS, interpreted=True)
+    attention = Attention(0.25, 2.0, Band(None, 1), *BLOCKS, interpreted=True)
     found = _computed(attention, operands, ())
     for alone, beside in zip(_computed(attention, operands, (), given=False), found, strict=True):
         np.testing.assert_array_equal(alone, beside)

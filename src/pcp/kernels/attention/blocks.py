@@ -6,12 +6,15 @@ What is beyond a length is not read, so it may be anything, and is written as 0.
 Sources: Dao, "FlashAttention-2", 2023, algorithms 1 and 2; the derivative of the cap is 1 - tanh^2.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pcp.kernels.attention.ranges import Range
+from pcp.kernels.attention.ranges import Range, least
+from pcp.kernels.attention.sight import Band
 from pcp.kernels.pallas import Array, Reference, launched, next_power_of_two
 
 SMALLEST = 16
@@ -41,16 +44,14 @@ class Attention:
     Arguments:
         scale: of the scores.
         cap: they become cap * tanh(scores / cap); None if they stay.
-        offset: how many keys after its own number a query sees; None if all.
-        window: how many it sees, the last ones of those, at most; None if all.
+        band: the keys that a query sees by its number.
         forward, of_queries, of_keys: blocks of the forward pass, and of the cotangents of queries and of keys.
         interpreted: whether it runs without a GPU, slowly.
     """
 
     scale: float
     cap: float | None
-    offset: int | None
-    window: int | None
+    band: Band
     forward: Blocks
     of_queries: Blocks
     of_keys: Blocks
@@ -71,18 +72,7 @@ class Attention:
 
     def seen(self, query: Array, key: Array, columns: Array) -> Array:
         """Whether the queries of these numbers see the keys of those, which run along the other axis."""
-        found = key < columns
-        if self.offset is not None:
-            found = found & (key <= query + self.offset)
-        if self.window is not None:
-            found = found & (key > query + (self.offset_of_window - self.window))
-        return found
-
-    @property
-    def offset_of_window(self) -> int:
-        """As `offset`, which a window has."""
-        assert self.offset is not None
-        return self.offset
+        return functools.reduce(operator.and_, self.band.holds(query, key), key < columns)
 
     def keys_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> Range:
         """The keys that some queries look at.
@@ -91,32 +81,28 @@ class Attention:
             first, block: the first query, and how many there are.
             ends: how many queries and keys count.
         """
-        import jax.numpy as jnp
-
-        rows, upper = ends
-        lower, seen_from, seen_to = jnp.int32(0), None, upper
-        if self.offset is not None:
-            upper = jnp.minimum(upper, first + (block + self.offset))
-            seen_to = jnp.minimum(seen_to, first + (1 + self.offset))
-        if self.window is not None:
-            lower = jnp.maximum(lower, first + (self.offset_of_window + 1 - self.window))
-            seen_from = first + (block + self.offset_of_window - self.window)
-        return Range(lower, jnp.where(first < rows, upper, 0), seen_from, seen_to)
+        rows, columns = ends
+        looks = Range.of(self.band, first, block, columns, first < rows)
+        return replace(looks, seen_to=least(columns, looks.seen_to))
 
     def queries_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> Range:
         """The queries that look at some keys."""
         import jax.numpy as jnp
 
-        upper, columns = ends
-        lower, seen_from, seen_to = jnp.int32(0), jnp.int32(0), None
-        if self.offset is not None:
-            lower = jnp.maximum(lower, first - self.offset)
-            seen_from = first + (block - 1 - self.offset)
-        if self.window is not None:
-            upper = jnp.minimum(upper, first + (block - 1 + self.window - self.offset_of_window))
-            seen_to = first + (self.window - self.offset_of_window)
-        upper = jnp.where(first < columns, upper, 0)
-        return Range(lower, upper, jnp.where(first + block <= columns, seen_from, upper), seen_to)
+        rows, columns = ends
+        looks = Range.of(self.band.turned, first, block, rows, first < columns)
+        seen_from = jnp.int32(0) if looks.seen_from is None else looks.seen_from
+        return replace(looks, seen_from=jnp.where(first + block <= columns, seen_from, looks.end))
+
+    def launched(
+        self,
+        body: Callable[..., None],
+        programs: int,
+        results: Sequence[tuple[tuple[int, ...], str]],
+        blocks: Blocks,
+    ) -> Callable[..., Sequence[Array]]:
+        """A function that runs so many programs."""
+        return launched(body, programs, results, 32 * blocks.warps, self.interpreted, stages=blocks.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +195,7 @@ class Forward:
         rows = ((batch, heads, queries), "float32")
         results = [(query.shape, str(query.dtype)), rows, rows]
         programs = -(-queries // blocks.queries) * batch * heads
-        found: Sequence[Array] = _launched(self._block, programs, results, blocks, self.attention)(
+        found: Sequence[Array] = self.attention.launched(self._block, programs, results, blocks)(
             query, key, value, *ends
         )
         return found
@@ -287,11 +273,11 @@ class Backward:
         _, keys, of_keys, _ = key.shape
         programs = -(-queries // blocks.queries) * batch * heads
         results = [(query.shape, str(query.dtype))]
-        (of_query,) = _launched(self._of_queries, programs, results, blocks, attention)(*given)
+        (of_query,) = attention.launched(self._of_queries, programs, results, blocks)(*given)
         blocks = attention.of_keys
         programs = -(-keys // blocks.keys) * batch * of_keys
         results = [(each.shape, str(each.dtype)) for each in (key, value)]
-        of_key, of_value = _launched(self._of_keys, programs, results, blocks, attention)(*given)
+        of_key, of_value = attention.launched(self._of_keys, programs, results, blocks)(*given)
         return of_query, of_key, of_value
 
     def _of_queries(self, *references: Reference) -> None:
@@ -384,13 +370,3 @@ class Backward:
         weights = weights if seen is None else jnp.where(seen, weights, 0.0)
         change = weights * (triton.dot(cotangent, value, trans_b=True) - inner)
         return weights, change if slope is None else change * slope
-
-
-def _launched(
-    body: Callable[..., None],
-    programs: int,
-    results: Sequence[tuple[tuple[int, ...], str]],
-    blocks: Blocks,
-    attention: Attention,
-) -> Callable[..., Sequence[Array]]:
-    return launched(body, programs, results, 32 * blocks.warps, attention.interpreted, stages=blocks.stages)

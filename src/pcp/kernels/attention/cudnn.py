@@ -7,21 +7,25 @@ What does not count by lengths is 0 in operands and results, whatever cuDNN make
 Source: the custom calls that `jax.nn.dot_product_attention` emits; Dao, "FlashAttention-2", 2023.
 """
 
+import functools
 import json
+import math
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import StableHLO
-from pcp.kernels.attention.added import Added
-from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.heads import Heads, Order
 from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_kernel
-from pcp.ops.elementwise import maximum
-from pcp.ops.movement import transpose
+from pcp.ops.elementwise import convert, greater, maximum, where
+from pcp.ops.movement import iota, transpose
+from pcp.ops.reductions.primitives import any_
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
@@ -31,6 +35,45 @@ WIDEST = 128
 
 RETURNS_STATUS = 2
 """The version of the custom call interface by which XLA finds its own library calls."""
+LOWEST = float(-2 << 40)
+"""What JAX adds where a key is hidden: weights are 0 beside others, and differences of two are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What is added to the scores.
+
+    Arguments:
+        bias: (batch, heads, queries, keys), the first two of size 1 where it is the same for all.
+        sees: whether a query sees any key, (batch, queries, heads, 1); None where one that sees none has numbers.
+    """
+
+    bias: Tensor
+    sees: Tensor | None
+
+    @classmethod
+    def of(cls, layout: Layout, given: Sequence[Tensor]) -> "Added | None":
+        """From the operands of an attention; None if nothing is."""
+        heads = layout.heads
+        masks = {kind: heads.spread(x, kind, Order.by_length) for kind, x in heads.masks(given).items()}
+        if not masks:
+            return None
+        seen = [mask for kind, mask in masks.items() if kind == "mask" and heads.sight.finite == -math.inf]
+        bias = convert(0.0, DType.f32)
+        if "bias" in masks:
+            bias = maximum(masks["bias"], LOWEST)
+            seen.append(greater(masks["bias"], -math.inf))
+        if "mask" in masks:
+            bias = where(masks["mask"], bias, LOWEST)
+        if not seen:
+            return cls(convert(bias, DType.bf16), None)
+        seen += heads.sight.band.holds(iota(heads.lengths, 0), iota(heads.lengths, 1))
+        sees = any_(functools.reduce(operator.and_, seen), -1, keepdims=True)
+        return cls(convert(bias, DType.bf16), transpose(sees, (0, 2, 1, 3)))
+
+    def answered(self, x: Tensor) -> Tensor:
+        """A result or its cotangent (batch, queries, heads, width), NaN for queries that see no key."""
+        return x if self.sees is None else where(self.sees, x, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +94,8 @@ class Calls:
     def of(cls, op: ir.Operation) -> "Calls":
         """Those of an attention or of its gradient."""
         layout, given = Layout.of(op), tensors(op)
-        kinds = zip(given, ("query", "key", "value"), strict=False)
-        return cls(layout, tuple(layout.taken(x, kind) for x, kind in kinds), Added.of(layout, given[3:]))
+        taken = (layout.taken(x, kind) for x, kind in zip(given, ATTENTION.operands, strict=False))
+        return cls(layout, tuple(taken), Added.of(layout, given))
 
     @property
     def biases(self) -> list[Tensor]:
@@ -95,9 +138,8 @@ class Calls:
     @property
     def mask_type(self) -> str:
         """What cuDNN itself hides."""
-        names = ["PADDING"] * (self.layout.lengths is not None) + ["CAUSAL"] * self.layout.heads.attributes[
-            "causal"
-        ]
+        sight = self.layout.heads.sight
+        names = ["PADDING"] * sight.has_lengths + ["CAUSAL"] * (sight.offset is not None)
         return "_".join(names) or "NO_MASK"
 
     def described(self, backward: bool) -> str:
@@ -122,7 +164,7 @@ class Calls:
                     **(_BACKWARD if backward else _FORWARD),
                     "dropout_rate": 0.0,
                     "seed": 42,
-                    "sliding_window_length": heads.window or 0,
+                    "sliding_window_length": heads.sight.window or 0,
                     "max_seg_per_batch": 1,
                     "is_paged_attention": False,
                 },
@@ -212,15 +254,17 @@ def _layouts(orders: Sequence[tuple[int, ...]]) -> ir.Attribute:
 
 
 def _applies(op: ir.Operation) -> bool:
-    named, heads = Named.of(op), Heads.of(op)
-    if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
+    heads = Heads.of_f32(op)
+    if heads is None:
         return False
-    given, sizes = heads.attributes, heads.sizes
-    if "cap" in given or not takes_one_length_each(op, heads) or (given["causal"] and heads.last_key != 0):
+    sight, sizes = heads.sight, heads.sizes
+    if "cap" in heads.attributes or not takes_one_length_each(op, heads):
         return False
-    if heads.window is not None and heads.lengths[0] != heads.lengths[1]:
+    if sight.offset is not None and not (sight.skips and sight.offset == 0):
         return False
-    if given.keys() & {"mask", "bias"} and any(length % 2 for length in heads.lengths):
+    if sight.window is not None and sight.queries != sight.keys:
+        return False
+    if sight.has_masks and any(length % 2 for length in heads.lengths):
         return False
     width = sizes[CONTRACTED]
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
@@ -242,7 +286,7 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
 
 
 _RESIDUALS = ("attention.cudnn_result", "attention.cudnn_normaliser")
-register_kernel(
+_KERNEL = register_kernel(
     Kernel(
         "attention.cudnn",
         Effect.lowers_precision,
@@ -254,14 +298,12 @@ register_kernel(
     )
 )
 register_kernel(
-    Kernel(
-        "attention_gradient.cudnn",
-        Effect.lowers_precision,
-        "cuDNN's fused kernel in bfloat16, without scores in memory",
-        _applies,
-        StableHLO(_gradient),
-        requires=("cuda", "sm_80"),
+    replace(
+        _KERNEL,
+        name="attention_gradient.cudnn",
+        artifact=StableHLO(_gradient),
         nonfinite="skips",
+        hands=(),
         takes=_RESIDUALS,
     )
 )

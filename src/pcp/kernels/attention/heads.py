@@ -1,11 +1,14 @@
-"""The operands of `pcp.attention` with their axes in one order: heads that share keys, heads of a group, length, width."""
+"""The operands of `pcp.attention` with their axes in one order, in one of those that kernels take."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import ATTENTION
+from pcp.kernels.attention.sight import MASKS, Sight
 from pcp.kernels.named import Named
 from pcp.ops.movement import broadcast_to, reshape, transpose
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
@@ -13,8 +16,13 @@ from pcp.tensor import Tensor
 
 Names = tuple[int, ...]
 
-FINITE = -1e30
-"""A score whose weight is 0 beside any other."""
+
+class Order(StrEnum):
+    """An order of axes."""
+
+    by_heads = "sets of keys, then, of what has queries, heads that share them; length; width"
+    by_length = "batch, length, heads, width: as products write, so that nothing is transposed in memory"
+    apart = "the same, with no axes joined to one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class Heads:
         given = dict(named.attributes)
         sizes = {
             axis: size
-            for names, spec in zip(("query", "key", "value"), named.operands, strict=False)
+            for names, spec in zip(ATTENTION.operands, named.operands, strict=False)
             for axis, size in zip(given[names], spec.shape, strict=True)
         }
         keys = given["axis"]
@@ -57,84 +65,78 @@ class Heads:
         groups = tuple(axis for axis in free if axis != queries)
         return cls(given, sizes, batch, groups, queries, keys)
 
+    @classmethod
+    def of_f32(cls, op: ir.Operation) -> "Heads | None":
+        """The same of a composite in float32, or of its gradient by no masks; None of any other."""
+        named = Named.of(op)
+        takes = named.is_f32 and max(named.attributes.get("wrt", (0,))) < len(ATTENTION.operands)
+        return cls.of(op) if takes else None
+
     @property
     def lengths(self) -> tuple[int, int]:
         """How many queries and keys there are."""
         return self.sizes[self.queries], self.sizes[self.keys]
 
     @property
-    def last_key(self) -> int | None:
-        """How many keys after its own number a query sees; None if every query sees all.
+    def sight(self) -> Sight:
+        """Which keys a query sees."""
+        return Sight.of(self.attributes, *self.lengths)
 
-        It says which keys need no look at all, so it is also None where a row of masked keys would count in the result, as
-        where a query sees none.
-        """
-        given = self.attributes
-        if not given["causal"] or given["offset"] < 0:
-            return None
-        if given["fill"] != -math.inf and ("mask" in given or "bias" in given or given["fill"] > -1e30):
-            return None
-        queries, keys = self.lengths
-        if self.window is not None and queries + given["offset"] - self.window >= keys:
-            return None  # the last query sees no key
-        return int(given["offset"])
+    def axes(self, kind: str, order: Order) -> tuple[Names, ...]:
+        """The axes that an operand, the result or a mask has in an order, those together that are one."""
+        has_queries, is_mask = kind not in ("key", "value"), kind in MASKS
+        groups = self.groups if has_queries else ()
+        length = self.queries if has_queries else self.keys
+        width = self.keys if is_mask else CONTRACTED if kind in ("query", "key") else FREE
+        if order is Order.by_heads:
+            return self.batch, *([groups] if has_queries else []), (length,), (width,)
+        heads = (*self.batch[1:], *groups)
+        found = (self.batch[:1], heads, (length,)) if is_mask else (self.batch[:1], (length,), heads)
+        found = (*found, (width,))
+        return tuple((axis,) for axis in _flat(found)) if order is Order.apart else found
 
-    @property
-    def window(self) -> int | None:
-        """How many keys a query sees, at most, the last ones that it may see; None if that hides none."""
-        window = self.attributes.get("window")
-        return (
-            None if window is None or window >= self.lengths[0] + self.attributes["offset"] else int(window)
-        )
+    def shape(self, kind: str, order: Order) -> tuple[int, ...]:
+        """The sizes of these axes."""
+        return tuple(math.prod(self.sizes[axis] for axis in group) for group in self.axes(kind, order))
 
-    @property
-    def fill(self) -> float:
-        """The score of a key that is not seen, in gradients. Where keys are counted by lengths it is finite: all numbers are
-        then, also of a query that sees no key."""
-        return FINITE if "key_lengths" in self.attributes else float(self.attributes.get("fill", 0.0))
+    def masks(self, operands: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Mask and bias by their kinds, those that are among the operands of an attention."""
+        kinds = (kind for kind in MASKS if kind in self.sight.by)
+        return dict(zip(kinds, operands[len(ATTENTION.operands) :], strict=False))
 
-    def seen(self, first: int, last: int) -> slice:
-        """The keys that need a look for queries from `first` on and before `last`."""
-        if self.last_key is None:
-            return slice(0, self.lengths[1])
-        before = 0 if self.window is None else first + self.last_key + 1 - self.window
-        return slice(max(0, before), min(self.lengths[1], last + self.last_key))
-
-    def order(self, kind: str) -> tuple[Names, ...]:
-        """The axes, four (`query`, `result`) or three (`key`, `value`) in all, that an operand has here."""
-        width = CONTRACTED if kind in ("query", "key") else FREE
-        if kind in ("query", "result"):
-            return self.batch, self.groups, (self.queries,), (width,)
-        return self.batch, (self.keys,), (width,)
-
-    def turned(self, tensor: Tensor, kind: str) -> Tensor:
-        """An operand with its axes in order."""
-        names, order = self.attributes[kind], self.order(kind)
-        flat = [names.index(axis) for group in order for axis in group]
-        return reshape(transpose(tensor, flat), [self._size(group) for group in order])
-
-    def returned(self, tensor: Tensor, kind: str) -> Tensor:
-        """The opposite: the axes as the operand has them."""
-        names, order = self.attributes[kind], self.order(kind)
-        flat = [axis for group in order for axis in group]
-        wide = reshape(tensor, [self.sizes[axis] for axis in flat])
-        return transpose(wide, [flat.index(axis) for axis in names])
-
-    def spread(self, tensor: Tensor, kind: str) -> Tensor:
-        """A mask with all axes of the scores in order: sets of keys, groups, queries, keys."""
-        order = (self.batch, self.groups, (self.queries,), (self.keys,))
-        flat = [axis for group in order for axis in group]
-        wide = broadcast_to(self.ordered(tensor, kind, flat), [self.sizes[axis] for axis in flat])
-        return reshape(wide, [self._size(group) for group in order])
-
-    def ordered(self, tensor: Tensor, kind: str, axes: Sequence[int]) -> Tensor:
-        """A mask with these axes of the scores, of size 1 where it does not run along one."""
+    def turned(self, tensor: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
+        """An operand with its axes in an order."""
         names = self.attributes[kind]
-        places = [i for i, axis in enumerate(names) if axis != BROADCAST]
-        kept = reshape(tensor, [tensor.shape[i] for i in places])
-        order = sorted(range(len(places)), key=lambda i: axes.index(names[places[i]]))
-        there = {names[places[i]] for i in order}
-        return reshape(transpose(kept, order), [self.sizes[axis] if axis in there else 1 for axis in axes])
+        turned = transpose(tensor, [names.index(axis) for axis in _flat(self.axes(kind, order))])
+        return reshape(turned, self.shape(kind, order))
 
-    def _size(self, axes: Names) -> int:
-        return math.prod(self.sizes[axis] for axis in axes)
+    def returned(self, tensor: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
+        """The opposite: the axes as the operand has them."""
+        flat = _flat(self.axes(kind, order))
+        wide = reshape(tensor, [self.sizes[axis] for axis in flat])
+        return transpose(wide, [flat.index(axis) for axis in self.attributes[kind]])
+
+    def spread(self, mask: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
+        """A mask with all axes of the scores; `by_length` has 1 where all of the batch or all heads are alike."""
+        groups, names = self.axes(kind, order), self.attributes[kind]
+        there = set(_flat(groups))
+        if order is Order.by_length:
+            there = {self.queries, self.keys, *(axis for axis in names if self.sizes.get(axis, 1) > 1)}
+        wide = [[self.sizes[axis] if there & {*group} else 1 for axis in group] for group in groups]
+        spread = broadcast_to(along(mask, names, _flat(groups)), [size for sizes in wide for size in sizes])
+        return reshape(spread, [*map(math.prod, wide)])
+
+
+def along(tensor: Tensor, names: Names, axes: Names) -> Tensor:
+    """Something whose axes have names as it broadcasts to something with other axes: 1 along those that it does not have."""
+    places = sorted(
+        (i for i, axis in enumerate(names) if axis != BROADCAST), key=lambda i: axes.index(names[i])
+    )
+    kept = [i for i in range(len(names)) if i in places]
+    narrow = transpose(reshape(tensor, [tensor.shape[i] for i in kept]), [kept.index(i) for i in places])
+    sizes = {names[i]: tensor.shape[i] for i in places}
+    return reshape(narrow, [sizes.get(axis, 1) for axis in axes])
+
+
+def _flat(groups: Sequence[Names]) -> Names:
+    return tuple(axis for group in groups for axis in group)

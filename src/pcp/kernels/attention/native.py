@@ -2,27 +2,25 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import Native
-from pcp.kernels.attention.heads import Heads, Names
+from pcp.kernels.attention.heads import Heads, Names, Order
 from pcp.kernels.attention.lengths import Masked, takes_lengths
+from pcp.kernels.attention.sight import MASKS
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.views import dense_strides, view_of
-from pcp.ops.movement import transpose
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
 _LIBRARY = LIBRARIES["attention"]
-
-
-_KINDS = ("query", "key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +54,11 @@ class _Layout:
 
     def axes(self, kind: str) -> Names:
         """In the order in which products write them: batch, length, heads, width."""
-        heads = self.heads
-        length = heads.queries if kind in ("query", "result") else heads.keys
-        groups = heads.groups if kind in ("query", "result") else ()
-        width = CONTRACTED if kind in ("query", "key") else FREE
-        return (*heads.batch[:1], length, *heads.batch[1:], *groups, width)
+        return tuple(axis for (axis,) in self.heads.axes(kind, Order.apart))
 
     def spec(self, kind: str) -> TensorSpec:
         """Of an array that handlers write."""
-        return TensorSpec(tuple(self.heads.sizes[axis] for axis in self.axes(kind)), DType.f32)
+        return TensorSpec(self.heads.shape(kind, Order.apart), DType.f32)
 
     def read(self, tensor: Tensor, kind: str) -> _Read:
         """An operand where it lies, or a copy of it if its numbers are not side by side there."""
@@ -73,18 +67,8 @@ class _Layout:
         strides = dict(zip(names, view.strides, strict=True))
         if strides[width] == 1 or self.heads.sizes[width] == 1:
             return _Read(Tensor(view.base, current_builder()), view.start, strides)
-        copied = self.taken(tensor, kind)
+        copied = self.heads.turned(tensor, kind, Order.apart)
         return _Read(copied, 0, dict(zip(self.axes(kind), dense_strides(copied.shape), strict=True)))
-
-    def taken(self, tensor: Tensor, kind: str) -> Tensor:
-        """An array in the order in which products write."""
-        names = self.heads.attributes[kind]
-        return transpose(tensor, [names.index(axis) for axis in self.axes(kind)])
-
-    def returned(self, tensor: Tensor, kind: str) -> Tensor:
-        """The opposite."""
-        axes = self.axes(kind)
-        return transpose(tensor, [axes.index(axis) for axis in self.heads.attributes[kind]])
 
     @property
     def normalisers(self) -> TensorSpec:
@@ -94,36 +78,35 @@ class _Layout:
         axes = (*self.heads.batch, *self.heads.groups, self.heads.queries)
         return TensorSpec((2 * math.prod(self.heads.sizes[axis] for axis in axes),), DType.f32)
 
-    def attributes(self, read: Sequence[_Read], masks: Sequence[Tensor]) -> dict[str, float | Sequence[int]]:
+    def attributes(
+        self, read: Sequence[_Read], masks: Mapping[str, Tensor]
+    ) -> dict[str, float | Sequence[int]]:
         """What handlers are told of query, key and value, and of masks."""
-        heads, given = self.heads, self.heads.attributes
+        heads, given, sight = self.heads, self.heads.attributes, self.heads.sight
         queries = (*heads.batch, *(heads.groups or (BROADCAST,)), heads.queries)
         keys = (*heads.batch, heads.keys)
         sizes = {**heads.sizes, BROADCAST: 1}
         along = {"query": queries, "key": keys, "value": keys, "result": queries}
-        strides = {kind: each.along(along[kind]) for kind, each in zip(_KINDS, read, strict=True)}
-        for kind in (*_KINDS, "result"):
+        strides = {kind: each.along(along[kind]) for kind, each in zip(ATTENTION.operands, read, strict=True)}
+        for kind in (*ATTENTION.operands, "result"):
             written = dict(zip(self.axes(kind), dense_strides(self.spec(kind).shape), strict=True))
             made = [written.get(axis, 0) for axis in along[kind]]
             strides[kind if kind == "result" else f"for_{kind}"] = made
-        rest = iter(masks)
-        for kind in ("mask", "bias"):
-            strides[kind] = []
-            if kind in given:
-                mask = next(rest)
-                by_axis = dict(zip(given[kind], dense_strides(mask.shape), strict=True))
-                strides[kind] = _Read(mask, 0, by_axis).along((*queries, heads.keys))
+        strides |= {kind: [] for kind in MASKS}
+        for kind, mask in masks.items():
+            by_axis = dict(zip(given[kind], dense_strides(mask.shape), strict=True))
+            strides[kind] = _Read(mask, 0, by_axis).along((*queries, heads.keys))
         return {
             "batch": [sizes[axis] for axis in heads.batch],
             "sizes": [sizes[axis] for axis in (*queries[-2:], heads.keys, CONTRACTED, FREE)],
             "starts": [each.start for each in read],
             **strides,
             "scale": float(given["scale"]),
-            "fill": heads.fill,
-            "causal": int(given["causal"]),
-            "skips": int(heads.last_key is not None),
-            "offset": int(given.get("offset", 0)),
-            "window": heads.window or 0,
+            "fill": sight.finite,
+            "causal": int(sight.offset is not None),
+            "skips": int(sight.skips),
+            "offset": sight.offset or 0,
+            "window": sight.window or 0,
         }
 
 
@@ -134,30 +117,28 @@ class _Call:
     masked: Masked
     layout: _Layout
     operands: Sequence[Tensor]
-    masks: Sequence[Tensor]
+    masks: Mapping[str, Tensor]
     attributes: Mapping[str, float | Sequence[int]]
 
     @classmethod
     def of(cls, op: ir.Operation) -> "_Call":
         """Those of an operation."""
         masked = Masked.of(op)
-        layout, masks = _Layout(masked.heads), masked.operands[3:]
-        read = [layout.read(x, kind) for x, kind in zip(masked.operands, _KINDS, strict=False)]
+        layout, masks = _Layout(masked.heads), masked.heads.masks(masked.operands)
+        read = [layout.read(x, kind) for x, kind in zip(masked.operands, ATTENTION.operands, strict=False)]
         return cls(masked, layout, [each.tensor for each in read], masks, layout.attributes(read, masks))
 
     def forward(self, precision: str) -> list[Tensor]:
         """The result as it is written, and the normalisers."""
-        operands, results = (
-            (*self.operands, *self.masks),
-            (self.layout.spec("result"), self.layout.normalisers),
-        )
+        operands = (*self.operands, *self.masks.values())
+        results = (self.layout.spec("result"), self.layout.normalisers)
         return native_call(_LIBRARY, f"attention_{precision}", operands, results, self.attributes)
 
     def gradient(self, precision: str, cotangent: Tensor, forward: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of query, key and value as they are written."""
-        taken = self.layout.taken(self.masked.inside(cotangent, "result"), "result")
-        operands = (*self.operands, taken, *forward, *self.masks)
-        results = [self.layout.spec(kind) for kind in _KINDS]
+        taken = self.masked.turned(cotangent, "result", Order.apart)
+        operands = (*self.operands, taken, *forward, *self.masks.values())
+        results = [self.layout.spec(kind) for kind in ATTENTION.operands]
         return native_call(_LIBRARY, f"attention_gradient_{precision}", operands, results, self.attributes)
 
 
@@ -165,8 +146,7 @@ def _attention(precision: str) -> Callable[[ir.Operation], list[Tensor]]:
     def build(op: ir.Operation) -> list[Tensor]:
         call = _Call.of(op)
         result, normalisers = call.forward(precision)
-        returned = call.layout.returned(result, "result")
-        return [call.masked.inside(returned, "result"), result, normalisers]
+        return [call.masked.returned(result, "result", Order.apart), result, normalisers]
 
     return build
 
@@ -176,20 +156,14 @@ def _gradient(precision: str) -> Callable[[ir.Operation, Sequence[Tensor]], list
         call, named = _Call.of(op), Named.of(op)
         cotangent = tensors(op)[len(named.operands)]
         found = call.gradient(precision, cotangent, residuals or call.forward(precision))
-        returned = {
-            place: call.masked.inside(call.layout.returned(found[place], kind), kind)
-            for place, kind in enumerate(_KINDS)
-        }
-        return named.cotangents(op, returned)
+        return call.masked.cotangents(op, found, Order.apart)
 
     return build
 
 
 def _applies(op: ir.Operation) -> bool:
-    named, heads = Named.of(op), Heads.of(op)
-    if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
-        return False
-    if "cap" in heads.attributes or not takes_lengths(op, heads):
+    heads = Heads.of_f32(op)
+    if heads is None or "cap" in heads.attributes or not takes_lengths(op, heads):
         return False
     return len(heads.groups) <= 1 and 0 not in heads.sizes.values()
 
@@ -199,7 +173,7 @@ for _precision, _suffix, _effect, _about in (
     ("bf16", "_bf16", Effect.lowers_precision, "the same, operands of products rounded to bfloat16"),
 ):
     _residuals = (f"attention.native_result{_suffix}", f"attention.native_normaliser{_suffix}")
-    register_kernel(
+    _kernel = register_kernel(
         Kernel(
             f"attention.native{_suffix}",
             _effect,
@@ -212,14 +186,12 @@ for _precision, _suffix, _effect, _about in (
         )
     )
     register_kernel(
-        Kernel(
-            f"attention_gradient.native{_suffix}",
-            _effect,
-            f"{_about}; weights are computed again",
-            _applies,
-            Native(_LIBRARY, _gradient(_precision)),
-            nonfinite="skips",
-            version=2,
+        replace(
+            _kernel,
+            name=f"attention_gradient.native{_suffix}",
+            about=f"{_about}; weights are computed again",
+            artifact=Native(_LIBRARY, _gradient(_precision)),
+            hands=(),
             takes=_residuals,
         )
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pcp.kernels.attention.sight import Band
 from pcp.kernels.pallas import Array
 
 
@@ -20,6 +21,15 @@ class Range:
     end: Array
     seen_from: Array | None
     seen_to: Array | None
+
+    @classmethod
+    def of(cls, band: Band, first: Array, count: int, end: Array, counts: Array) -> "Range":
+        """The places, before an end, that belong to some of `count` places from the first one on, if that counts."""
+        import jax.numpy as jnp
+
+        lower, upper = band.some(first, count)
+        start = jnp.int32(0) if lower is None else jnp.maximum(jnp.int32(0), lower)
+        return cls(start, jnp.where(counts, least(end, upper), 0), *band.all(first, count))
 
     def over(self, block: int, step: Callable[[Array, Any, bool], Any], start: Any) -> Any:
         """A step for the first place of each block that holds one of these places; it is told whether something is hidden."""
@@ -43,3 +53,10 @@ class Range:
                 begin, end, lambda i, now, hidden=hidden: step(i * block, now, hidden), state
             )
         return state
+
+
+def least(end: Array, bound: Array | None) -> Array:
+    """An end, or a bound before it, if there is one."""
+    import jax.numpy as jnp
+
+    return end if bound is None else jnp.minimum(end, bound)

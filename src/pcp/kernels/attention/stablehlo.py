@@ -24,9 +24,8 @@ def tiled(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
     def build(op: ir.Operation) -> list[Tensor]:
         masked = Masked.of(op)
         # Of a query that sees no key the result is no number here, and 0 takes its place.
-        fill = masked.heads.attributes.get("fill", 0.0)
-        result, _ = forward(Operands.of(masked.heads, tiling, masked.operands, fill))
-        return [masked.inside(masked.heads.returned(result, "result"), "result")]
+        result, _ = forward(Operands.of(masked.heads, tiling, masked.operands, masked.heads.sight.fill))
+        return [masked.returned(result, "result")]
 
     return build
 
@@ -36,27 +35,22 @@ def tiled_gradient(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
 
     def build(op: ir.Operation) -> list[Tensor]:
         masked, named = Masked.of(op), Named.of(op)
-        heads, kinds = masked.heads, ("query", "key", "value")
-        cotangent = masked.inside(tensors(op)[len(named.operands)], "result")
+        cotangent = masked.turned(tensors(op)[len(named.operands)], "result")
         # Sums over queries go through one that sees no key, too: its weights have to be numbers.
-        operands = Operands.of(heads, tiling, masked.operands, heads.fill)
-        found = backward(operands, heads.turned(cotangent, "result"))
-        returned = {i: masked.inside(heads.returned(found[i], kind), kind) for i, kind in enumerate(kinds)}
-        return named.cotangents(op, returned)
+        operands = Operands.of(masked.heads, tiling, masked.operands, masked.heads.sight.finite)
+        return masked.cotangents(op, backward(operands, cotangent))
 
     return build
 
 
 def _fits(tiling: Tiling) -> Callable[[ir.Operation], bool]:
     def applies(op: ir.Operation) -> bool:
-        named, heads = Named.of(op), Heads.of(op)
-        if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
-            return False
-        if not takes_lengths(op, heads):
+        heads = Heads.of_f32(op)
+        if heads is None or not takes_lengths(op, heads):
             return False
         if tiling.queries is None and tiling.keys is None:
             return True
-        if tiling.keys is None and heads.last_key is None:
+        if tiling.keys is None and not heads.sight.skips:
             return False  # without later keys to leave out, blocks of queries alone save nothing
         return 1 < tiling.count(heads) <= LARGEST
 

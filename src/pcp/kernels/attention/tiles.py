@@ -7,15 +7,18 @@ Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 20
 "Self-attention Does Not Need O(n^2) Memory", 2021, section 3; Dao, "FlashAttention-2", 2023, algorithms 1 and 2.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcp.ir import DType
+from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.key_cotangents import without_mean
 from pcp.kernels.named import total
-from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, tanh, where
+from pcp.ops.elementwise import convert, equal, exp, maximum, tanh, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
 from pcp.ops.reductions.primitives import largest_along, sum_
@@ -42,7 +45,7 @@ class Tiling:
         """Every block of queries, with the blocks of keys that one of them sees."""
         queries, keys = heads.lengths
         for rows in _cut(0, queries, self.queries):
-            seen = heads.seen(rows.start, rows.stop)
+            seen = heads.sight.looks(rows)
             if self.keys is not None:  # whole blocks, so that equal blocks of keys meet all blocks of queries
                 end = -(-seen.stop // self.keys) * self.keys
                 seen = slice(seen.start // self.keys * self.keys, min(keys, end))
@@ -75,21 +78,12 @@ class Operands:
     @classmethod
     def of(cls, heads: Heads, tiling: Tiling, given: list[Tensor], fill: float) -> "Operands":
         """From the operands of the composite. The query is multiplied by the scale."""
-        rest = iter(given[3:])
-        mask, bias = (
-            heads.spread(next(rest), kind) if kind in heads.attributes else None for kind in ("mask", "bias")
+        masks = {kind: heads.spread(x, kind) for kind, x in heads.masks(given).items()}
+        query, key, value = (
+            heads.turned(x, kind) for x, kind in zip(given, ATTENTION.operands, strict=False)
         )
-        query = heads.turned(given[0], "query") * heads.attributes["scale"]
-        return cls(
-            heads,
-            tiling,
-            query,
-            heads.turned(given[1], "key"),
-            heads.turned(given[2], "value"),
-            mask,
-            bias,
-            fill,
-        )
+        query = query * heads.attributes["scale"]
+        return cls(heads, tiling, query, key, value, masks.get("mask"), masks.get("bias"), fill)
 
     def scores(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The masked scores of a tile (sets of keys, groups, queries, keys), where keys are seen, if not all are, and the
@@ -102,17 +96,11 @@ class Operands:
             found, slope = bounded * given["cap"], 1 - bounded * bounded
         if self.bias is not None:
             found = found + self.bias[:, :, rows, columns]
-        visible = None if self.mask is None else self.mask[:, :, rows, columns]
         shape = (rows.stop - rows.start, columns.stop - columns.start)
-        # The last key that a query sees, less its number, both counted from the beginning of the tile.
-        last = rows.start + given["offset"] - columns.start if given["causal"] else 0
-        if given["causal"] and shape[1] > last + 1:
-            earlier = greater_equal(iota(shape, 0) + last, iota(shape, 1))
-            visible = earlier if visible is None else visible & earlier
-        window = self.heads.window
-        if window is not None and shape[0] + last > window:
-            recent = greater_equal(iota(shape, 1), iota(shape, 0) + (last - window + 1))
-            visible = recent if visible is None else visible & recent
+        band = self.heads.sight.band.within(rows, columns)
+        seen = [] if self.mask is None else [self.mask[:, :, rows, columns]]
+        seen += band.holds(iota(shape, 0), iota(shape, 1))
+        visible = functools.reduce(operator.and_, seen) if seen else None
         return (found if visible is None else where(visible, found, self.fill)), visible, slope
 
 

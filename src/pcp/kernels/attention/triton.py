@@ -4,8 +4,10 @@ Operands and result are in bfloat16, sums in float32; no scores are in memory.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.attention.blocks import SMALLEST, Attention, Backward, Blocks, Forward
 from pcp.kernels.attention.heads import Heads
@@ -32,9 +34,8 @@ def attention_of(layout: Layout) -> Attention:
     given, width = layout.heads.attributes, layout.sizes[-1]
     padded = max(SMALLEST, next_power_of_two(width))
     blocks = next(blocks for most, blocks in BLOCKS.items() if padded <= most)
-    offset = int(given["offset"]) if given["causal"] else None
     cap = float(given["cap"]) if "cap" in given else None
-    return Attention(float(given["scale"]), cap, offset, layout.heads.window, *blocks)
+    return Attention(float(given["scale"]), cap, layout.heads.sight.band, *blocks)
 
 
 def _ends(layout: Layout) -> list[Tensor]:
@@ -43,8 +44,8 @@ def _ends(layout: Layout) -> list[Tensor]:
 
 def _operands(op: ir.Operation, layout: Layout) -> list[Tensor]:
     """Query, key and value, with whatever is beyond the lengths."""
-    whole, kinds = Layout(layout.heads), ("query", "key", "value")
-    return [whole.taken(tensor, kind) for tensor, kind in zip(tensors(op), kinds, strict=False)]
+    whole = Layout(layout.heads)
+    return [whole.taken(x, kind) for x, kind in zip(tensors(op), ATTENTION.operands, strict=False)]
 
 
 def _attention(op: ir.Operation) -> Application:
@@ -67,19 +68,17 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
 
 
 def _applies(op: ir.Operation) -> bool:
-    named, heads = Named.of(op), Heads.of(op)
-    if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
+    heads = Heads.of_f32(op)
+    if heads is None or heads.sight.has_masks or not takes_one_length_each(op, heads):
         return False
-    given, width = heads.attributes, heads.sizes[CONTRACTED]
-    if given.keys() & {"mask", "bias"} or not takes_one_length_each(op, heads):
+    if heads.sight.offset is not None and not heads.sight.skips:
         return False
-    if given["causal"] and heads.last_key is None:
-        return False
+    width = heads.sizes[CONTRACTED]
     return width == heads.sizes[FREE] and width <= max(BLOCKS) and is_numbered_in_32_bits(op)
 
 
 _RESIDUALS = ("attention.triton_result", "attention.triton_largest", "attention.triton_reciprocal")
-register_kernel(
+_KERNEL = register_kernel(
     Kernel(
         "attention.triton_bf16",
         Effect.lowers_precision,
@@ -92,14 +91,12 @@ register_kernel(
     )
 )
 register_kernel(
-    Kernel(
-        "attention_gradient.triton_bf16",
-        Effect.lowers_precision,
-        "blocks of queries and keys in bfloat16; weights are computed again",
-        _applies,
-        Lowered(_gradient, "cuda"),
-        requires=("sm_80",),
-        nonfinite="skips",
+    replace(
+        _KERNEL,
+        name="attention_gradient.triton_bf16",
+        about=f"{_KERNEL.about}; weights are computed again",
+        artifact=Lowered(_gradient, "cuda"),
+        hands=(),
         takes=_RESIDUALS,
     )
 )

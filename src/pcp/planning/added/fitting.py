@@ -192,12 +192,11 @@ def _attention(op: ir.Operation) -> Iterator[Fit]:
         return
     queries, keys = heads.lengths
     width, free = heads.sizes[-1], heads.sizes[-2]
-    is_causal = bool(given["causal"])
+    sight = heads.sight
+    is_causal = sight.offset is not None
     if free != width or not math.isclose(given["scale"], 1 / math.sqrt(width), rel_tol=1e-6):
         return
-    if is_causal and (
-        heads.last_key is None or heads.window is not None or given["offset"] != keys - queries
-    ):
+    if is_causal and (not sight.skips or sight.window is not None or sight.offset != keys - queries):
         return
     sets = math.prod(heads.sizes[axis] for axis in heads.batch)
 
@@ -205,7 +204,7 @@ def _attention(op: ir.Operation) -> Iterator[Fit]:
         return [
             reshape(heads.turned(tensor, kind), (sets, length, 1, width))
             for tensor, kind, length in zip(
-                tensors(op), ("query", "key", "value"), (queries, keys, keys), strict=False
+                tensors(op), ATTENTION.operands, (queries, keys, keys), strict=False
             )
         ]
 
