@@ -80,6 +80,8 @@ def test_attributes_say_which_keys_are_seen(queries: int, keys: int) -> None:
             given |= {} if window is None else {"window": window}
             sight, seen = Sight.of(given, queries, keys), expected(queries, keys, offset, window)
             np.testing.assert_array_equal(table(sight.band, queries, keys), seen)
+            hides = not np.array_equal(seen, expected(queries, keys, offset, None))
+            assert (sight.window is not None) is hides
             assert sight.skips is (offset is not None and bool(seen.any(1).all()))
             for start in range(queries):
                 rows = slice(start, min(queries, start + 3))
