@@ -70,6 +70,18 @@ MALFORMED: list[tuple[str, str, int, str]] = [
         2,
         r"has key_lengths = \(\); expected `queries`, too",
     ),
+    (
+        "pcp.attention",
+        f"{_ATTENTION}, causal = true",
+        2,
+        "has no fill; expected the score of a key that is not seen",
+    ),
+    (
+        "pcp.attention",
+        f"{_ATTENTION.partition(', queries')[0]}, causal = false, mask = array<i64: 0, 1>",
+        2,
+        "has no fill; expected the score of a key that is not seen",
+    ),
     ("pcp.softmax.vjp", "axis = 1, wrt = array<i64: 0>", 2, "has no added; expected places of operands"),
     (
         "pcp.softmax.vjp",

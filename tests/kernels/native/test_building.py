@@ -146,6 +146,42 @@ def test_a_build_follows_every_file_that_its_source_includes(empty_cache: FilePa
     }
 
 
+@pytest.mark.cpu
+def test_includes_are_found_however_they_are_written(tmp_path: FilePath) -> None:
+    here = tmp_path.name
+    included = [
+        *(
+            '#include "0.h"',
+            '\t# include\t"1.h" // why',
+            '#include"2.h"',
+            '#include \\\r\n "3.h"',
+            '#inc\\\nlude "4.h"',
+        ),
+        *(
+            '/* a\n */ #include "5.h"',
+            '#/* a */include/* b */"6.h"',
+            f'#include "../{here}/7.h"',
+            '#import "8.h"\r',
+        ),
+    ]
+    others = [
+        *(
+            '// #include "9.h"',
+            'auto s = "#include \\"9.h\\"";',
+            "#include <9.h>",
+            "#include NAME",
+            '#includes "9.h"',
+        ),
+        *('int x; #include "9.h"', '#include "missing.h"', '#include "."'),
+    ]
+    source = tmp_path / "mine.cc"
+    source.write_bytes(("\ufeff" + "\n".join((*included, *others))).encode())
+    for number in range(10):
+        (tmp_path / f"{number}.h").write_text('#include "mine.cc"\n')
+    names = ["mine.cc", *(f"{number}.h" for number in range(len(included)))]
+    assert [file.name for file in included_by(source)] == names
+
+
 def test_a_library_has_a_standard_library_of_its_own(tmp_path: FilePath) -> None:
     command = compiling.compiler()
     assert command is not None

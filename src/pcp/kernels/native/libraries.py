@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-_INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
+_GAP = rb"(?:\s|/\*.*?\*/)*"
+_INCLUDE = re.compile(
+    rb"^(?:\xef\xbb\xbf)?" + _GAP.join((b"", b"#", rb"(?:include(?:_next)?|import|embed)", rb'"([^"\n]+)"')),
+    re.MULTILINE | re.DOTALL,
+)
+_CONTINUED = re.compile(rb"\\\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def included_by(source: Path) -> dict[Path, bytes]:
         if file in found:
             continue
         content = found[file] = file.read_bytes()
-        named = (Path(os.fsdecode(name)) for name in _INCLUDE.findall(content.replace(b"\\\n", b"")))
+        named = (Path(os.fsdecode(name)) for name in _INCLUDE.findall(_CONTINUED.sub(b"", content)))
         waiting += (
             beside for name in named if (beside := Path(os.path.normpath(file.parent / name))).is_file()
         )
