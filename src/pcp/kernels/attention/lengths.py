@@ -72,7 +72,7 @@ class Lengths:
             keys = minimum(maximum(spread, 0), keys)
         reach = where(greater(keys, 0), heads.lengths[0], 0)
         if sight.window is not None:
-            reach = minimum(reach, sight.band.turned.some(keys, 0)[1])  # of queries that see the last key
+            reach = minimum(reach, sight.band.turned.some(keys, 0)[1])  # behind all that see the last key
         queries = minimum(queries, reach)
         if "query_lengths" in given:
             spread = along(given["query_lengths"], heads.attributes["query_lengths"], axes)

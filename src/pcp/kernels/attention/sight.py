@@ -66,7 +66,7 @@ class Sight:
         offset: a query sees no keys beyond its own number and this; None if it may see all.
         window: how many of those it sees, the last ones, at most; None if that hides none.
         fill: the score of a key that is not seen.
-        by: which operands hide keys, queries or both, or add to scores: some that may follow.
+        by: which further operands there are: they hide keys or queries, or add to scores.
     """
 
     queries: int
