@@ -38,7 +38,7 @@ WIRE_TESTS = tests/planning/test_libraries.py tests/ops/test_records.py tests/ke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-times test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs lock clean
+.PHONY: help install demo test test-times test-facts test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -54,6 +54,9 @@ test: install ## Run the tests (no torch needed)
 
 test-times: install ## Print what the last `make test` took, by file and room, beside the budgets; RECORD=record keeps it
 	@$(BIN)/python -m tests.suite.budgets $(RECORD)
+
+test-facts: install ## Compare all facts of programs, choices and searches with those that are recorded, and name the changes
+	PCP_TEST_SHARE=none $(PYTEST) -q -n $(JOBS) --dist worksteal -m "" tests/replay $(TEST_FLAGS)
 
 test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
 	$(PYTEST) -n $(JOBS) --dist worksteal -m runs tests/distributed $(TEST_FLAGS)
@@ -76,7 +79,7 @@ test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and 
 test-long: $(PEERS) ## Run the tests that take minutes each, and every case of the wide tables, all compiled for speed
 	PCP_TEST_SHARE=none PCP_TEST_OPTIMISED=1 $(PYTEST) -m long --timeout 3600 $(TEST_FLAGS)
 
-check: install ## Lint, formatting, strict types, import layers, house rules, budgets of the tests
+check: install ## Lint, formatting, strict types, import layers, house rules, budgets of the tests, lines of the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -n $(JOBS)

@@ -1,0 +1,1 @@
+"""Facts of a fixed set of programs and searches, which the repository holds: what a commit changes, their diff says."""
