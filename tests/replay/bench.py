@@ -26,6 +26,7 @@ from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from tests.replay.clock import CLOCK
+from tests.replay.facts import SHORT
 
 CALLS = (1.0, 1.004, 0.997, 1.002, 0.999)
 """What the calls of one measurement take, relative to one another."""
@@ -74,7 +75,7 @@ class ScriptedBench:
 
     mood: Mood = Mood()
     asked: list[str] = field(default_factory=list)
-    _times: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _times: Counter[str] = field(default_factory=Counter)
 
     def __enter__(self) -> "ScriptedBench":
         return self
@@ -84,16 +85,17 @@ class ScriptedBench:
 
     def measure(self, request: Request) -> Measurement:
         """Make up a measurement."""
-        mood, name = self.mood, f"{request.subject.digest} {request.path}"
+        assert isinstance(request.candidate, Program)
+        # Of what is computed, and not of what it is called: paths and kernels may be named otherwise.
+        mood, name = self.mood, f"{request.subject.digest} {request.candidate.digest}"
         if len(self.asked) == mood.until:
             raise KeyboardInterrupt
         if len(self.asked) == mood.plain_fails:
             self.asked.append(f"the plain program fails at {described(request)}")
             raise PlainProgramFailed("made up")
         self.asked.append(described(request))
-        self._times[request.subject.digest, request.path] += 1
-        assert isinstance(request.candidate, Program)
-        often = self._times[request.subject.digest, request.path]
+        self._times[name] += 1
+        often = self._times[name]
         plain = mood.speed * seconds(request.subject)
         own = mood.speed * seconds(request.candidate) * _within(mood.noise, f"{name} {often}")
         if request.candidate.digest != request.subject.digest:
@@ -128,7 +130,7 @@ class ScriptedBench:
 
     def _elsewhere(self, request: Request) -> float:
         if request.placement is not None:
-            return _within(0.5, f"{request.placement} {request.path}") * 0.9
+            return 0.9 * _within(0.5, f"{placement_digest(request.placement)} {_digest(request)}")
         name = request.path.partition(" on ")[0]
         return dict(self.mood.alone).get(name, self.mood.elsewhere)
 
@@ -151,9 +153,14 @@ class ScriptedBench:
 
 def described(request: Request) -> str:
     """A request in one line, for people and for comparing."""
-    is_named = "@" in request.path or " on " in request.path
-    first = f"{request.path if is_named else request.path[:12]} of {request.subject.digest[:12]}"
+    is_named = "@" in request.path or " " in request.path
+    first = f"{request.path if is_named else _digest(request)[:SHORT]} of {request.subject.digest[:SHORT]}"
     return ", ".join([first, *_timing(request), *_judging(request), *_placing(request), *_inputs(request)])
+
+
+def _digest(request: Request) -> str:
+    assert isinstance(request.candidate, Program)
+    return request.candidate.digest
 
 
 def _timing(request: Request) -> Iterator[str]:
@@ -173,7 +180,7 @@ def _judging(request: Request) -> Iterator[str]:
     if request.site is not None:
         yield "verified" if request.worth is None else f"verified if {request.worth:.4g}"
     if request.residuals is not None:
-        yield f"residuals {request.residuals.digest[:12]}"
+        yield f"residuals {request.residuals.digest[:SHORT]}"
 
 
 def _placing(request: Request) -> Iterator[str]:
@@ -197,7 +204,7 @@ def _inputs(request: Request) -> Iterator[str]:
 
 def placement_digest(placement: Placement) -> str:
     """What a placement is known by here."""
-    return hashlib.sha256(f"{placement.operations} {placement.streamed}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{placement.operations} {placement.streamed}".encode()).hexdigest()[:SHORT]
 
 
 def seconds(program: Program) -> float:

@@ -106,14 +106,14 @@ def _piece_by_piece(search: Search) -> None:
         for tolerance in (None, 1e-2, 1e-6):
             options = {"tolerance": tolerance, "database": search.database}
             path = pcp.streamed(small.stack(layers), device, 5 * 4 * 64 * 64, **options)
-            search.note(f"{layers} on {device} within {tolerance}", shown(path))
+            search.note(f"{layers} on {device} within {tolerance}", shown(path, small.stack(layers)))
 
 
 def _explored(program: Any, device: Any, most: int = 24, **options: Any) -> Any:
     def drive(search: Search) -> None:
         found = pcp.explore(program(), device, database=search.database, **options)
         for number, each in enumerate(itertools.islice(found, most)):
-            search.note(f"explored {number:02}{' anew' if each.is_new else ''}", shown(each.path))
+            search.note(f"explored {number:02}{' anew' if each.is_new else ''}", shown(each.path, program()))
         search.plan(program(), device if isinstance(device, str) else device[0], tolerance=1e-2, budget=0.0)
 
     return drive
@@ -124,7 +124,7 @@ def _listed(program: Any, device: Any, **options: Any) -> Any:
         for known in ("unknown", "known"):
             found = pcp.paths(program(), device, database=search.database, **options)
             for number, path in enumerate(itertools.islice(found, 10)):
-                search.note(f"{known} {number}", shown(path))
+                search.note(f"{known} {number}", shown(path, program()))
             if known == "unknown":
                 search.plan(program(), device if isinstance(device, str) else device[0], tolerance=1e-2)
 

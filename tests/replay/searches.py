@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import pcp
-from pcp.planning import chosen
-from pcp.planning.search import in_place
+from pcp.planning import conditions
+from pcp.planning.search import this_process
 from tests.replay.bench import Mood, ScriptedBench, placement_digest
 from tests.replay.clock import CLOCK
 from tests.replay.facts import SHORT, Facts
@@ -61,7 +61,7 @@ class Search:
 
     def note_plan(self, name: str, plan: pcp.Plan) -> None:
         """Note the path of a plan, and what it gives up to fit."""
-        self.note(name, shown(plan.path))
+        self.note(name, f"path {plan.path.digest[:SHORT]}, {shown(plan.path, plan.program)}")
         if plan.fit is not None:
             fit = plan.fit
             parts = f"{fit.peak} of {fit.asked} bytes, without {fit.without}, {fit.parts} parts, {fit.remade} remade"
@@ -81,11 +81,12 @@ class Search:
         return chosen_ | requests
 
 
-def shown(path: pcp.Path) -> str:
-    """A path in one line: its digest, its kernels, and what else there is."""
-    words = [path.digest[:SHORT]]
+def shown(path: pcp.Path, program: pcp.Program) -> str:
+    """A path in one line: the digest of what is computed by it, its kernels, and what else there is."""
+    words = [path.applied(program).digest[:SHORT]]
     words += [
-        f"{count} {name}" for name, count in sorted(Counter(each.kernel for each in path.choices).items())
+        f"{count} {name}"
+        for name, count in sorted(Counter(each.kernel for each in path.choices.values()).items())
     ]
     words += [f"by {path.backend}"] * (path.backend != "null")
     words += [f"{path.parts} parts"] * (path.parts > 1)
@@ -128,8 +129,10 @@ class Recorded:
             tempfile.TemporaryDirectory() as folder,
         ):
             search = Search(self.mood, FilePath(folder))
-            patch.setattr(chosen, "Bench", lambda: ScriptedBench(search.mood, search.asked))
-            patch.setattr(in_place, "_compared", set())  # what this process compared before is compared again
+            patch.setattr(conditions, "Bench", lambda: ScriptedBench(search.mood, search.asked))
+            patch.setattr(
+                this_process, "_compared", set()
+            )  # what this process compared before is compared again
             for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"):
                 patch.setenv(variable, folder)  # kernels that the user has added are of one machine
             self.drive(search)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pcp.planning import chosen
+from pcp.planning import conditions
 from tests.replay.facts import Facts
 from tests.replay.groups import GROUPS, Group
 from tests.replay.scenarios import SEARCHES
@@ -92,7 +92,7 @@ def test_the_message_says_what_changed_what_that_means_and_what_to_do() -> None:
 
 
 def test_another_choice_is_seen(recorded: dict[str, Facts], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen, "STRATEGY", replace(chosen.STRATEGY, timing_seconds=1.0))
+    monkeypatch.setattr(conditions, "STRATEGY", replace(conditions.STRATEGY, timing_seconds=1.0))
     with pytest.raises(pytest.fail.Exception, match=r"search, a loop on a bare processor: 002 was .* 1\.5 s"):
         check(GROUPS["search, a loop on a bare processor"], recorded)
 
