@@ -102,8 +102,10 @@ class ScriptedBench:
             own *= _within(mood.surprise, name)
         if often == 1 and "@" not in request.path:
             own *= mood.first
-        if request.elsewhere is not None or request.placement is not None:
+        if request.elsewhere is not None:
             own = plain * self._elsewhere(request)
+        if request.placement is not None:
+            own *= 0.9 * _within(0.3, f"{placement_digest(request.placement)} {name}")
         error, failure = self._error(request), self._failure(request, name)
         if failure is None and request.tolerance and error > request.tolerance:
             failure = Failure.inaccurate
@@ -129,8 +131,6 @@ class ScriptedBench:
         )
 
     def _elsewhere(self, request: Request) -> float:
-        if request.placement is not None:
-            return 0.9 * _within(0.5, f"{placement_digest(request.placement)} {_digest(request)}")
         name = request.path.partition(" on ")[0]
         return dict(self.mood.alone).get(name, self.mood.elsewhere)
 
@@ -178,7 +178,7 @@ def _judging(request: Request) -> Iterator[str]:
     if request.ignored:
         yield f"without {', '.join(map(str, request.ignored))}"
     if request.site is not None:
-        yield "verified" if request.worth is None else f"verified if {request.worth:.4g}"
+        yield "verified" if request.worth is None else f"verified {request.worth:.4g}"
     if request.residuals is not None:
         yield f"residuals {request.residuals.digest[:SHORT]}"
 

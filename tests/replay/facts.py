@@ -18,7 +18,7 @@ from tests.replay.machine import machine
 
 Facts = dict[str, str]
 """One line each, by name."""
-SHORT = 12
+SHORT = 10
 """Hexadecimal digits of a digest that are kept."""
 
 

@@ -104,12 +104,14 @@ def mixed() -> pcp.Program:
 def stack(layers: int = 8) -> pcp.Program:
     """Weights that do not fit in a small memory together."""
 
-    def function(x: Any, weights: Any) -> Any:
+    def function(x: Any, gain: Any, weights: Any) -> Any:
         for each in weights:
-            x = pcp.softmax(x @ each, -1)
+            x = pcp.tanh(nn.rms_norm(x @ each, gain))
         return x
 
-    return pcp.trace(function, pcp.spec((32, 64), "f32"), [pcp.spec((64, 64), "f32")] * layers)
+    shapes = (32, 64), (64,)
+    weights = [pcp.spec((64, 64), "f32")] * layers
+    return pcp.trace(function, *(pcp.spec(shape, "f32") for shape in shapes), weights)
 
 
 @functools.cache

@@ -83,11 +83,9 @@ class Search:
 
 def shown(path: pcp.Path, program: pcp.Program) -> str:
     """A path in one line: the digest of what is computed by it, its kernels, and what else there is."""
+    kernels = Counter(each.kernel for each in path.choices.values())
     words = [path.applied(program).digest[:SHORT]]
-    words += [
-        f"{count} {name}"
-        for name, count in sorted(Counter(each.kernel for each in path.choices.values()).items())
-    ]
+    words += [f"{count} {name}" for name, count in sorted(kernels.items())]
     words += [f"by {path.backend}"] * (path.backend != "null")
     words += [f"{path.parts} parts"] * (path.parts > 1)
     if path.recomputation is not None:

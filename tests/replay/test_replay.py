@@ -57,7 +57,7 @@ def test_the_file_holds_these_programs_and_no_others(recorded: dict[str, Facts])
     """One that is no more would stay in it unseen: every other test looks at those of its own group."""
     names = [name for group in GROUPS.values() for name, _ in group.programs()]
     assert sorted(recorded) == sorted(names)
-    assert FILE.stat().st_size < 300_000
+    assert FILE.stat().st_size < 330_000
 
 
 def test_facts_are_read_as_they_were_written() -> None:
