@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import io
 import json
 import os
 import random
@@ -15,18 +14,19 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pytest
 
 import pcp
 from pcp.distributed import verification
+from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit, check
 from pcp.ir import Program
 from pcp.ir.unchecked import CorruptProgram
 from pcp.kernels import KernelNotBuilt
 from pcp.planning import plan
+from pcp.processes.child import Child, framed
 from pcp.symbolic.constraints import SizesRefused, Space
 from pcp.symbolic.program import SymbolicProgram
 from tests.suite.share import part
@@ -128,7 +128,7 @@ def test_too_many_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_artifact_that_is_too_large_starts_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "MAXIMUM_ARTIFACT_BYTES", 10)
-    monkeypatch.setattr(verification.subprocess, "Popen", None)
+    monkeypatch.setattr(verification, "Child", None)
     with pytest.raises(ProgramRefused, match="the program 'big' has 11 bytes; at most 10 are accepted"):
         admit({"big": b"12345678901"}, "cpu:0", MEMORY, SECONDS)
 
@@ -155,7 +155,7 @@ def test_damaged_artifacts_are_refused_and_this_process_lives() -> None:
 
 
 def test_a_child_that_crashes_is_a_refused_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    replace_child(monkeypatch, tmp_path, "print('step', end='', flush=True); os.abort()")
+    replace_child(monkeypatch, tmp_path, 'say(\'{"verifies": "step"}\'); os.abort()')
     monkeypatch.setattr("pcp.distributed.verification.data_bytes", lambda: 20_000)  # what the user allows
     with pytest.raises(
         ProgramRefused, match="'step' ended with SIGABRT: it is damaged, or needs more than 20000 bytes"
@@ -167,21 +167,19 @@ def test_a_child_that_crashes_before_it_has_read_is_a_refused_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     replace_child(monkeypatch, tmp_path, "os.abort()")
-    write = verification._write
+    write = Child._write
 
-    def late(file: BinaryIO, content: bytes) -> None:
+    def late(self: Child) -> None:
         time.sleep(0.5)
-        write(file, content)
+        write(self)
 
-    monkeypatch.setattr(verification, "_write", late)
+    monkeypatch.setattr(Child, "_write", late)
     with pytest.raises(ProgramRefused, match="verifying the program 'step' ended with SIGABRT"):
         admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
 
 
 def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pid_file = replace_child(
-        monkeypatch, tmp_path, "print('step', end='', flush=True); threading.Event().wait()"
-    )
+    pid_file = replace_child(monkeypatch, tmp_path, 'say(\'{"verifies": "step"}\'); threading.Event().wait()')
     with pytest.raises(ProgramRefused, match="verifying the program 'step' took more than 1 s"):
         admit({"step": b"1" * (1 << 20)}, "cpu:0", MEMORY, 1.0)
     assert_gone(int(pid_file.read_text()))
@@ -189,14 +187,14 @@ def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_child_whose_worker_was_killed_ends_by_itself() -> None:
     """Its input then closes, which is all that it can notice."""
-    request = verification._request({"several": artifact()}, "cpu:0", MEMORY)
+    request = framed("cpu:0", MEMORY, {"several": artifact()}, {})
     command = [sys.executable, "-m", "pcp.distributed.verification"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as held:
         assert held.stdin is not None
         held.stdin.write(request)
         held.stdin.flush()
         assert held.wait(SECONDS) == 0
-    assert subprocess.run(command, input=request, capture_output=True, check=False).returncode == 1
+    assert b"admitted" not in subprocess.run(command, input=request, capture_output=True, check=False).stdout
 
 
 def test_a_stopping_worker_ends_the_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -209,7 +207,9 @@ def test_a_stopping_worker_ends_the_child(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_what_a_child_says_cannot_fill_the_log_or_steer_a_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    replace_child(monkeypatch, tmp_path, "print('step\\t' + 'x' * 100_000 + '\\x1b[2J'); sys.exit(3)")
+    replace_child(
+        monkeypatch, tmp_path, "say(json.dumps({'refused': '\\x1b[2J' + 'x' * 10_000})); sys.exit(3)"
+    )
     with pytest.raises(ProgramRefused) as refused:
         admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
     assert len(str(refused.value)) < 600
@@ -230,16 +230,12 @@ def replace_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) ->
     pid_file = folder / "pid"
     program = folder / "child.py"
     program.write_text(
-        "import os, sys, threading\n"
+        "import json, os, sys, threading\n"
+        "say = lambda line: print(line, flush=True)\n"
         f"open({str(pid_file) + '.new'!r}, 'w').write(str(os.getpid()))\n"
         f"os.rename({str(pid_file) + '.new'!r}, {str(pid_file)!r})\n" + source + "\n"
     )
-    start = verification.subprocess.Popen
-
-    def other(_: list[str], **settings: object) -> object:
-        return start([sys.executable, str(program)], **settings)
-
-    monkeypatch.setattr(verification.subprocess, "Popen", other)
+    monkeypatch.setattr(Policy, "command", lambda *_: [sys.executable, str(program)])
     return pid_file
 
 
@@ -458,11 +454,3 @@ def test_many_mutated_symbolic_artifacts_are_refused_or_are_programs() -> None:
         outcomes = list(pool.map(symbolic_verdict, map(mutated_symbolic, range(24))))
     assert set(outcomes) <= {"refused", "admitted"}
     assert outcomes.count("refused") > 12
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_whatever_a_child_says_is_short_and_printable(seed: int) -> None:
-    rng = random.Random(seed)
-    text = verification._text(io.BytesIO(rng.randbytes(rng.choice([0, 10, 100_000]))))
-    assert len(text) <= verification._LONGEST_WORDS
-    assert all(character.isprintable() or character in "\n\t" for character in text)

@@ -20,6 +20,7 @@ from pcp.kernels.problems import problem
 from pcp.planning.measuring.at_site import fault_at_site
 from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
 from pcp.rewrite.raising import raised
@@ -33,7 +34,7 @@ TARGET = Target.of("cpu:0")
 
 def subject_of(program: Program, folder: Path) -> Subject:
     recipe = Recipe(seed=3, sets=1, ranges=site_ranges(program))
-    return Subject(program, None, recipe, None, (), TARGET, folder)
+    return Subject(Request(program, program, "plain", inputs=recipe, target=TARGET), folder)
 
 
 def compiled(program: Program) -> Runnable:

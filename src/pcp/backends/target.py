@@ -170,5 +170,9 @@ class Target:
             name, tuple(device(each, name) for each in devices), tuple(sorted(described["options"].items()))
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as described, for another process of this machine."""
+        return Target.from_description, (self.described(),)
+
     def __str__(self) -> str:
         return f"{', '.join(map(str, self.devices))} by {self.backend}"

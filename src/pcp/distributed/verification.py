@@ -6,19 +6,14 @@ and files; only then are the same bytes loaded by who asked. What the child comp
 trust: only a process that is confined itself takes it.
 """
 
-import contextlib
 import json
 import logging
 import os
-import subprocess
-import sys
-import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import BinaryIO
+from typing import Any
 
 from pcp.backends import needs_driver
 from pcp.distributed.sandbox import Policy, is_confined, taken
@@ -33,10 +28,12 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
+from pcp.processes.child import Child, TookTooLong, WroteTooMuch, printable
+from pcp.processes.parent import Parent
 from pcp.symbolic.expressions import listed
 from pcp.symbolic.file import MAGIC as SYMBOLIC
 from pcp.symbolic.program import SymbolicProgram
-from pcp.systems import end_group, exit_in_words
+from pcp.systems import exit_in_words
 from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.verification")
@@ -56,10 +53,7 @@ MAXIMUM_SYMBOLIC_BYTES = 4 * MAXIMUM_ARTIFACT_BYTES
 MAXIMUM_COMPILED_BYTES = 4 << 30
 """What the child may write, all of it together."""
 
-_REFUSED = 3
-_FULL = -1000
-_POLL_SECONDS = 0.02
-_LONGEST_WORDS = 400
+_LONGEST_ANSWER = 1 << 16
 _LONGEST_REASON = 300
 _CHILD = "pcp.distributed.verification"
 
@@ -170,11 +164,7 @@ def admit(
             raise ProgramRefused(
                 f"the program {name!r} has {len(artifact)} bytes; at most {MAXIMUM_ARTIFACT_BYTES} are accepted"
             )
-    with (
-        TemporaryFolder(CONFINED) as temporary,
-        tempfile.TemporaryFile() as said,
-        tempfile.TemporaryFile() as complaints,
-    ):
+    with TemporaryFolder(CONFINED) as temporary:
         compiles = not (is_confined() and needs_driver(device))
         policy = Policy(
             temporary.path / "verification",
@@ -184,143 +174,88 @@ def admit(
             cpu_seconds=seconds * (os.cpu_count() or 1),
         )
         policy.prepare()
-        before = taken(policy.written)
-        child = subprocess.Popen(
-            policy.command(_CHILD),
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=complaints,
-            env=policy.environment(),
-            start_new_session=True,
-        )
-
-        def too_much() -> bool:
-            return taken(policy.written, child.pid) - before > MAXIMUM_COMPILED_BYTES
-
-        try:
-            request = _request(artifacts, device if compiles else None, memory_bytes, sizes)
-            code = _outcome(child, request, seconds, cancelled, too_much)
-        finally:
-            end_group(child)
-            child.wait()
-            assert child.stdin is not None
-            with contextlib.suppress(OSError):  # what the child did not read is lost
-                child.stdin.close()
-        words, noise = (_text(file) for file in (said, complaints))
-    if noise:
-        log.info("the verification said: %s", noise)
-    name, _, reason = words.rpartition("\n")[2].partition("\t")
-    name = name or next(iter(artifacts))
-    if code is None:
-        raise ProgramRefused(f"verifying the program {name!r} took more than {seconds:.0f} s")
-    if code == _FULL:
-        raise ProgramRefused(f"verifying the program {name!r} wrote more than {MAXIMUM_COMPILED_BYTES} bytes")
-    if code == _REFUSED:
-        raise ProgramRefused(f"the program {name!r} is refused: {reason}")
-    if code:
-        allowed = min(memory_bytes, data_bytes() or memory_bytes)
-        raise ProgramRefused(
-            f"verifying the program {name!r} ended with {exit_in_words(code)}: it is damaged, or needs more than "
-            f"{allowed} bytes to compile, which is what may be taken here; `pcp worker --memory` may offer more"
-        )
+        most_written = taken(policy.written) + MAXIMUM_COMPILED_BYTES
+        with Child(policy.start(_CHILD), longest_line=_LONGEST_ANSWER, most_written=most_written) as child:
+            given = {name: dict(each) for name, each in sizes.items()}
+            child.send(device if compiles else None, memory_bytes, dict(artifacts), given)
+            try:
+                _hear(child, list(artifacts), memory_bytes, seconds, cancelled)
+            finally:
+                child.end()
+                if said := child.death().said:
+                    log.info("the verification said: %s", said)
     return {name: _read(artifact, sizes.get(name)) for name, artifact in artifacts.items()}
 
 
-def _request(
-    artifacts: Mapping[str, bytes],
-    device: str | None,
-    memory_bytes: int,
-    sizes: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
-) -> bytes:
-    entries = {
-        name: {"bytes": len(artifact), "sizes": dict(sizes.get(name, {}))}
-        for name, artifact in artifacts.items()
-    }
-    header = json.dumps({"device": device, "memory_bytes": memory_bytes, "artifacts": entries})
-    return b"".join([header.encode(), b"\n", *artifacts.values()])
+def _hear(
+    child: Child, names: list[str], memory_bytes: int, seconds: float, cancelled: Callable[[], bool]
+) -> None:
+    """Wait until a child has admitted all. It may have been taken over, so what it says is shortened and made printable.
 
-
-def _outcome(
-    child: subprocess.Popen[bytes],
-    request: bytes,
-    seconds: float,
-    cancelled: Callable[[], bool],
-    too_much: Callable[[], bool],
-) -> int | None:
-    """The exit code of a child, None if it took too long, `_FULL` if it wrote too much.
-
-    Its input stays open, because it ends when that closes.
+    Raises:
+        ProgramRefused, VerificationCancelled: as `admit`.
     """
-    assert child.stdin is not None
-    deadline = time.monotonic() + seconds
-    # A child that hangs before it has read everything must not hang this process.
-    writing = threading.Thread(target=_write, args=(child.stdin, request), daemon=True)
-    writing.start()
-    full = False
-    while child.poll() is None and time.monotonic() < deadline and not (full := too_much()):
+
+    def look() -> None:
         if cancelled():
             raise VerificationCancelled("the worker stops, so the verification of its programs does too")
-        try:
-            child.wait(_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-    code = _FULL if full else child.poll()
-    end_group(child)
-    writing.join()
-    return code
 
-
-def _write(file: BinaryIO, content: bytes) -> None:
+    name, ends = names[0], time.monotonic() + seconds
     try:
-        file.write(content)
-        file.flush()
-    except OSError as error:
-        log.debug("the verification ended before it had read everything: %s", error)
+        while (line := child.line(ends - time.monotonic(), look)) is not None:
+            match _said(line):
+                case {"verifies": str(each)} if each in names:
+                    name = each
+                case {"refused": str(reason)}:
+                    raise ProgramRefused(
+                        f"the program {name!r} is refused: {printable(reason, _LONGEST_REASON)}"
+                    )
+                case {"admitted": True}:
+                    return
+    except TookTooLong:
+        raise ProgramRefused(f"verifying the program {name!r} took more than {seconds:.0f} s") from None
+    except WroteTooMuch:
+        raise ProgramRefused(
+            f"verifying the program {name!r} wrote more than {MAXIMUM_COMPILED_BYTES} bytes"
+        ) from None
+    allowed = min(memory_bytes, data_bytes() or memory_bytes)
+    raise ProgramRefused(
+        f"verifying the program {name!r} ended with {exit_in_words(child.death().code)}: it is damaged, or needs more than "
+        f"{allowed} bytes to compile, which is what may be taken here; `pcp worker --memory` may offer more"
+    )
 
 
-def _text(file: BinaryIO) -> str:
-    """The end of what a child wrote. It may have been taken over, so what it says is shortened and made printable."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _LONGEST_WORDS))
-    text = file.read().decode(errors="replace").strip()
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+def _said(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
-def _main() -> int:
+def _main() -> None:
     """The child: verify programs, and compile them if there is a device; say the name of each, and what is wrong with it."""
-    header = json.loads(sys.stdin.buffer.readline())
-    entries = header["artifacts"]
-    artifacts = {name: sys.stdin.buffer.read(entry["bytes"]) for name, entry in entries.items()}
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    device = header["device"]
-    if device is None or not needs_driver(
-        device
-    ):  # a GPU's driver reserves far more address space than it uses
-        limit_memory(header["memory_bytes"])
+    parent = Parent()
+    device, memory_bytes, artifacts, sizes = parent.asks()
+    # A GPU's driver reserves far more address space than it uses.
+    if device is None or not needs_driver(device):
+        limit_memory(memory_bytes)
     for name, artifact in artifacts.items():
-        print(name, end="", flush=True)
+        parent.say(verifies=name)
         try:
-            program = _read(artifact, entries[name]["sizes"])
+            program = _read(artifact, sizes.get(name))
             check(program)
             _check_named_sites(program)
             if device is not None:
                 plan(program, device=device)
         except (PCPError, MemoryError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            print(f"\t{reason[:_LONGEST_REASON]}", flush=True)
-            return _REFUSED
-        print(flush=True)
-    return 0
-
-
-def _end_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
-        pass
-    os._exit(1)
+            parent.say(refused=reason[:_LONGEST_REASON])
+            return
+    parent.say(admitted=True)
 
 
 if __name__ == "__main__":
-    code = _main()
-    # Without clean-up: a damaged program may have left the compiler in a state in which that hangs.
-    sys.stdout.flush()
-    os._exit(code)
+    _main()
+    os._exit(
+        0
+    )  # without clean-up: a damaged program may have left the compiler in a state in which that hangs

@@ -3,9 +3,6 @@
 `training_process` starts this module instead of its own. The run's data is the attack; see `planted`.
 """
 
-import os
-import sys
-
 from pcp.distributed.job import Job
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.programs import training_child
@@ -21,6 +18,4 @@ class Trainer:
 
 if __name__ == "__main__":
     training_child.make_trainer = Trainer  # type: ignore[misc, assignment]  # it stands for it
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    training_child.Child(sys.stdin.buffer, answers).run()
+    training_child.Child().run()

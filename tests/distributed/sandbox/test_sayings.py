@@ -25,7 +25,7 @@ from pcp.distributed.messages import Blob, DataRange, FailureKind, Lease
 from pcp.distributed.runtime import finished
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.offer import ProgramStopped
-from pcp.distributed.worker.programs import confined_process, training_child
+from pcp.distributed.worker.programs import training_child
 from pcp.distributed.worker.programs.confined_process import ProcessBug
 from pcp.distributed.worker.programs.sayings import (
     ENDS,
@@ -43,6 +43,7 @@ from pcp.distributed.worker.programs.sayings import (
 from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.training.trainer import Trained
 from pcp.errors import PCPError
+from pcp.processes import child
 from tests.distributed.tiny_run import lease_of
 
 FORMS = [(*ENDS, Prepared), (*ENDS, Postponed, Done), (*ENDS, Redone), REMARKS]
@@ -220,8 +221,8 @@ class Child:
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TrainingProcess]:
     """What stands for a process in which programs run, without one."""
     stand_in = SimpleNamespace(Popen=Child, PIPE=subprocess.PIPE)
-    monkeypatch.setattr(confined_process, "subprocess", stand_in)
-    monkeypatch.setattr(confined_process, "end_group", lambda child: child.end())
+    monkeypatch.setattr(child, "subprocess", stand_in)
+    monkeypatch.setattr(child, "end_group", lambda child: child.end())
     noise = list[object]()
     monkeypatch.setattr(threading, "excepthook", noise.append)
     store = BlobStore(tmp_path / "blobs", shared=True)

@@ -120,7 +120,7 @@ FAILED = {"EACCES", "EPERM", "PermissionError"}
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "_CHILD", planted.__name__)
     monkeypatch.setattr(training_process, "_CHILD", planted_training.__name__)
-    monkeypatch.setattr(verification, "_LONGEST_WORDS", 100_000)
+    monkeypatch.setattr(verification, "_LONGEST_REASON", 100_000)
     monkeypatch.setattr(verification, "MAXIMUM_ARTIFACT_BYTES", 1 << 20)
 
 

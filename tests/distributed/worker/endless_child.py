@@ -2,8 +2,6 @@
 done at once.
 """
 
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +36,4 @@ class Trainer:
 
 if __name__ == "__main__":
     training_child.make_trainer = Trainer  # type: ignore[misc]  # it stands for it
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    training_child.Child(sys.stdin.buffer, answers).run()
+    training_child.Child().run()

@@ -21,6 +21,7 @@ from pcp.kernels.native import LibraryDamaged, build_of, built, opened
 from pcp.kernels.native.loading import is_admitted
 from pcp.planning.measuring import trial
 from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import _donating
 from pcp.planning.paths.path import Path, PathMismatch
@@ -87,11 +88,17 @@ def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(
         prepared(pcp.trace(nn.layer_norm, *(pcp.spec(n, "f32") for n in ((8, 64), (64,), (64,))))), "cpu"
     )
     target = Target.of("cpu:0")
-    subject = Subject(site.region, None, Recipe(sets=1), None, (), target, tmp_path)
-    made = {
-        name: _donating(subject, kernels.replaced(site.region, kernels.kernel_named(name)), False)
-        for name in ("normalisation.native", "normalisation.two_passes")
-    }
+
+    def asking(name: str) -> Request:
+        candidate = kernels.replaced(site.region, kernels.kernel_named(name))
+        recipe = Recipe(sets=1)
+        return Request(
+            site.region, candidate, name, inputs=recipe, target=target, calls=1, timing_seconds=0.0
+        )
+
+    names = ("normalisation.native", "normalisation.two_passes")
+    subject = Subject(asking(names[0]), tmp_path)
+    made = {name: _donating(subject, asking(name)) for name in names}
     assert made["normalisation.two_passes"] is None
     donating = made["normalisation.native"]
     assert donating is not None
@@ -100,10 +107,7 @@ def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(
     monkeypatch.setattr(trial, "fault_at_site", lambda *arguments: given.append(arguments[-1] is not None))
     native = kernels.kernel_named("normalisation.native")
     for claims in (native.claims, replace(native.claims, is_added=True)):
-        candidate = kernels.replaced(site.region, native)
-        trial.tried(
-            subject, candidate, tolerance=None, calls=1, seconds=0.0, rival=None, stage=str, site=claims
-        )
+        trial.tried(subject, replace(asking(native.name), site=claims), str)
     assert given == [False, True], "only what comes from outside: these tests do it with PCP's own"
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pcp.planning.measuring.at_site import fault_at_site
 from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
-from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.request import PythonFunction, Request
 from pcp.planning.measuring.site_operands import KINDS, NORMAL
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
@@ -53,6 +54,11 @@ class Altering:
         return [pcp.spec(result.shape, "f32").spec for result in results]
 
 
+def plainly(program: Program, recipe: Recipe) -> Request:
+    """What a subject is made from."""
+    return Request(program, program, "plain", inputs=recipe, target=TARGET)
+
+
 def fault_of(
     program: Program,
     alter: Altered,
@@ -62,7 +68,7 @@ def fault_of(
     compiled: bool = False,
 ) -> tuple[Failure, str] | None:
     recipe = Recipe(seed=3, sets=1, ranges=index_ranges(program))
-    subject = Subject(program, None, recipe, None, (), TARGET, tmp_path)
+    subject = Subject(plainly(program, recipe), tmp_path)
     subject.comparison = Comparison(TARGET, compiled)
     candidate = Runnable(Altering(program, alter), program.arguments)
     return fault_at_site(subject, candidate, Claims(effect), lambda _: None)
@@ -170,11 +176,12 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
         "    e = jnp.exp(x)\n"
         "    return e / e.sum(-1, keepdims=True)\n"
     )
-    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), TARGET, tmp_path)
+    subject = Subject(plainly(SOFTMAX, Recipe(sets=1)), tmp_path)
     candidate = PythonFunction(str(file), "softmax")
 
     def trial(site: Claims | None) -> Failure | None:
-        return tried(subject, candidate, None, 1, 0.0, None, lambda _: None, site).failure
+        request = Request(SOFTMAX, candidate, "path", calls=1, timing_seconds=0.0, site=site)
+        return tried(subject, request, lambda _: None).failure
 
     assert trial(None) is None
     assert trial(Claims(Effect.reassociating)) is Failure.not_finite
@@ -204,7 +211,7 @@ def test_a_check_compiles_one_program_that_changes_and_one_that_compares_for_eac
     counts = []
     for function in (lambda x: pcp.softmax(x, -1), lambda x: pcp.sigmoid(x)):
         program = pcp.trace(function, pcp.spec((40, 64), "f32"))
-        subject = Subject(program, None, recipe, None, (), TARGET, tmp_path, comparison=compare)
+        subject = Subject(plainly(program, recipe), tmp_path, comparison=compare)
         compiled.clear()
         assert fault_at_site(subject, subject.plain, Claims(Effect.reassociating), lambda _: None) is None
         counts.append(len(compiled))
@@ -231,7 +238,7 @@ def test_kernels_of_a_site_share_its_operands_and_what_is_right_for_them(
     made: list[str] = []
     operands = site_case._operands
     monkeypatch.setattr(site_case, "_operands", lambda *given: made.append(given[1].name) or operands(*given))
-    subject = Subject(SOFTMAX, None, Recipe(seed=3, sets=1), None, (), TARGET, tmp_path)
+    subject = Subject(plainly(SOFTMAX, Recipe(seed=3, sets=1)), tmp_path)
     candidate = subject.plain
     counting = Counting(candidate.executable)
     subject.plain = Runnable(counting, candidate.arguments)
@@ -248,7 +255,7 @@ def test_kernels_of_a_site_share_its_operands_and_what_is_right_for_them(
 def test_a_wrong_kernel_is_refused_after_few_kinds_of_operands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subject = Subject(SOFTMAX, None, Recipe(seed=3, sets=1), None, (), TARGET, tmp_path)
+    subject = Subject(plainly(SOFTMAX, Recipe(seed=3, sets=1)), tmp_path)
     made: list[str] = []
     operands = site_case._operands
     monkeypatch.setattr(site_case, "_operands", lambda *given: made.append(given[1].name) or operands(*given))
@@ -271,13 +278,14 @@ def test_what_surely_takes_too_long_is_not_verified(
     monkeypatch.setattr(trial_module, "fault_at_site", lambda *given: tried_at_site.append(given))
     plain = [1.0, 1.01, 0.99, 1.0, 1.02]
     monkeypatch.setattr(trial_module, "times_in_turn", lambda *_: [[times * each for each in plain], plain])
-    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), TARGET, tmp_path)
+    subject = Subject(plainly(SOFTMAX, Recipe(sets=1)), tmp_path)
     other = pcp.trace(lambda x: pcp.softmax(x + 0.0, -1), pcp.spec((40, 64), "f32"))
     site = Claims(Effect.reassociating)
-    found = tried(subject, other, None, 1, 1.0, None, lambda _: None, site, worth=worth)
+    request = Request(SOFTMAX, other, "path", calls=1, timing_seconds=1.0, site=site, worth=worth)
+    found = tried(subject, request, lambda _: None)
     assert found.failure is None
     assert bool(tried_at_site) == is_tried
     row = Measurement("0" * 16, "k@1", "0" * 16, "", tuple(found.seconds), tuple(found.plain_seconds))
     assert row.is_verified(worth or math.inf) == is_tried
-    assert tried(subject, other, None, 1, 0.0, None, lambda _: None, site, worth=worth).failure is None
+    assert tried(subject, replace(request, timing_seconds=0.0), lambda _: None).failure is None
     assert len(tried_at_site) == is_tried + 1, "without times it is verified"

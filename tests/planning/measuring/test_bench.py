@@ -80,6 +80,11 @@ def test_a_sound_candidate(bench: Bench) -> None:
         ("eat_memory", Failure.out_of_memory, "memory"),
         ("large", Failure.out_of_memory, ""),
         ("crash", Failure.crash, "it ended with SIGABRT"),
+        (
+            "forged",
+            Failure.crash,
+            "it answered what is no measurement: it holds seconds, error, subject, path, ",
+        ),
         ("garbage", Failure.crash, """it answered b'{"trial": {"failure": null}}'"""),
     ],
 )
@@ -223,23 +228,23 @@ def test_a_candidate_that_hangs_is_killed() -> None:
 
 
 def test_the_child_ends_with_its_parent(bench: Bench) -> None:
-    asked = bench._described(request("hang"))
+    asked = bench._encoded(request("hang"))
     child = MeasuringProcess(Target.of(), bench._folder, 6 << 30)
     child.ask(asked)
     while child.answer(120).get("stage") != "candidate":
         pass
-    os.close(child._process.stdin.fileno())
-    assert child._process.wait(60) == 0
+    os.close(child._child._process.stdin.fileno())
+    assert child._child._process.wait(60) == 0
     child.kill()
 
 
 def test_ctrl_c_leaves_no_child(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.measure(request("good"))
-    child = bench._child
-    assert child is not None
+    assert bench._child is not None
+    child = bench._child._child
     with monkeypatch.context() as patch:
         patch.setattr(MeasuringProcess, "answer", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             bench.measure(request("good"))
-    assert child._process.poll() is not None
+    assert child.has_ended
     assert bench.measure(request("good")).failure is None

@@ -57,29 +57,20 @@ class Placement:
         numbers = {place: number for number, place in enumerate(self.places, HOME + 1)}
         return regions(program, {key: numbers[place] for key, place in self.operations})
 
-    def described(self) -> dict[str, Any]:
-        """What another process needs to make the same placement, as values of JSON."""
-        return {
-            "operations": [list(pair) for pair in self.operations],
-            "streamed": self.streamed,
-            "targets": [target.described() for target in self.targets()],
-        }
-
-    @staticmethod
-    def from_description(described: Mapping[str, Any]) -> "Placement":
-        """The placement that another process of this machine described.
-
-        Raises:
-            UnknownDevice: this process does not see a device.
-        """
-        for target in described["targets"]:
-            Target.from_description(target)  # registers its backend
-        streamed = described["streamed"]
-        operations = tuple((key, place) for key, place in described["operations"])
-        return Placement(operations, None if streamed is None else (streamed[0], streamed[1]))
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its places, so that another process of this machine has their backends."""
+        return _placement, (self.operations, self.streamed, self.targets())
 
     def __str__(self) -> str:
         if self.streamed is not None:
             return f"all on {self.streamed[0]}, in {self.streamed[1]} bytes"
         counts = Counter(place for _, place in self.operations)
         return ", ".join(f"{counts[place]} on {place}" for place in self.places)
+
+
+def _placement(
+    operations: tuple[tuple[str, str], ...],
+    streamed: tuple[str, int] | None,
+    targets: tuple[Target, ...],  # noqa: ARG001  (made to be registered)
+) -> Placement:
+    return Placement(operations, streamed)

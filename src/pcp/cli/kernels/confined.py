@@ -1,13 +1,14 @@
 """Executing python that a stranger wrote: in a process without network, programs or files, but those that it needs."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from pcp.distributed.sandbox import Policy, protection, taken
+from pcp.distributed.sandbox import Policy, protection
 from pcp.errors import PCPError
 from pcp.planning.added.lowering_process import LONGEST_TEXT, SECONDS
 from pcp.planning.workbench.endpoint import KEY
+from pcp.processes.child import Start
 
 
 class NothingConfines(PCPError):
@@ -32,10 +33,8 @@ def check_confined(allowed: bool) -> str:
     return str(found)
 
 
-def confined(
-    module: str, writable: Path, readable: Path
-) -> tuple[Sequence[str], Mapping[str, str], Callable[[int], int]]:
-    """How a module is started so that it can do little else than compute; a `Start`."""
+def confined(module: str, writable: Path, readable: Path) -> Start:
+    """How a module is started so that it can do little else than compute."""
     policy = Policy(
         writable / "jail",
         "cpu:0",
@@ -45,6 +44,6 @@ def confined(
         cpu_seconds=SECONDS * (os.cpu_count() or 1),
     )
     policy.prepare()
-    variables = {**policy.environment(), "JAX_PLATFORMS": "cpu"}
-    variables.pop(KEY, None)
-    return policy.command(module), variables, lambda process: taken(policy.written, process)
+    start = policy.start(module)
+    variables = {name: value for name, value in start.environment.items() if name != KEY}
+    return replace(start, environment=variables | {"JAX_PLATFORMS": "cpu"})

@@ -14,8 +14,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from pcp.backends import compiler_programs, needs_driver
+from pcp.distributed.sandbox.usage import taken
 from pcp.errors import PCPError
 from pcp.folders import cache_folder, data_folder
+from pcp.processes.child import Start
 from pcp.temporary import CONFINED, TemporaryFolder
 
 _JAIL = Path(__file__).with_name("jail.py")
@@ -131,6 +133,10 @@ class Policy:
             # A second client of a GPU must not take most of its memory, as clients do.
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         }
+
+    def start(self, module: str) -> Start:
+        """How a module is started so confined; what it writes to its folders is counted."""
+        return Start(self.command(module), self.environment(), lambda number: taken(self.written, number))
 
     def make_folders(self) -> None:
         """Make what lies in its own place; enough for a process that computes nothing."""

@@ -142,6 +142,13 @@ def _asked(added: Added, problem: Problem, attributes: str) -> str:
     assert isinstance(candidate, Candidate)
     assert candidate.function is not None
     file = candidate.folder / candidate.file
-    return lowered_by_child(
-        added.name, problem, file, candidate.function, json.loads(attributes), problem.specs
-    )
+    return lowered_by_child(added.name, problem, file, candidate.function, _told(attributes), problem.specs)
+
+
+def _told(attributes: str) -> dict[str, Any]:
+    return {name: _tuples(value) for name, value in json.loads(attributes).items()}
+
+
+def _tuples(value: Any) -> Any:
+    """A value that JSON made lists of."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -7,19 +7,23 @@ import functools
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pcp.ir import TensorSpec
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.planning.added.triton_compiling import compiled_kernel, said_by
-from pcp.planning.measuring.child import limit_memory
-from pcp.planning.measuring.request import specs_from, tuples
+from pcp.processes.parent import Parent
+from pcp.systems import leave_no_core, limit_address_space
 
 
 def main() -> None:
-    """Lower what standard input says; the answer is one JSON object in the file that it names."""
-    request = json.loads(sys.stdin.read())
-    limit_memory(request["memory_bytes"], "cpu")
+    """Lower what is asked for; the answer is one line."""
+    parent = Parent()
+    [request] = parent.asks()
+    leave_no_core()
+    limit_address_space(request["memory_bytes"])
     file = Path(request["file"])
     try:
         described = importlib.util.spec_from_file_location(file.stem, file)
@@ -32,11 +36,11 @@ def main() -> None:
         answer = {"made": [_made(module, request, *task) for task in request["tasks"]]}
     except Exception as error:  # whatever somebody else's file raises
         answer = _failed(error)
-    Path(request["answer"]).write_text(json.dumps(answer))
+    parent.say(**answer)
 
 
 def _made(
-    module: Any, request: dict[str, Any], attributes: dict[str, Any], specs: list[Any]
+    module: Any, request: dict[str, Any], attributes: dict[str, Any], specs: Sequence[TensorSpec]
 ) -> dict[str, Any]:
     try:
         return {"text": _text(module, request, attributes, specs)}
@@ -48,15 +52,16 @@ def _failed(error: Exception) -> dict[str, Any]:
     return {"error": said_by(error)[:600]}
 
 
-def _text(module: Any, request: dict[str, Any], told: dict[str, Any], described: list[Any]) -> str:
+def _text(
+    module: Any, request: dict[str, Any], attributes: dict[str, Any], specs: Sequence[TensorSpec]
+) -> str:
     """StableHLO of a function of JAX arrays; of a kernel in Triton PTX, and how it is launched, as JSON."""
-    specs, triton = specs_from(described), request["triton"]
+    triton = request["triton"]
     if triton is not None:
-        results, folder = specs_from(triton["results"]), Path(request["answer"]).parent
+        results, folder = triton["results"], Path(request["folder"])
         return json.dumps(
             compiled_kernel(module, request["function"], specs, results, triton["capability"], folder)
         )
-    attributes = {name: tuples(value) for name, value in told.items()}
     function = functools.partial(getattr(module, request["function"]), **attributes)
     return lowered_text(function, specs, request["platform"])
 

@@ -1,21 +1,14 @@
 """The disposable child that lowers a kernel from outside, as seen by its parent: a file and shapes in, StableHLO text out."""
 
-import contextlib
 import json
 import logging
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import TensorSpec
-from pcp.planning.measuring.process import environment
-from pcp.planning.measuring.request import specs_to
-from pcp.systems import end_group
+from pcp.processes.child import Child, Start, TookTooLong, WroteTooMuch
 from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
@@ -30,11 +23,9 @@ MEMORY_BYTES = 8 << 30
 """Address space that the child may take beyond what it has when it begins."""
 MOST_WRITTEN = 128 << 20
 """Bytes of files that a child may write whose files are counted."""
-_POLL_SECONDS = 0.05
 
-Start = Callable[[str, Path, Path], tuple[Sequence[str], Mapping[str, str], Callable[[int], int]]]
-"""From a module, a folder that it may write to, and one that it may read, to a command that runs it, its variables, and what
-counts the bytes that the process of a number has written."""
+Starting = Callable[[str, Path, Path], Start]
+"""From a module, a folder that it may write to, and one that it may read, to how it is started."""
 
 
 class KernelNotLowered(PCPError):
@@ -45,14 +36,9 @@ class LoweringTookTooMuch(KernelNotLowered):
     """One that was killed while it was lowered."""
 
 
-def as_the_user(
-    module: str,
-    writable: Path,  # noqa: ARG001  (as all)
-    readable: Path,  # noqa: ARG001
-) -> tuple[Sequence[str], Mapping[str, str], Callable[[int], int]]:
+def as_the_user(module: str, writable: Path, readable: Path) -> Start:  # noqa: ARG001  (as all)
     """Start the child with all that the user may do; what it writes is not counted."""
-    variables = os.environ | environment() | {"JAX_PLATFORMS": "cpu"}
-    return [sys.executable, "-P", "-m", module], variables, lambda _: 0
+    return Start.of(module, JAX_PLATFORMS="cpu")
 
 
 def lowered_by_child(
@@ -63,7 +49,7 @@ def lowered_by_child(
     attributes: Mapping[str, Any],
     specs: Sequence[TensorSpec],
     platform: str = "cpu",
-    start: Start = as_the_user,
+    start: Starting = as_the_user,
     seconds: float = SECONDS,
     triton: Mapping[str, Any] | None = None,
 ) -> str:
@@ -93,7 +79,7 @@ def lowered_in_turn(
     function: str,
     tasks: Sequence[tuple[str, Mapping[str, Any], Sequence[TensorSpec]]],
     platform: str = "cpu",
-    start: Start = as_the_user,
+    start: Starting = as_the_user,
     seconds: float = SECONDS,
     triton: Mapping[str, Any] | None = None,
 ) -> list[str | KernelNotLowered]:
@@ -113,38 +99,45 @@ def lowered_in_turn(
         KernelNotLowered: its file raised, crashed, took too long, or what it became is too long.
     """
     what = tasks[0][0] if len(tasks) == 1 else f"{len(tasks)} problems"
-    with TemporaryFolder(LOWERING) as folder:
-        answer = folder.path / "answer"
-        request = {
-            "file": str(file),
-            "function": function,
-            "tasks": [[dict(attributes), specs_to(specs)] for _, attributes, specs in tasks],
-            "platform": platform,
-            "triton": None if triton is None else dict(triton),
-            "answer": str(answer),
-            "memory_bytes": MEMORY_BYTES,
-        }
-        command, variables, written = start(_MODULE, folder.path, file.parent)
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=variables,
-            start_new_session=True,
-        )
+    asked = {
+        "file": str(file),
+        "function": function,
+        "tasks": [(dict(attributes), list(specs)) for _, attributes, specs in tasks],
+        "platform": platform,
+        "triton": None if triton is None else dict(triton),
+        "memory_bytes": MEMORY_BYTES,
+    }
+    longest = min(len(tasks), MOST_TEXTS) * LONGEST_TEXT
+    with (
+        TemporaryFolder(LOWERING) as folder,
+        Child(
+            start(_MODULE, folder.path, file.parent), longest_line=longest, most_written=MOST_WRITTEN
+        ) as child,
+    ):
+        child.send(asked | {"folder": str(folder.path)})
         try:
-            reason = _waited(child, json.dumps(request).encode(), seconds, written)
-            if reason:
-                raise LoweringTookTooMuch(f"{name} {reason} while it was lowered for {what}, and was killed")
-        finally:
-            end_group(child)
-            child.wait()
-        said = _answer(answer, name, what, child.returncode, min(len(tasks), MOST_TEXTS) * LONGEST_TEXT)
+            line = child.line(seconds)
+        except (TookTooLong, WroteTooMuch) as error:
+            took = f"took more than {seconds:g} s"
+            wrote = f"wrote more than {MOST_WRITTEN >> 20} MiB"
+            reason = took if isinstance(error, TookTooLong) else wrote
+            words = f"{name} {reason} while it was lowered for {what}, and was killed"
+            raise LoweringTookTooMuch(words) from None
+        if line is not None and len(line) >= longest:
+            raise KernelNotLowered(f"{name} becomes more than {longest} bytes for {what}")
+        said = _read(line) or {"error": f"the process ended with {child.death()}"}
     made = said.get("made")
     if not isinstance(made, list) or len(made) != len(tasks):
         raise KernelNotLowered(f"{name} cannot be lowered for {what}: {said.get('error')}")
     return [_text(name, *each) for each in zip((task[0] for task in tasks), made, strict=True)]
+
+
+def _read(line: bytes | None) -> dict[str, Any]:
+    try:
+        said = json.loads(line or b"{}")
+    except (ValueError, RecursionError):
+        return {"error": "the process does not say what it became"}
+    return said if isinstance(said, dict) else {"error": "the process does not say what it became"}
 
 
 def _text(name: str, what: str, said: Any) -> str | KernelNotLowered:
@@ -154,32 +147,3 @@ def _text(name: str, what: str, said: Any) -> str | KernelNotLowered:
         return str(found["text"])
     error = f"it becomes more than {LONGEST_TEXT} bytes" if "text" in found else found.get("error")
     return KernelNotLowered(f"{name} cannot be lowered for {what}: {error}")
-
-
-def _waited(
-    child: subprocess.Popen[bytes], request: bytes, seconds: float, written: Callable[[int], int]
-) -> str:
-    """Hand a child its request, which fits a pipe, and wait for its end; what it took too much of, empty for nothing."""
-    assert child.stdin is not None
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(BrokenPipeError), child.stdin:
-        child.stdin.write(request)
-    while True:
-        try:
-            child.wait(_POLL_SECONDS)
-            return ""
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > deadline:
-                return f"took more than {seconds:g} s"
-            if written(child.pid) > MOST_WRITTEN:
-                return f"wrote more than {MOST_WRITTEN >> 20} MiB"
-
-
-def _answer(file: Path, name: str, what: object, code: int, most: int) -> dict[str, Any]:
-    try:
-        if file.stat().st_size > most:
-            raise KernelNotLowered(f"{name} becomes more than {most} bytes for {what}")
-        said = json.loads(file.read_text())
-    except (OSError, ValueError):
-        said = None
-    return said if isinstance(said, dict) else {"error": f"the process ended with code {code}"}

@@ -30,12 +30,11 @@ from pcp.planning.added.lowering import check
 from pcp.planning.added.lowering_process import (
     SECONDS,
     KernelNotLowered,
-    Start,
+    Starting,
     as_the_user,
     lowered_by_child,
 )
 from pcp.planning.measuring.hardware import versions
-from pcp.planning.measuring.request import specs_to
 from pcp.tensor import Tensor
 
 
@@ -73,7 +72,7 @@ def check_device(candidate: RegionCandidate, device: Device) -> None:
 def region_program(
     candidate: RegionCandidate,
     digest: str,
-    start: Start = as_the_user,
+    start: Starting = as_the_user,
     seconds: float = SECONDS,
 ) -> Program:
     """What a kernel becomes.
@@ -120,7 +119,7 @@ def _build(candidate: RegionCandidate, digest: str) -> Build:
     return built_from(candidate.folder / candidate.file, f"{OUTSIDE}{digest[:16]}", digest)
 
 
-def _calling(candidate: RegionCandidate, digest: str, start: Start, seconds: float) -> Program:
+def _calling(candidate: RegionCandidate, digest: str, start: Starting, seconds: float) -> Program:
     """A program that calls the handler of a native kernel, or launches it."""
     assert candidate.function is not None
     handler, name = candidate.function, f"{OUTSIDE}{digest[:16]}"
@@ -155,10 +154,10 @@ def _by_nvrtc(candidate: RegionCandidate) -> str:
         raise KernelNotLowered(f"{candidate.name}: {error}") from None
 
 
-def _in_triton(candidate: RegionCandidate, digest: str, start: Start, seconds: float) -> Program:
+def _in_triton(candidate: RegionCandidate, digest: str, start: Starting, seconds: float) -> Program:
     """A program that launches a kernel in Triton's own language, which is compiled once, in the child."""
     results = [entry.spec for entry in candidate.region.results]
-    asked = {"results": specs_to(results), "capability": candidate.capability}
+    asked = {"results": results, "capability": candidate.capability}
 
     def made() -> str:
         if importlib.util.find_spec("triton") is None:
@@ -213,7 +212,7 @@ def _checked(candidate: RegionCandidate, program: Program) -> Program:
     return program
 
 
-def _text(candidate: RegionCandidate, digest: str, start: Start, seconds: float) -> str:
+def _text(candidate: RegionCandidate, digest: str, start: Starting, seconds: float) -> str:
     place = candidate.folder / candidate.file
     if candidate.function is None:
         return place.read_text(encoding="utf-8")
@@ -226,7 +225,7 @@ def _text(candidate: RegionCandidate, digest: str, start: Start, seconds: float)
 def _by_child(
     candidate: RegionCandidate,
     told: Mapping[str, Any],
-    start: Start,
+    start: Starting,
     seconds: float,
     triton: Mapping[str, Any] | None = None,
 ) -> str:

@@ -6,26 +6,21 @@ or where a request is for another backend or device.
 
 import base64
 import contextlib
-import hashlib
-import json
 import logging
-import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pcp.backends import Target
 from pcp.errors import PCPError
-from pcp.ir import Program
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.measuring.measurement_text import judgement_of
+from pcp.planning.measuring.measurement_text import InvalidRows, measurement_of
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
-from pcp.planning.measuring.request import Arrays, Request
+from pcp.planning.measuring.request import Arrays, Request, encoded
 from pcp.temporary import TemporaryFolder, TemporaryFolderUnusable, check_room, written
 
 log = logging.getLogger("pcp.planning.measuring.bench")
@@ -35,6 +30,9 @@ SECONDS = {"cpu": 60.0, "cuda": 300.0}
 what it makes by running it."""
 PLAIN_SECONDS = 1800.0
 """For what is not the candidate's fault: the plain program, float64, judging."""
+
+_OWN = ("subject", "path", "hardware", "versions", "when")
+"""What a child is not asked about a measurement."""
 
 
 class PlainProgramFailed(PCPError):
@@ -87,23 +85,14 @@ class Bench:
             TemporaryFolderUnusable: its files cannot be written.
         """
         try:
-            trial = self._answer(request)
+            return self._answer(request)
         except BaseException:  # Ctrl-C too: what the child would answer belongs to no later request
             self._end()
             raise
-        target = request.target
-        return Measurement(
-            request.subject.digest,
-            request.path,
-            hardware_of(target).digest,
-            versions(target.backend),
-            when=time.time(),
-            **trial,
-        )
 
-    def _answer(self, request: Request) -> dict[str, Any]:
+    def _answer(self, request: Request) -> Measurement:
         with written(self._folder):
-            described = self._described(request)
+            asked = self._encoded(request)
             place = request.target.with_options({})
             if self._child is not None and self._target != place:
                 self._end()
@@ -112,7 +101,7 @@ class Bench:
                 self._child, self._target = MeasuringProcess(place, self._folder, memory), place
                 self.starts += 1
         child = self._child
-        child.ask(described)
+        child.ask(asked)
         stage, began = "plain", time.monotonic()
         usual = SECONDS.get(request.target.device.kind, SECONDS["cuda"])
         seconds = usual if self._seconds is None else self._seconds
@@ -134,14 +123,14 @@ class Bench:
                         "see whether `pcp run` runs it"
                     )
                 else:
-                    return _fields(answer["trial"])
+                    return _checked(request, answer)
         except ChildEnded as ended:
             with contextlib.ExitStack() as ending:
                 ending.callback(self._end)  # which frees the room
                 check_room(self._folder)
             log.info("measuring %s ended while %s: %s", request.path, stage, ended)
             if stage in ("candidate", "timing"):
-                return {"failure": ended.failure, "detail": str(ended)}
+                return _measurement(request, failure=ended.failure, detail=str(ended))
             raise PlainProgramFailed(
                 f"{request.subject} cannot be measured: {ended} with the plain program; see whether `pcp run` runs it"
             ) from None
@@ -155,42 +144,10 @@ class Bench:
                     path.unlink()
                 left.rmdir()
 
-    def _described(self, request: Request) -> dict[str, Any]:
-        candidate = request.candidate
-        return {
-            "subject": self._stored(request.subject),
-            "exact": None if request.exact is None else self._stored(request.exact),
-            "candidate": (
-                {"program": self._stored(candidate)}
-                if isinstance(candidate, Program)
-                else {"python": os.path.abspath(candidate.file), "function": candidate.function}
-            ),
-            "inputs": self._inputs(request.inputs),
-            "options": dict(request.target.options),
-            "tolerance": request.tolerance,
-            "judged_at": request.judged_at,
-            "ignored": list(request.ignored),
-            "calls": request.calls,
-            "timing_seconds": request.timing_seconds,
-            "rival": request.rival,
-            "site": None if request.site is None else asdict(request.site),
-            "worth": request.worth,
-            "sketched": request.sketched is not None,
-            "residuals": None if request.residuals is None else self._stored(request.residuals),
-            "elsewhere": None if request.elsewhere is None else request.elsewhere.described(),
-            "placement": None if request.placement is None else request.placement.described(),
-        }
-
-    def _stored(self, program: Program) -> str:
-        path = self._folder / f"{hashlib.sha256(program.bytecode).hexdigest()}.mlirbc"
-        if not path.exists():
-            path.write_bytes(program.bytecode)
-        return str(path)
-
-    def _inputs(self, inputs: Recipe | Sequence[Arrays]) -> dict[str, Any]:
-        if isinstance(inputs, Recipe):
-            return asdict(inputs)
-        return {"files": [self._written(arrays) for arrays in inputs]}
+    def _encoded(self, request: Request) -> bytes:
+        if not isinstance(request.inputs, Recipe):
+            request = replace(request, inputs=[self._written(arrays) for arrays in request.inputs])
+        return encoded(request, self._folder)
 
     def _written(self, arrays: Arrays) -> list[str]:
         """Files of arrays, written once for one list, which is kept so that its identity stays its own."""
@@ -205,11 +162,26 @@ class Bench:
         return known[1]
 
 
-def _fields(trial: dict[str, Any]) -> dict[str, Any]:
-    """What a child measured, as fields of a Measurement."""
-    return trial | {
-        "seconds": tuple(trial["seconds"]),
-        "plain_seconds": tuple(trial["plain_seconds"]),
-        "failure": None if trial["failure"] is None else Failure(trial["failure"]),
-        "judgement": judgement_of(json.loads(trial["judgement"] or "null")),
-    }
+def _measurement(request: Request, **more: Any) -> Measurement:
+    target = request.target
+    return Measurement(
+        request.subject.digest,
+        request.path,
+        hardware_of(target).digest,
+        versions(target.backend),
+        when=time.time(),
+        **more,
+    )
+
+
+def _checked(request: Request, answer: dict[str, Any]) -> Measurement:
+    """What a child says that it measured.
+
+    Raises:
+        ChildEnded: the child says something else.
+    """
+    own = _measurement(request)
+    try:
+        return measurement_of(dict(answer["trial"]) | {name: getattr(own, name) for name in _OWN})
+    except (InvalidRows, LookupError, TypeError, ValueError) as error:
+        raise ChildEnded(Failure.crash, f"it answered what is no measurement: {error}") from None

@@ -20,7 +20,7 @@ class InvalidRows(PCPError):
 
 def measurement_text(measurement: Measurement) -> str:
     """A measurement as canonical JSON without a line break; `measurement_of` reads its values."""
-    return canonical({name: _plain(value) for name, value in asdict(measurement).items()})
+    return canonical(plain(asdict(measurement)))
 
 
 def measurement_of(value: Any) -> Measurement:
@@ -126,22 +126,22 @@ def _number(value: Any, name: str) -> float:
     return float(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value that JSON has; it has no infinity."""
     match value:
         case float() if math.isinf(value):
             return "inf"
         case dict():
-            return {name: _plain(each) for name, each in value.items()}
+            return {name: plain(each) for name, each in value.items()}
         case tuple() | list():
-            return [_plain(each) for each in value]
+            return [plain(each) for each in value]
         case _:
             return value
 
 
 def judgement_text(judgement: Judgement | None) -> str | None:
     """A judgement as JSON; `judgement_of` reads it."""
-    return None if judgement is None else canonical(_plain(asdict(judgement)))
+    return None if judgement is None else canonical(plain(asdict(judgement)))
 
 
 def canonical(value: Any) -> str:

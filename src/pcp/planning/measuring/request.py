@@ -1,19 +1,24 @@
 """What is asked of a measurement: a program, a candidate that claims to compute the same, and arguments to try both on."""
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import io
+import os
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pcp.backends import Placement, Target
 from pcp.errors import PCPError
-from pcp.ir import Program, TensorSpec
-from pcp.ir.types import dtype_of
+from pcp.ir import Program
 from pcp.kernels import Claims
 from pcp.planning.measuring.random_inputs import Recipe
 
-Arrays = Sequence[np.ndarray[Any, Any]]
+Arrays = Sequence[np.ndarray[Any, Any] | str]
+"""Flat arguments, or files that NumPy saved of them."""
 
 CALLS = 7
 """Timed calls of each that are made at least, unless the time is up."""
@@ -36,6 +41,9 @@ class PythonFunction:
 
     file: str
     function: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "file", os.path.abspath(self.file))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +100,11 @@ class Request:
     placement: Placement | None = None
     sketched: Callable[[bytes], object] | None = None
 
+    @property
+    def is_moved(self) -> bool:
+        """Whether operations of the candidate run elsewhere than those of the subject."""
+        return self.elsewhere is not None or self.placement is not None
+
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)
         if count < 1:
@@ -100,16 +113,61 @@ class Request:
             )
 
 
-def specs_to(specs: Iterable[TensorSpec]) -> list[list[Any]]:
-    """Specs as JSON for a child."""
-    return [[list(spec.shape), spec.dtype] for spec in specs]
+def encoded(request: Request, folder: Path) -> bytes:
+    """A request whose arguments are in files, as it travels to another process of this machine; `decoded` reads it.
+
+    Arguments:
+        folder: where its programs stay, each once.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    file = io.BytesIO()
+    _Encoder(file, folder, request.sketched).dump(request)
+    return file.getvalue()
 
 
-def specs_from(described: Iterable[list[Any]]) -> list[TensorSpec]:
-    """What `specs_to` wrote."""
-    return [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in described]
+def decoded(raw: bytes, sketched: Callable[[bytes], object]) -> Request:
+    """What `encoded` wrote.
+
+    Arguments:
+        sketched: in the place of what a sketch was to be given to there.
+
+    Raises:
+        UnknownBackend, UnknownDevice: this process does not see what it names.
+    """
+    request = _Decoder(io.BytesIO(raw), sketched).load()
+    assert isinstance(request, Request)
+    return request
 
 
-def tuples(value: Any) -> Any:
-    """A value that JSON made lists of."""
-    return tuple(map(tuples, value)) if isinstance(value, list) else value
+_SKETCHED = "sketched"
+
+
+class _Encoder(pickle.Pickler):
+    """Programs go by their files, and a function that is to be called here not at all."""
+
+    def __init__(self, file: io.BytesIO, folder: Path, sketched: object) -> None:
+        super().__init__(file)
+        self._folder, self._sketched = folder, sketched
+
+    def persistent_id(self, value: Any) -> str | None:
+        """See `pickle.Pickler`; None pickles a value as usual."""
+        if value is self._sketched and value is not None:
+            return _SKETCHED
+        if not isinstance(value, Program):
+            return None
+        path = self._folder / f"{hashlib.sha256(value.bytecode).hexdigest()}.mlirbc"
+        if not path.exists():
+            path.write_bytes(value.bytecode)
+        return str(path)
+
+
+class _Decoder(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, sketched: object) -> None:
+        super().__init__(file)
+        self._sketched = sketched
+
+    def persistent_load(self, name: str) -> Any:
+        """See `pickle.Unpickler`."""
+        return self._sketched if name == _SKETCHED else Program(Path(name).read_bytes())

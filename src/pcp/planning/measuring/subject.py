@@ -24,6 +24,7 @@ from pcp.planning.judging.reference import FLOAT32_SERVES, Oracle, Reference, fl
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.kept_results import Results, kept_results, loaded
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.request import Arrays, Request
 from pcp.planning.measuring.timing import Runnable, timed
 
 log = logging.getLogger("pcp.planning.measuring.subject")
@@ -33,32 +34,25 @@ class Subject:
     """A plain program on some lists of arguments, ready to be compared with candidates.
 
     Arguments:
-        program: the plain program.
-        exact: the same in float64, if errors are wanted.
-        inputs: a recipe, or files of arrays, one list for each call.
-        judged_at, ignored: as in `Request`.
+        request: which asks for it, with a recipe for arguments or files of them.
         folder: for results.
-        residuals: as in `Request`.
+        stage: told what begins.
         is_quick: whether the plain program is compiled in little time, rather than to run fast.
         comparison: what compares, with what it compiled for others; None makes one.
     """
 
     def __init__(
         self,
-        program: Program,
-        exact: Program | None,
-        inputs: Recipe | Sequence[Sequence[str]],
-        judged_at: float | None,
-        ignored: Sequence[int],
-        target: Target,
+        request: Request,
         folder: Path,
-        residuals: Program | None = None,
         stage: Callable[[str], None] = lambda _: None,
         *,
         is_quick: bool = False,
         comparison: Comparison | None = None,
     ) -> None:
         stage("compiling the plain program")
+        program, exact, target, residuals = request.subject, request.exact, request.target, request.residuals
+        inputs, judged_at, ignored = request.inputs, request.judged_at, request.ignored
         reference = None if exact is None else Reference(exact, program, target)
         float32_may_serve = (judged_at or 0.0) >= FLOAT32_SERVES
         # On a processor two compilers at once would only get in each other's way.
@@ -207,7 +201,7 @@ class Subject:
     def _placed(self, index: int) -> list[Buffer]:
         if not isinstance(self._recipe, Recipe):
             arrays = [
-                loaded(path, entry.spec.dtype.numpy)
+                loaded(str(path), entry.spec.dtype.numpy)
                 for path, entry in zip(self._recipe[index], self.program.arguments, strict=True)
             ]
             return place(self.program, arrays, self.target)
@@ -232,7 +226,7 @@ def place(program: Program, arrays: Iterable[Any], target: Target) -> list[Buffe
     return [target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)]
 
 
-def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Sequence[str]], index: int) -> str:
+def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Arrays], index: int) -> str:
     made = repr(inputs) if isinstance(inputs, Recipe) else json.dumps(list(inputs[index]))
     parts = [program.bytecode, exact.bytecode, made.encode(), str(index).encode()]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]

@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory, Placement, Target
+from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
 from pcp.backends.jax_function import JAXFunction
 from pcp.backends.regions import compiled_in_places
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.walking import named_operations
-from pcp.kernels import Claims
 from pcp.planning.judging.judge import named_places, result_name
-from pcp.planning.judging.sketch import Sketch
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
 from pcp.planning.measuring.measurement import Failure, Judgement
-from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.request import PythonFunction, Request
 from pcp.planning.measuring.significance import is_surely_slower
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
@@ -55,37 +53,23 @@ class Refused(Exception):
         self.trial = Trial(failure=failure, detail=detail)
 
 
-def tried(
-    subject: Subject,
-    candidate: Program | PythonFunction,
-    tolerance: float | None,
-    calls: int,
-    seconds: float,
-    rival: float | None,
-    stage: Stage,
-    site: Claims | None = None,
-    elsewhere: Target | None = None,
-    placement: Placement | None = None,
-    sketched: Callable[[Sketch], None] | None = None,
-    worth: float | None = None,
-) -> Trial:
+def tried(subject: Subject, request: Request, stage: Stage) -> Trial:
     """Try a candidate. At a site it is verified after it was timed, and only if it may be of use.
 
     Arguments:
-        tolerance, calls, seconds, rival, site, elsewhere, placement, worth: as in `Request`.
-        sketched: called with the results on the first arguments, if they are right; None makes no sketch of them.
+        subject: that of the request.
     """
     try:
         stage("candidate")
-        is_moved = elsewhere is not None or placement is not None
-        is_plain = isinstance(candidate, Program) and candidate == subject.program and not is_moved
-        if is_plain and not seconds:
-            return _of_plain(subject, tolerance)
-        runnable = _compiled(subject, candidate, elsewhere, placement)
-        made = _judged(subject, runnable, tolerance, calls, seconds, rival, stage, sketched)
+        candidate, site, worth = request.candidate, request.site, request.worth
+        is_plain = isinstance(candidate, Program) and candidate == subject.program and not request.is_moved
+        if is_plain and not request.timing_seconds:
+            return _of_plain(subject, request.tolerance)
+        runnable = _compiled(subject, request)
+        made = _judged(subject, runnable, request, stage)
         is_slow = worth is not None and is_surely_slower(made.seconds, made.plain_seconds, worth)
         if site is not None and not is_slow:
-            donating = _donating(subject, candidate, is_moved) if site.is_added else None
+            donating = _donating(subject, request) if site.is_added else None
             fault = fault_at_site(subject, runnable, site, stage, donating)
             if fault is not None:
                 raise Refused(*fault)
@@ -100,13 +84,8 @@ def tried(
         return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
 
 
-def _compiled(
-    subject: Subject,
-    candidate: Program | PythonFunction,
-    elsewhere: Target | None,
-    placement: Placement | None,
-) -> Runnable:
-    plain = subject.program
+def _compiled(subject: Subject, request: Request) -> Runnable:
+    plain, candidate = subject.program, request.candidate
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
         function = JAXFunction(
@@ -116,15 +95,14 @@ def _compiled(
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    compiled = compiled_in_places(candidate, elsewhere or subject.target, placement)
-    return Runnable(compiled, candidate.arguments, elsewhere)
+    compiled = compiled_in_places(candidate, request.elsewhere or subject.target, request.placement)
+    return Runnable(compiled, candidate.arguments, request.elsewhere)
 
 
-def _donating(
-    subject: Subject, candidate: Program | PythonFunction, is_moved: bool
-) -> Callable[[], Runnable] | None:
+def _donating(subject: Subject, request: Request) -> Callable[[], Runnable] | None:
     """Compiles a candidate that is given the memory of its operands; None where only the compiler could make a difference."""
-    if is_moved or not isinstance(candidate, Program):
+    candidate = request.candidate
+    if request.is_moved or not isinstance(candidate, Program):
         return None
     given = candidate.donating()
     calls = named_operations(candidate.module().operation, "stablehlo.custom_call")
@@ -160,16 +138,8 @@ def _listed(specs: Sequence[TensorSpec]) -> str:
     return shown + (f" and {len(specs) - 6} more" if len(specs) > 6 else "")
 
 
-def _judged(
-    subject: Subject,
-    runnable: Runnable,
-    tolerance: float | None,
-    calls: int,
-    seconds: float,
-    rival: float | None,
-    stage: Stage,
-    sketched: Callable[[Sketch], None] | None,
-) -> Trial:
+def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage) -> Trial:
+    tolerance = request.tolerance
     errors: list[ResultError] = []
     first: list[Any] = []
     fastest = math.inf
@@ -190,15 +160,15 @@ def _judged(
     stage("judging")
     own = max((each.error for each in errors), default=0.0)
     _check_repeated(subject, first, again, own, bits=tolerance == 0.0)
-    if sketched is not None:
-        sketched(subject.sketch(first, exact=tolerance == 0.0))
+    if request.sketched is not None:
+        request.sketched(subject.sketch(first, exact=tolerance == 0.0).to_bytes())
     del again, first
     mine, plain_times = [], []
-    if seconds > 0:
+    if request.timing_seconds > 0:
         stage("timing")
         # What is given from outside might remember results of equal arguments, so that its second call says nothing.
         is_long = not isinstance(runnable.executable, JAXFunction) and fastest > LONG_SECONDS
-        mine, plain_times = _times(subject, runnable, calls, seconds, rival, took if is_long else None)
+        mine, plain_times = _times(subject, runnable, request, took if is_long else None)
     peak = runnable.executable.memory.peak
     return replace(_with_errors(subject, errors), seconds=mine, plain_seconds=plain_times, peak_bytes=peak)
 
@@ -255,9 +225,7 @@ def _check_repeated(
             raise Refused(Failure.nondeterministic, detail)
 
 
-def _times(
-    subject: Subject, runnable: Runnable, calls: int, seconds: float, rival: float | None, took: float | None
-) -> list[list[float]]:
+def _times(subject: Subject, runnable: Runnable, request: Request, took: float | None) -> list[list[float]]:
     """Times of the candidate and of the plain program in turn.
 
     Where calls are long, every one counts: the repeated call of the candidate is a sample, beside one of the plain program; and
@@ -278,11 +246,11 @@ def _times(
         [runnable, subject.plain],
         variations,
         subject.target,
-        calls,
-        seconds,
+        request.calls,
+        request.timing_seconds,
         known,
-        spare[-calls:],
-        rival,
+        spare[-request.calls :],
+        request.rival,
     )
     if took is not None:
         subject.plain_seconds += found[1][:1]

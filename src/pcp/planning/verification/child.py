@@ -7,12 +7,11 @@ outside could change the judge.
 import functools
 import importlib.util
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from pcp.backends.jax_function import JAXFunction
 from pcp.backends.jax_gradient import vjp_of
 from pcp.backends.jax_guard import Guarded
 from pcp.ir import Program, TensorSpec
-from pcp.planning.measuring.child import serve
-from pcp.planning.measuring.request import specs_from, tuples
+from pcp.planning.measuring.child import Say, serve
 from pcp.planning.measuring.timing import Variations
 from pcp.planning.verification.fault import Fault
 
@@ -43,28 +41,21 @@ class Refusal(Exception):
 class Child:
     """Runs one candidate after another."""
 
-    def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
-        self._target = Target.from_description(header["target"])
-        self._answers = answers
+    def __init__(self, target: Target, _: Path, say: Say) -> None:
+        self._target, self._say = target, say
         self._count = itertools.count()
         self._candidate: Callable[..., Any] | Program | None = None
         self._gradient: Callable[..., Any] | None = None
-        self._token = ""
 
-    def answer(self, request: dict[str, Any]) -> None:
+    def answer(self, what: str, request: dict[str, Any]) -> None:
         """Do what a request asks for, and say what came of it."""
-        self._token = request["token"]
         try:
-            made = getattr(self, f"_{request['do']}")(request)
+            made = getattr(self, f"_{what}")(request)
         except Refusal as refusal:
             made = {"fault": refusal.fault, "detail": _short(str(refusal))}
         except MemoryError as error:
             made = {"fault": Fault.out_of_memory, "detail": str(error)}
         self._say(trial=made)
-
-    def _say(self, **words: Any) -> None:
-        self._answers.write(json.dumps(words | {"token": self._token}) + "\n")
-        self._answers.flush()
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002  (as all that are asked)
         """Answer that this process has begun."""
@@ -110,7 +101,7 @@ class Child:
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the candidate, or its gradient, on several lists of arguments in a given order, and write the results."""
-        specs = specs_from(request["specs"])
+        specs = request["specs"]
         executable, results = self._compiled(request, specs)
         arrays = [
             np.fromfile(path, spec.dtype.numpy).reshape(request["count"], *spec.shape)
@@ -141,9 +132,9 @@ class Child:
 
     def _time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time the plain program and the candidate in turn, each on arguments not seen before and on the same again."""
-        specs = specs_from(request["specs"])
+        specs = request["specs"]
         executable, _ = self._compiled(request, specs)
-        plain_program = Program(Path(request["plain"]).read_bytes())
+        plain_program = Program(request["plain"])
         plain = self._target.compile(plain_program)
         buffers = [
             self._target.place(np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec)
@@ -175,10 +166,10 @@ class Child:
     def _compiled(
         self, request: dict[str, Any], specs: Sequence[TensorSpec]
     ) -> tuple[Executable, list[TensorSpec]]:
-        attributes = {name: tuples(value) for name, value in request["attributes"].items()}
+        attributes = request["attributes"]
         try:
             if request["text"] is not None:
-                text = Program.parse(Path(request["text"]).read_bytes())
+                text = Program.parse(request["text"])
                 return _compiled_program(text, None, specs, self._target)
             if isinstance(self._candidate, Program):
                 return _compiled_program(self._candidate, request["wrt"], specs, self._target)

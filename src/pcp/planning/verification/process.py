@@ -13,7 +13,6 @@ from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
-from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.temporary import VERIFYING, TemporaryFolder
 
@@ -84,13 +83,13 @@ class CandidateProcess:
         """
         own = candidate.gradient not in (DERIVED, REFERENCE)
         self._asked(
+            "load",
             {
-                "do": "load",
                 "folder": str(candidate.folder),
                 "file": candidate.file,
                 "function": candidate.function,
                 "gradient": candidate.gradient if own else None,
-            }
+            },
         )
 
     def run(
@@ -126,14 +125,14 @@ class CandidateProcess:
         """
         results = self._folder / "results"
         answer = self._asked(
+            "run",
             {
-                "do": "run",
-                **self._described(problem, specs, wrt, text),
+                **_described(problem, specs, wrt, text),
                 "count": len(arguments),
                 "order": list(order),
                 "inputs": self._written(specs, arguments),
                 "results": str(results),
-                "seconds": min(seconds, 1e9),
+                "seconds": seconds,
             },
             limit,
         )
@@ -165,31 +164,16 @@ class CandidateProcess:
         Raises:
             CandidateFailed: the candidate failed.
         """
-        path = self._folder / "plain.mlirbc"
-        path.write_bytes(plain.bytecode)
         answer = self._asked(
+            "time",
             {
-                "do": "time",
-                **self._described(problem, problem.specs, None, text),
+                **_described(problem, problem.specs, None, text),
                 "inputs": self._written(problem.specs, [arguments]),
-                "plain": str(path),
-                "seconds": [least, most],
-            }
+                "plain": plain.bytecode,
+                "seconds": (least, most),
+            },
         )
         return {name: [float(each) for each in times] for name, times in answer["times"].items()}
-
-    def _described(
-        self, problem: Problem, specs: Sequence[TensorSpec], wrt: Sequence[int] | None, text: str | None
-    ) -> dict[str, Any]:
-        path = self._folder / "text.mlir"
-        if text is not None:
-            path.write_text(text, encoding="utf-8")
-        return {
-            "text": None if text is None else str(path),
-            "attributes": problem.attributes,
-            "specs": specs_to(specs),
-            "wrt": None if wrt is None else list(wrt),
-        }
 
     def _written(self, specs: Sequence[TensorSpec], arguments: Sequence[Sequence[Array]]) -> list[str]:
         paths = []
@@ -201,10 +185,10 @@ class CandidateProcess:
             paths.append(str(path))
         return paths
 
-    def _asked(self, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
+    def _asked(self, what: str, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
         try:
             process = self._started()
-            process.ask(request)
+            process.ask(what, request)
             answer = process.answer(self.seconds if limit is None else min(limit, self.seconds))["trial"]
         except ChildEnded as ended:
             self._end()
@@ -221,7 +205,7 @@ class CandidateProcess:
             process = MeasuringProcess(
                 self.target, self._folder, self._memory_bytes, "pcp.planning.verification.child"
             )
-            process.ask({"do": "start"})
+            process.ask("start", {})
             try:
                 process.answer(_START_SECONDS)
             except ChildEnded as ended:
@@ -236,6 +220,12 @@ class CandidateProcess:
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+
+def _described(
+    problem: Problem, specs: Sequence[TensorSpec], wrt: Sequence[int] | None, text: str | None
+) -> dict[str, Any]:
+    return {"text": text, "attributes": dict(problem.attributes), "specs": list(specs), "wrt": wrt}
 
 
 def _check(given: list[list[Any]], expected: Sequence[TensorSpec]) -> None:

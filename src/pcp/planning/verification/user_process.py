@@ -2,9 +2,7 @@
 
 import json
 import os
-import selectors
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -17,10 +15,9 @@ from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.process import CandidateFailed
-from pcp.systems import end_group
+from pcp.processes.child import Child, Start, TookTooLong, printable
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +84,8 @@ def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array
 
 
 def _lowered(problem: Problem) -> dict[str, Any]:
-    return {"attributes": problem.attributes, "specs": specs_to(problem.specs)}
+    specs = [[list(spec.shape), spec.dtype] for spec in problem.specs]
+    return {"attributes": problem.attributes, "specs": specs}
 
 
 def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:
@@ -102,41 +100,20 @@ def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:
 def _ended(folder: Path, seconds: float) -> dict[str, Any]:
     """What the program said. The shell that starts it is gone when it runs, so that its parent tells nothing either."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = 'cd "$1" && exec "$2" train.py </dev/null &'
-    with subprocess.Popen(
-        ["/bin/sh", "-c", command, "sh", str(folder), sys.executable],
-        env=variables,
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as shell:
-        assert shell.stdout is not None
+    command = 'cd "$1" && exec "$2" train.py </dev/null 2>&1 &'
+    with Child(Start(["/bin/sh", "-c", command, "sh", str(folder), sys.executable], variables)) as shell:
+        log, ends = b"", time.monotonic() + seconds
         try:
-            log = _read_all(shell.stdout.fileno(), time.monotonic() + seconds)
-        finally:
-            end_group(shell)
-    if log is None:
-        words = f"in a user's process it took more than {seconds:g} s and was killed"
-        raise CandidateFailed(Fault.timeout, words)
+            while line := shell.line(ends - time.monotonic()):
+                log = (log + line)[-_LONGEST_LOG:]
+        except TookTooLong:
+            words = f"in a user's process it took more than {seconds:g} s and was killed"
+            raise CandidateFailed(Fault.timeout, words) from None
     try:
         said: dict[str, Any] = json.loads((folder / "done").read_text())
     except (OSError, ValueError):
-        last = " ".join(log.decode(errors="replace").split())[-300:]
+        last = " ".join(printable(log.decode(errors="replace")).split())[-300:]
         raise CandidateFailed(
             Fault.process_dependent, f"in a user's process it ends without a result: {last}"
         ) from None
     return said
-
-
-def _read_all(pipe: int, deadline: float) -> bytes | None:
-    """What is written to a pipe until nobody can write to it any more, its end at least; None if that takes too long."""
-    log = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline - time.monotonic())):
-            chunk = os.read(pipe, 1 << 16)
-            if not chunk:
-                return log
-            log = (log + chunk)[-_LONGEST_LOG:]
-    return None

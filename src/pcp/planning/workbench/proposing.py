@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pcp.ir import Program
 from pcp.kernels.region_candidate import RegionCandidate, read_kernel
-from pcp.planning.added.lowering_process import SECONDS, KernelNotLowered, Start
+from pcp.planning.added.lowering_process import SECONDS, KernelNotLowered, Starting
 from pcp.planning.added.region_program import region_program
 from pcp.planning.added.store import content_digest
 from pcp.planning.measuring.bench import Bench
@@ -64,7 +64,7 @@ class Round:
 
 
 def proposals(
-    task: Task, endpoint: Endpoint, limits: Limits, bench: Bench, folder: Path, start: Start
+    task: Task, endpoint: Endpoint, limits: Limits, bench: Bench, folder: Path, start: Starting
 ) -> Iterator[Round]:
     """Ask until a kernel is admitted, or a limit is reached; each round as it ends.
 
@@ -118,7 +118,7 @@ def code_in(said: str) -> str:
 
 
 def _tried(
-    number: int, said: str, task: Task, bench: Bench, folder: Path, start: Start, ends: float
+    number: int, said: str, task: Task, bench: Bench, folder: Path, start: Starting, ends: float
 ) -> Round:
     code = code_in(said)
     if not code:

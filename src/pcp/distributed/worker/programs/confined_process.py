@@ -2,22 +2,16 @@
 trusted further than its form (`sayings`), and whatever has another ends the process, never the Worker.
 """
 
-import contextlib
 import logging
-import pickle
-import queue
-import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
-from enum import Enum
+from dataclasses import replace
 from typing import Any
 
 from pcp.backends.cache import DEFAULT_LIMIT
 from pcp.distributed.messages import FailureKind
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
-from pcp.distributed.sandbox import Policy, taken
+from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.worker.artifacts import ArtifactForeign
 from pcp.distributed.worker.offer import Offer, ProgramStopped
@@ -34,7 +28,6 @@ from pcp.distributed.worker.programs.sayings import (
     SaidWrong,
     Trouble,
     look_at,
-    printable,
     read,
     wrong,
 )
@@ -42,13 +35,11 @@ from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
 from pcp.planning.artifact import InvalidArtifact
-from pcp.systems import end_group, exit_in_words
+from pcp.processes.child import Child, WroteTooMuch, printable
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
-_POLL_SECONDS = 0.1
-_DISK_SECONDS = 0.5
-_LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
+_LONGEST_ANSWER = 4 << 20
 LINES_A_SECOND = 100
 """Of what it writes beside its answers, for the log; those beyond are counted."""
 _ERRORS: dict[str, type[PCPError]] = {
@@ -79,13 +70,6 @@ class ProcessBug(ProgramStopped):
         super().__init__(FailureKind.CRASH, f"the process that runs programs failed: {last}")
 
 
-class _Sign(Enum):
-    """What stands for something else than words of the process."""
-
-    AWAKE = "look up"
-    AT_END = "it says nothing more"
-
-
 class ConfinedProcess:
     """One process, and what it said that was not asked for yet.
 
@@ -104,51 +88,37 @@ class ConfinedProcess:
         offer: Offer,
         aside: Callable[[int, Callable[[], Done]], None] = lambda _lease, _answer: None,
     ) -> None:
-        self._aside = aside
-        self._policy, self._offer = policy, offer
-        environment = policy.environment()
-        environment["PCP_CACHE_LIMIT"] = str(min(DEFAULT_LIMIT, offer.disk_bytes // 4))
+        self._aside, self._offer = aside, offer
+        limits = {"PCP_CACHE_LIMIT": str(min(DEFAULT_LIMIT, offer.disk_bytes // 4))}
         if offer.memory_bytes is not None:
-            environment["PCP_MEMORY_LIMIT"] = str(offer.memory_bytes)
-        self._child = subprocess.Popen(
-            policy.command(module),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-        self._said: queue.Queue[Said | _Sign] = queue.Queue(_MOST_ANSWERS)
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+            limits["PCP_MEMORY_LIMIT"] = str(offer.memory_bytes)
+        start = policy.start(module)
         self._number = 0
         self._why: ProgramStopped | None = None
-        self._words = ""  # the last that it wrote beside its answers
-        self._looked = time.monotonic()
-        for target in (self._write, self._hear, self._log):
-            threading.Thread(target=target, daemon=True).start()
+        self._child = Child(
+            replace(start, environment={**start.environment, **limits}),
+            longest_line=_LONGEST_ANSWER,
+            most_written=offer.disk_bytes,
+            aside=self._is_aside,
+            noise=_Log().take,
+        )
 
     @property
     def ended(self) -> bool:
-        return self._why is not None or self._child.poll() is not None
+        return self._child.has_ended
 
     def end(self, why: ProgramStopped) -> None:
         """End it, with all that it started and that stayed in its session."""
         self._why = self._why or why
-        end_group(self._child)
-        self._child.wait()
-        self._requests.put(None)
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._said.get_nowait()
-        self.wake()
+        self._child.end()
 
     def wake(self) -> None:
-        with contextlib.suppress(queue.Full):  # who waits is awake then
-            self._said.put_nowait(_Sign.AWAKE)
+        """Have who waits for an answer ask whether to give up."""
+        self._child.wake()
 
     def send(self, *words: Any) -> None:
         """Send a request, without waiting until it is read. A process that has died is noticed when it is asked."""
-        self._requests.put(pickle.dumps(words))
+        self._child.send(*words)
 
     def ask(
         self,
@@ -176,40 +146,40 @@ class ConfinedProcess:
         self._number += 1
         told = False
         self.send(kind, self._number, *arguments)
-        while True:
+
+        def look() -> None:
+            nonlocal told
             if not told and aborted():
                 told = True
                 self.send("abort", self._number)
-            self._look_at_disk()
-            said = self._next()
-            if isinstance(said, Said):
-                try:
-                    if meanwhile is not None and said.number is None:
-                        meanwhile(look_at(said, REMARKS))
-                        continue
-                    if said.number != self._number:
-                        raise wrong(said.line, f"expected an answer to request {self._number}")
-                    answer = look_at(said, (*ENDS, *answers))
-                    if isinstance(answer, Aborted) and not told:
-                        raise wrong(said.line, "nobody asked it to give up")
-                except SaidWrong as error:
-                    self.end(ProgramStopped(FailureKind.CRASH, str(error)))
-                    continue
-                return self._checked(answer, raises)
 
-    def _next(self) -> "Said | None":
-        """What it said next; None where that is nothing yet. Raises ProgramStopped once it has ended."""
+        while True:
+            try:
+                said = self._next(look)
+                if meanwhile is not None and said.number is None:
+                    meanwhile(look_at(said, REMARKS))
+                    continue
+                if said.number != self._number:
+                    raise wrong(said.line, f"expected an answer to request {self._number}")
+                answer = look_at(said, (*ENDS, *answers))
+                if isinstance(answer, Aborted) and not told:
+                    raise wrong(said.line, "nobody asked it to give up")
+            except SaidWrong as error:
+                self.end(ProgramStopped(FailureKind.CRASH, str(error)))
+                raise self.died() from None
+            return self._checked(answer, raises)
+
+    def _next(self, look: Callable[[], None]) -> Said:
+        """What it says next. Raises ProgramStopped once it has ended."""
         try:
-            said = self._said.get(timeout=_POLL_SECONDS)
-        except queue.Empty:
-            said = _Sign.AWAKE
-        if said is _Sign.AT_END:
+            line = self._child.line(look=look)
+        except WroteTooMuch as error:
+            words = f"the files of the run take {error.written} bytes; of what --disk offers they may take"
+            self.end(ProgramStopped(FailureKind.DISK, f"{words} {self._offer.disk_bytes}"))
+            raise self.died() from None
+        if line is None:
             raise self.died()
-        if isinstance(said, Said):
-            return said
-        if self._why is not None:
-            raise self._why
-        return None
+        return read(line)
 
     def _checked(self, answer: Answer, raises: type[Exception]) -> Any:
         match answer:
@@ -226,78 +196,48 @@ class ConfinedProcess:
                 raise _ERRORS.get(name, ComputationFailed)(reason)
         return answer
 
-    def _look_at_disk(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < _DISK_SECONDS:
-            return
-        self._looked = now
-        found = taken(self._policy.written, self._child.pid)
-        if found > self._offer.disk_bytes:
-            self.end(
-                ProgramStopped(
-                    FailureKind.DISK,
-                    f"the files of the run take {found} bytes; of what --disk offers they may take "
-                    f"{self._offer.disk_bytes}",
-                )
-            )
-
     def died(self) -> ProgramStopped:
         """Why it ended."""
-        code = self._child.wait()
-        if self._why is not None:
-            return self._why
-        words = f"the process that runs programs ended with {exit_in_words(code)}"
-        full = any(sign in self._words for sign in ("bad_alloc", "RESOURCE_EXHAUSTED", "emory"))
-        self._why = ProgramStopped(
-            FailureKind.MEMORY if full or code == -signal.SIGKILL else FailureKind.CRASH,
-            f"{words}: {self._words}" if self._words else words,
-        )
+        if self._why is None:
+            death = self._child.death()
+            kind = FailureKind.MEMORY if death.is_out_of_memory else FailureKind.CRASH
+            # Whoever ended it meanwhile has said why.
+            self._why = self._why or ProgramStopped(
+                kind, f"the process that runs programs ended with {death}"
+            )
         return self._why
 
-    def _write(self) -> None:
-        assert self._child.stdin is not None
-        with contextlib.suppress(OSError), self._child.stdin as file:  # closing writes what is left
-            while (raw := self._requests.get()) is not None:
-                file.write(len(raw).to_bytes(8, "little") + raw)
-                file.flush()
+    def _is_aside(self, line: bytes) -> bool:
+        """Take in what it says of a lease; whatever that is, the process is ended at worst. The rest is not looked at here."""
+        try:
+            said = read(line)
+            if said.lease is None:
+                return False
+            # What is said of a lease that nobody waits for is not looked at.
+            self._aside(
+                said.lease, lambda: self._checked(look_at(said, (Trouble, Bug, Done)), ComputationFailed)
+            )
+        except SaidWrong as error:
+            self.end(ProgramStopped(FailureKind.CRASH, str(error)))
+        except Exception as error:
+            log.exception("what the process that runs programs said could not be taken in")
+            words = f"what the process that runs programs said could not be taken in: {error!r}"
+            self.end(ProgramStopped(FailureKind.CRASH, printable(words, LONGEST_LINE)))
+        return True
 
-    def _hear(self) -> None:
-        """Take in what it says, until it ends. Whatever that is, this thread hears on: it ends the process at worst."""
-        assert self._child.stdout is not None
-        with self._child.stdout as file:
-            while line := file.readline(_LONGEST_ANSWER):
-                if self._why is not None:
-                    continue
-                try:
-                    self._take(read(line))
-                except SaidWrong as error:
-                    self.end(ProgramStopped(FailureKind.CRASH, str(error)))
-                except Exception as error:
-                    log.exception("what the process that runs programs said could not be taken in")
-                    words = f"what the process that runs programs said could not be taken in: {error!r}"
-                    self.end(ProgramStopped(FailureKind.CRASH, printable(words, LONGEST_LINE)))
-        if self._why is None:
-            self._said.put(_Sign.AT_END)
 
-    def _take(self, said: Said) -> None:
-        if said.lease is None:
-            self._said.put(said)
-            return
-        # What is said of a lease that nobody waits for is not looked at.
-        self._aside(said.lease, lambda: self._checked(look_at(said, (Trouble, Bug, Done)), ComputationFailed))
+class _Log:
+    """Logs what the process writes beside its answers, but no more than some lines a second."""
 
-    def _log(self) -> None:
-        assert self._child.stderr is not None
-        second, lines = 0, 0
-        with self._child.stderr as file:
-            while line := file.readline(LONGEST_LINE):
-                if not (words := printable(line.decode(errors="replace"), LONGEST_LINE).strip()):
-                    continue
-                self._words = words
-                if (now := int(time.monotonic())) != second:
-                    if lines > LINES_A_SECOND:
-                        log.info("%d lines more of the process that runs programs", lines - LINES_A_SECOND)
-                    second, lines = now, 0
-                lines += 1
-                if lines <= LINES_A_SECOND:
-                    log.info("%s", words)
+    def __init__(self) -> None:
+        self._second, self._lines = 0, 0
+
+    def take(self, words: str) -> None:
+        """Log a line, or count it."""
+        if (now := int(time.monotonic())) != self._second:
+            if self._lines > LINES_A_SECOND:
+                log.info("%d lines more of the process that runs programs", self._lines - LINES_A_SECOND)
+            self._second, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= LINES_A_SECOND:
+            log.info("%s", words)

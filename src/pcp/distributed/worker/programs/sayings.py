@@ -28,6 +28,7 @@ from pcp.distributed.bounds import (
 )
 from pcp.distributed.messages import Outcome
 from pcp.errors import PCPError
+from pcp.processes.child import printable
 
 LONGEST_LINE = 400
 _LONGEST_SAID = 80
@@ -277,11 +278,6 @@ def finite_or_named(losses: Iterable[float]) -> list[float | str]:
 def seconds(value: float) -> float:
     """Seconds as they are said: a difference of two readings of a clock may be a little below 0."""
     return SECONDS.clamped(value)
-
-
-def printable(text: str, longest: int) -> str:
-    """What a process said that may have been taken over: shortened, and without what steers a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])
 
 
 def wrong(line: bytes, why: object) -> SaidWrong:

@@ -1,21 +1,17 @@
 """The process in which a Worker runs what came over the network: for `training_process` only, which
 confines it.
 
-Requests come as pickles, since the Worker is trusted here. Answers go as lines of JSON, since this process is not trusted
-there.
+The Worker is trusted here, and this process is not trusted there.
 """
 
-import json
 import logging
 import os
-import pickle
 import queue
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pcp.backends import needs_driver
 from pcp.backends.jax_dispatch import compute_in_calling_thread
@@ -30,6 +26,7 @@ from pcp.distributed.worker.programs.sayings import seconds as as_seconds
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, Trained, make_trainer
 from pcp.errors import PCPError
+from pcp.processes.parent import Parent
 from pcp.training.data.shards.index import Shard, ShardIndex
 from pcp.training.data.shards.lent import LentShards
 from pcp.training.data.shards.place import PlaceUnreachable
@@ -41,15 +38,13 @@ LONGEST_WORDS = 10_000
 class Child:
     """Does what is asked, one piece of work after another; what comes meanwhile goes to the trainer's inbox."""
 
-    def __init__(self, requests: BinaryIO, answers: BinaryIO) -> None:
-        self._requests, self._answers = requests, answers
+    def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._trainer: InnerTrainer | None = None
         self._shards: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # whether the one asked for is here
         self._built = threading.Event()  # what was asked for
-        self._speaking = threading.Lock()
         self._aborted = 0  # work up to this number is not wanted any more
-        threading.Thread(target=self._read, daemon=True).start()
+        self._say = Parent(self._hear).say
 
     def run(self) -> None:
         """Work until the process is ended."""
@@ -61,7 +56,7 @@ class Child:
                 said = {"aborted": True}
             except BaseException as error:
                 said = _trouble(error)
-            self._say(said | {"number": number})
+            self._say(**said, number=number)
 
     def _prepare(
         self,
@@ -103,18 +98,14 @@ class Child:
             self._trainer.train(
                 lease,
                 lambda steps, seconds, batches=0: self._say(
-                    {"steps": steps, "seconds": as_seconds(seconds), "batches": batches}
+                    steps=steps, seconds=as_seconds(seconds), batches=batches
                 ),
                 aborted,
                 lambda number, offer, loss: self._say(
-                    {
-                        "exchange": number,
-                        "offer": offer and _named(offer),
-                        "loss": finite_or_named([loss])[0],
-                    }
+                    exchange=number, offer=offer and _named(offer), loss=finite_or_named([loss])[0]
                 ),
                 lambda made: self._say(
-                    {"lease": lease.lease_id} | (_done(made) if isinstance(made, Trained) else _trouble(made))
+                    lease=lease.lease_id, **(_done(made) if isinstance(made, Trained) else _trouble(made))
                 ),
             )
         )
@@ -127,13 +118,13 @@ class Child:
 
     def _build(self, names: Collection[str], aborted: Callable[[], bool]) -> None:
         """Have native libraries built by the Worker: no compiler may run here."""
-        self._say({"libraries": sorted(names)})
+        self._say(libraries=sorted(names))
         while not self._built.wait(_POLL_SECONDS):
             if aborted():
                 raise VerificationCancelled("the worker was asked to stop while native libraries were built")
 
     def _bring(self, shard: Shard) -> None:
-        self._say({"shard": shard.digest})
+        self._say(shard=shard.digest)
         problem = self._shards.get()
         if problem is None:
             raise LeaseAborted
@@ -141,39 +132,32 @@ class Child:
             raise PlaceUnreachable(problem)
 
     def _expect(self, shards: Sequence[Shard]) -> None:
-        self._say({"shards": [shard.digest for shard in shards]})
+        self._say(shards=[shard.digest for shard in shards])
 
-    def _read(self) -> None:
-        """Take requests in; when there will be no more the Worker has gone, and this process goes whatever it is doing."""
-        while len(size := self._requests.read(8)) == 8:
-            kind, *arguments = pickle.loads(self._requests.read(int.from_bytes(size, "little")))
-            match kind:
-                case "adopt" if self._trainer is not None:
-                    self._trainer.inbox.adopt(*arguments)
-                case "settle" if self._trainer is not None:
-                    self._trainer.inbox.settle(*arguments)
-                case "shorten" if self._trainer is not None:
-                    self._trainer.inbox.shorten(*arguments)
-                case "follow" if self._trainer is not None:
-                    self._trainer.inbox.follow(*arguments)
-                case "partner" if self._trainer is not None:
-                    self._trainer.inbox.met(*arguments)
-                case "built":
-                    self._built.set()
-                case "shard":
-                    self._shards.put(*arguments)
-                case "abort":
-                    self._aborted = max(self._aborted, *arguments)
-                    if self._trainer is not None:
-                        self._trainer.inbox.wake()
-                case _:
-                    self._work.put((kind, *arguments))
-        os._exit(0)
-
-    def _say(self, words: dict[str, Any]) -> None:
-        with self._speaking:
-            self._answers.write(json.dumps(words, allow_nan=False).encode() + b"\n")
-            self._answers.flush()
+    def _hear(self, request: tuple[Any, ...]) -> None:
+        """Take a request in as it comes, whatever is being done."""
+        kind, *arguments = request
+        match kind:
+            case "adopt" if self._trainer is not None:
+                self._trainer.inbox.adopt(*arguments)
+            case "settle" if self._trainer is not None:
+                self._trainer.inbox.settle(*arguments)
+            case "shorten" if self._trainer is not None:
+                self._trainer.inbox.shorten(*arguments)
+            case "follow" if self._trainer is not None:
+                self._trainer.inbox.follow(*arguments)
+            case "partner" if self._trainer is not None:
+                self._trainer.inbox.met(*arguments)
+            case "built":
+                self._built.set()
+            case "shard":
+                self._shards.put(*arguments)
+            case "abort":
+                self._aborted = max(self._aborted, *arguments)
+                if self._trainer is not None:
+                    self._trainer.inbox.wake()
+            case _:
+                self._work.put(request)
 
 
 def _done(done: Trained) -> dict[str, Any]:
@@ -203,6 +187,4 @@ def _named(blob: Blob) -> list[Any]:
 if __name__ == "__main__":
     level = logging.getLevelNamesMapping().get(os.environ.get("PCP_LOG", "").upper(), logging.WARNING)
     logging.basicConfig(level=level, format="%(message)s")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what compilers print is no answer
-    Child(sys.stdin.buffer, answers).run()
+    Child().run()
