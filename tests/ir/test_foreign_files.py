@@ -275,7 +275,7 @@ def test_what_happens_to_the_child_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
     ):
         pcp.load(written(tmp_path / "model", network().bytecode))
     monkeypatch.setattr(unchecked, "_CHILD", "import sys; sys.exit(7)")
-    with pytest.raises(CorruptProgram, match=r"MLIR's reader ended with exit code 7; copy it again"):
+    with pytest.raises(CorruptProgram, match=r"MLIR's reader ended with code 7; copy it again"):
         reread(network().bytecode)
     monkeypatch.setattr(unchecked, "_CHILD", "while True: pass")
     with pytest.raises(CorruptProgram, match=r"MLIR's reader did not finish within 0\.2 s"):

@@ -96,10 +96,12 @@ time.sleep(600)
         ("os.write(2, b'LLVM ERROR: out of memory'); os.abort()", "SIGABRT: LLVM ERROR: out of memory", True),
         ("os.write(2, b'it leaks memory'); os.abort()", "SIGABRT: it leaks memory", False),
         ("os.write(2, b'x' * 9000 + b'\\n\\x1b[2J\\xff last\\n'); sys.exit(1)", "code 1: x+ \ufffd\\[2J\ufffd last", False),
+        ("parent._answers.close(); time.sleep(60)", "SIGKILL: it said no more, did not end, and was killed", False),
         ("os.close(1); os.close(2); parent._answers.close(); time.sleep(0.1); os._exit(3)", "code 3", False),
     ],
 )  # fmt: skip
-def test_how_it_died_is_said(source: str, words: str, is_full: bool) -> None:
+def test_how_it_died_is_said(source: str, words: str, is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.processes.child._DYING_SECONDS", 1.0)
     with child(source) as dying:
         assert dying.line(20.0) is None
         death = dying.death()

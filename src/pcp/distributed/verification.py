@@ -6,14 +6,12 @@ and files; only then are the same bytes loaded by who asked. What the child comp
 trust: only a process that is confined itself takes it.
 """
 
-import json
 import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from pcp.backends import needs_driver
 from pcp.distributed.sandbox import Policy, is_confined, taken
@@ -28,7 +26,7 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
-from pcp.processes.child import Child, TookTooLong, WroteTooMuch, printable
+from pcp.processes.child import Child, TookTooLong, WroteTooMuch, printable, said_in
 from pcp.processes.parent import Parent
 from pcp.symbolic.expressions import listed
 from pcp.symbolic.file import MAGIC as SYMBOLIC
@@ -203,7 +201,7 @@ def _hear(
     name, ends = names[0], time.monotonic() + seconds
     try:
         while (line := child.line(ends - time.monotonic(), look)) is not None:
-            match _said(line):
+            match said_in(line):
                 case {"verifies": str(each)} if each in names:
                     name = each
                 case {"refused": str(reason)}:
@@ -223,13 +221,6 @@ def _hear(
         f"verifying the program {name!r} ended with {exit_in_words(child.death().code)}: it is damaged, or needs more than "
         f"{allowed} bytes to compile, which is what may be taken here; `pcp worker --memory` may offer more"
     )
-
-
-def _said(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _main() -> None:

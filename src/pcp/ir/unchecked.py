@@ -5,10 +5,8 @@ and writes the module anew; only what it wrote is read here. It costs a third of
 `ir` alone, and nothing else of it.
 """
 
-import contextlib
+import base64
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,13 +14,14 @@ from pcp.errors import PCPError
 from pcp.ir import bindings
 from pcp.ir.artifact import parse_artifact
 from pcp.ir.bindings import InvalidProgram
-from pcp.systems import leave_no_core, limit_address_space
+from pcp.processes.child import Child, Start, TookTooLong, said_in
+from pcp.processes.parent import Parent
+from pcp.systems import exit_in_words, leave_no_core, limit_address_space
 
 SECONDS = 60.0
 _MEMORY_BYTES = 4 << 30  # for any program, and then as many times its size as this:
 _MEMORY_FACTOR = 64
-_REFUSED = b"-"
-_ACCEPTED = b"+"
+_LONGEST_ANSWER = 1 << 40
 _CHILD = """
 import sys, types
 package = types.ModuleType("pcp")
@@ -48,50 +47,44 @@ def reread(raw: bytes, seconds: float = SECONDS) -> bytes:
         InvalidProgram: it is no valid module, as far as MLIR can say.
         CorruptProgram: MLIR's reader crashed, hung or took all memory.
     """
-    command = [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)]
-    try:
-        child = subprocess.run(command, input=raw, capture_output=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
+    start = Start([sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)])
+    with Child(start, longest_line=_LONGEST_ANSWER) as child:
+        child.send(raw)
+        try:
+            line = child.line(seconds)
+        except TookTooLong:
+            raise CorruptProgram(
+                f"the program is damaged: MLIR's reader did not finish within {seconds:g} s; copy it again, or export it again"
+            ) from None
+        match said_in(line):
+            case {"accepted": str(bytecode)}:
+                return base64.b64decode(bytecode)
+            case {"refused": str(reason)}:
+                raise InvalidProgram(reason)
+        how = exit_in_words(child.death().code)
         raise CorruptProgram(
-            f"the program is damaged: MLIR's reader did not finish within {seconds:g} s; copy it again, or export it again"
-        ) from None
-    if child.stdout.startswith(_REFUSED):
-        raise InvalidProgram(child.stdout[1:].decode(errors="replace"))
-    if child.returncode or not child.stdout.startswith(_ACCEPTED):
-        raise CorruptProgram(
-            f"the program is damaged: MLIR's reader ended with {_how(child.returncode)}; copy it again, or export it again"
+            f"the program is damaged: MLIR's reader ended with {how}; copy it again, or export it again"
         )
-    return child.stdout[1:]
 
 
 def serve() -> None:
-    """The child: read a module from standard input, write it as bytecode, or what is wrong with it, to standard output."""
-    raw = sys.stdin.buffer.read()
-    _limit(_MEMORY_BYTES + _MEMORY_FACTOR * len(raw))
+    """The child: read a module, and say its bytecode, or what is wrong with it."""
+    parent = Parent()
+    [raw] = parent.asks()
+    leave_no_core()
+    limit_address_space(_MEMORY_BYTES + _MEMORY_FACTOR * len(raw))
     try:
         module = parse_artifact(raw) if is_artifact(raw) else bindings.parse_module(raw)
         bindings.verify(module)
         bindings.check_strings(str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=8)))
-        answer = _ACCEPTED + bindings.bytecode_of(module)
-        bindings.parse_module(answer[1:])
+        bytecode = bindings.bytecode_of(module)
+        bindings.parse_module(bytecode)
+        parent.say(accepted=base64.b64encode(bytecode).decode())
     except PCPError as error:
-        answer = _REFUSED + str(error).encode()
-    sys.stdout.buffer.write(answer)
-    sys.stdout.flush()
+        parent.say(refused=str(error))
     os._exit(0)  # without clean-up: damaged bytes may have left MLIR in a state in which that hangs
 
 
 def is_artifact(raw: bytes) -> bool:
     """Whether MLIR bytecode is a portable artifact: StableHLO wrote it, at a version."""
     return b"StableHLO_v" in raw[:64]
-
-
-def _how(code: int) -> str:
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"exit code {code}"
-
-
-def _limit(memory_bytes: int) -> None:
-    leave_no_core()
-    limit_address_space(memory_bytes)

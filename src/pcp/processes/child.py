@@ -1,6 +1,7 @@
 """A child process, as seen by its parent: started, asked, waited for, ended with what it started, its death put into words."""
 
 import contextlib
+import json
 import math
 import os
 import pickle
@@ -26,6 +27,8 @@ _WRITTEN_PART = 0.05
 """Of the time, that is spent on looking how much a child has written."""
 _LAST_BYTES, _LAST_WORDS = 2000, 300
 _NOISE_BYTES = 400
+_DYING_SECONDS = 5.0
+"""Between the end of a child's answers and its own."""
 _PIPE_SECONDS = 1.0
 """That the end of what a dead child wrote is waited for: something that it started may hold the pipe."""
 _OUT_OF_MEMORY = ("bad_alloc", "RESOURCE_EXHAUSTED", "ut of memory", "MemoryError", "annot allocate memory")
@@ -136,6 +139,7 @@ class Child:
         self._lines: queue.Queue[bytes | None] = queue.Queue(_MOST_LINES)
         self._is_aside = aside
         self._last = b""  # that it wrote beside its answers
+        self._death: Death | None = None
         self._is_ended = self._says_no_more = False
         self._look_again = 0.0
         targets = (self._write, self._hear, self._listen)
@@ -209,12 +213,22 @@ class Child:
         self.wake()
 
     def death(self) -> Death:
-        """How it ended, which is waited for."""
-        code = self._process.wait()
-        self._threads[-1].join(_PIPE_SECONDS)
+        """How it ended. One that says no more, and goes on, is killed in the end."""
+        self._death = self._death or self._died()
+        return self._death
+
+    def _died(self) -> Death:
+        was_ended = self._is_ended
+        try:
+            code = self._process.wait(_DYING_SECONDS)
+            self._threads[-1].join(_PIPE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.end()
+            was_ended = True
+            code, self._last = self._process.wait(), b"it said no more, did not end, and was killed"
         noise = self._last.decode(errors="replace")
         is_full = code == -signal.SIGKILL or any(sign in noise for sign in _OUT_OF_MEMORY)
-        return Death(code, " ".join(printable(noise).split())[-_LAST_WORDS:], is_full)
+        return Death(code, " ".join(printable(noise).split())[-_LAST_WORDS:], is_full and not was_ended)
 
     def _check_written(self) -> None:
         began = time.monotonic()
@@ -250,6 +264,15 @@ class Child:
                 self._last = (self._last + line)[-_LAST_BYTES:]
                 if words := printable(line.decode(errors="replace")).strip():
                     self._tell_noise(words)
+
+
+def said_in(line: bytes | None) -> dict[str, Any]:
+    """The object of JSON in a line; nothing where there is none."""
+    try:
+        said = json.loads(line or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def framed(*words: Any) -> bytes:

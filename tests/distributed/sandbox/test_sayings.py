@@ -212,7 +212,7 @@ class Child:
     def poll(self) -> int | None:
         return self.code
 
-    def wait(self) -> int:
+    def wait(self, _: float | None = None) -> int:
         self.end()
         return -9
 

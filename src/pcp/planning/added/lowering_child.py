@@ -4,9 +4,7 @@ It executes somebody else's file, so it ends after one function, and what it wri
 """
 
 import functools
-import importlib.util
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from pcp.ir import TensorSpec
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.planning.added.triton_compiling import compiled_kernel, said_by
 from pcp.processes.parent import Parent
+from pcp.processes.stranger import executed
 from pcp.systems import leave_no_core, limit_address_space
 
 
@@ -26,13 +25,7 @@ def main() -> None:
     limit_address_space(request["memory_bytes"])
     file = Path(request["file"])
     try:
-        described = importlib.util.spec_from_file_location(file.stem, file)
-        assert described is not None
-        assert described.loader is not None
-        module = importlib.util.module_from_spec(described)
-        sys.modules[file.stem] = module
-        sys.path.insert(0, str(file.parent))
-        described.loader.exec_module(module)
+        module = executed(file, file.stem)
         answer = {"made": [_made(module, request, *task) for task in request["tasks"]]}
     except Exception as error:  # whatever somebody else's file raises
         answer = _failed(error)

@@ -1,6 +1,5 @@
 """The disposable child that lowers a kernel from outside, as seen by its parent: a file and shapes in, StableHLO text out."""
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import TensorSpec
-from pcp.processes.child import Child, Start, TookTooLong, WroteTooMuch
+from pcp.processes.child import Child, Start, TookTooLong, WroteTooMuch, said_in
 from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
@@ -125,19 +124,13 @@ def lowered_in_turn(
             raise LoweringTookTooMuch(words) from None
         if line is not None and len(line) >= longest:
             raise KernelNotLowered(f"{name} becomes more than {longest} bytes for {what}")
-        said = _read(line) or {"error": f"the process ended with {child.death()}"}
+        said = {"error": f"the process ended with {child.death()}"} if line is None else said_in(line)
     made = said.get("made")
     if not isinstance(made, list) or len(made) != len(tasks):
-        raise KernelNotLowered(f"{name} cannot be lowered for {what}: {said.get('error')}")
+        raise KernelNotLowered(
+            f"{name} cannot be lowered for {what}: {said.get('error', 'nothing was said')}"
+        )
     return [_text(name, *each) for each in zip((task[0] for task in tasks), made, strict=True)]
-
-
-def _read(line: bytes | None) -> dict[str, Any]:
-    try:
-        said = json.loads(line or b"{}")
-    except (ValueError, RecursionError):
-        return {"error": "the process does not say what it became"}
-    return said if isinstance(said, dict) else {"error": "the process does not say what it became"}
 
 
 def _text(name: str, what: str, said: Any) -> str | KernelNotLowered:

@@ -1,13 +1,12 @@
 """A process in which code from outside may run, as seen by its parent: whatever becomes of it is a kind of failure."""
 
-import json
 import secrets
 from pathlib import Path
 from typing import Any
 
 from pcp.backends import Target
 from pcp.planning.measuring.measurement import Failure
-from pcp.processes.child import Child, Start, TookTooLong
+from pcp.processes.child import Child, Start, TookTooLong, said_in
 
 
 class ChildEnded(Exception):
@@ -55,11 +54,8 @@ class MeasuringProcess:
             raise ChildEnded(
                 Failure.out_of_memory if death.is_out_of_memory else Failure.crash, f"it ended with {death}"
             )
-        try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
-            answer = None
-        if isinstance(answer, dict) and answer.get("token") == self._token:
+        answer = said_in(line)
+        if answer.get("token") == self._token:
             return answer
         self.kill()
         raise ChildEnded(Failure.crash, f"it answered {line.strip()[:80]!r}")

@@ -5,7 +5,6 @@ outside could change the judge.
 """
 
 import functools
-import importlib.util
 import itertools
 import sys
 import time
@@ -25,6 +24,7 @@ from pcp.ir import Program, TensorSpec
 from pcp.planning.measuring.child import Say, serve
 from pcp.planning.measuring.timing import Variations
 from pcp.planning.verification.fault import Fault
+from pcp.processes.stranger import executed
 
 _FEWEST, _ROUNDS = 5, 25
 _LONGEST_PART = 300
@@ -78,15 +78,8 @@ class Child:
         return {}
 
     def _function(self, file: Path, name: str) -> Callable[..., Any]:
-        module_name = f"kernel_from_outside_{next(self._count)}"
-        described = importlib.util.spec_from_file_location(module_name, file)
-        assert described is not None
-        assert described.loader is not None
-        module = importlib.util.module_from_spec(described)
-        sys.modules[module_name] = module
-        sys.path.insert(0, str(file.parent))
         try:
-            described.loader.exec_module(module)
+            module = executed(file, f"kernel_from_outside_{next(self._count)}")
         except Exception as error:
             raise Refusal(
                 Fault.compile_error, f"{file.name} cannot be imported: {_described(error)}"
