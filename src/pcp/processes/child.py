@@ -106,12 +106,13 @@ class Death:
 class Child:
     """One process, and what it said that was not asked for yet; a context manager, which ends it.
 
-    It is in a session of its own: Ctrl-C is the parent's to handle, and what it starts ends with it.
+    It is in a session of its own, if it is not told to stay: Ctrl-C is the parent's to handle, and what it starts ends with it.
 
     Arguments:
         start: how it is started.
         longest_line: bytes of an answer.
         most_written: bytes that it may write to the disk.
+        in_group: whether it stays in the session of this process, and ends with its group.
         aside: asked of every line that it says, in a thread of its own, whether it was taken in there; others wait for `line`.
         noise: told every line that it writes beside its answers, in a thread of its own.
     """
@@ -122,6 +123,7 @@ class Child:
         *,
         longest_line: int = LONGEST_LINE,
         most_written: float = math.inf,
+        in_group: bool = False,
         aside: Callable[[bytes], bool] = lambda _: False,
         noise: Callable[[str], object] = len,
     ) -> None:
@@ -131,7 +133,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=start.environment,
-            start_new_session=True,
+            start_new_session=not in_group,
         )
         self._written, self._most_written = start.written, most_written
         self._longest_line, self._tell_noise = longest_line, noise

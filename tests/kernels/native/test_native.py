@@ -23,7 +23,7 @@ from pcp.planning.measuring import trial
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.subject import Subject
-from pcp.planning.measuring.trial import _donating
+from pcp.planning.measuring.trial import donating
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from tests.execution import exactly
@@ -98,11 +98,11 @@ def test_it_is_tried_with_the_memory_of_its_operands_where_it_calls_native_code(
 
     names = ("normalisation.native", "normalisation.two_passes")
     subject = Subject(asking(names[0]), tmp_path)
-    made = {name: _donating(subject, asking(name)) for name in names}
+    made = {name: donating(asking(name)) for name in names}
     assert made["normalisation.two_passes"] is None
-    donating = made["normalisation.native"]
-    assert donating is not None
-    assert donating().executable.memory.aliased > 0
+    given_memory = made["normalisation.native"]
+    assert given_memory is not None
+    assert given_memory().executable.memory.aliased > 0
     given: list[bool] = []
     monkeypatch.setattr(trial, "fault_at_site", lambda *arguments: given.append(arguments[-1] is not None))
     native = kernels.kernel_named("normalisation.native")

@@ -83,7 +83,7 @@ def test_a_sound_candidate(bench: Bench) -> None:
         (
             "forged",
             Failure.crash,
-            "it answered what is no measurement: it holds seconds, error, subject, path, ",
+            "its process says that it takes None; expected bytes",
         ),
         ("garbage", Failure.crash, """it answered b'{"trial": {"failure": null}}'"""),
     ],
@@ -230,8 +230,8 @@ def test_a_candidate_that_hangs_is_killed() -> None:
 def test_the_child_ends_with_its_parent(bench: Bench) -> None:
     asked = bench._encoded(request("hang"))
     child = MeasuringProcess(Target.of(), bench._folder, 6 << 30)
-    child.ask(asked)
-    while child.answer(120).get("stage") != "candidate":
+    child.ask(asked, {"candidate": 60.0, "timing": 60.0})
+    while child.answer(120).get("stage") != "apart":
         pass
     os.close(child._child._process.stdin.fileno())
     assert child._child._process.wait(60) == 0

@@ -9,6 +9,7 @@ from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.walking import named_operations
+from pcp.kernels.cuda_source import TARGET as PTX
 from pcp.kernels.features import features_of
 from pcp.kernels.native.building import OUTSIDE, Build, NativeUnavailable, build_of, builds
 from pcp.kernels.native.calling import TYPED
@@ -56,6 +57,14 @@ def is_admitted(op: ir.Operation) -> bool:
         and build is not None
         and f"{build.library}@{build.digest}" in allowed()
     )
+
+
+def is_from_outside(op: ir.Operation) -> bool:
+    """Whether a custom call runs machine code that came from outside: a handler of a user's library, or a kernel for GPUs."""
+    name = string_of(op.attributes["call_target_name"])
+    found = _TARGET.fullmatch(name)
+    build = None if found is None else build_of(found[2])
+    return name == PTX if build is None else build.library.startswith(OUTSIDE)
 
 
 def _targets(program: Program) -> set[str]:

@@ -101,11 +101,11 @@ class Bench:
                 self._child, self._target = MeasuringProcess(place, self._folder, memory), place
                 self.starts += 1
         child = self._child
-        child.ask(asked)
         stage, began = "plain", time.monotonic()
         usual = SECONDS.get(request.target.device.kind, SECONDS["cuda"])
         seconds = usual if self._seconds is None else self._seconds
         limits = {"candidate": seconds, "timing": 4 * seconds + request.timing_seconds}
+        child.ask(asked, limits)
         try:
             while True:
                 answer = child.answer(limits.get(stage, self._plain_seconds))

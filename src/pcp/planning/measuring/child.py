@@ -6,7 +6,7 @@ It is asked with requests, and answers each with lines that say what it is doing
 import base64
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,12 +16,13 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.measuring.measurement_text import plain
+from pcp.planning.measuring.process import Apart
 from pcp.planning.measuring.request import Request, decoded
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import tried
 from pcp.processes.parent import Parent
 from pcp.systems import leave_no_core, limit_address_space
-from pcp.temporary import unusable
+from pcp.temporary import TemporaryFolderUnusable, unusable
 
 _LONGEST_DETAIL = 1000
 _BEGINNING = 200
@@ -36,20 +37,37 @@ Say = Callable[..., None]
 class Child:
     """Answers requests; the last few subjects are kept compiled, with their arguments and results."""
 
-    def __init__(self, target: Target, folder: Path, say: Say) -> None:
+    def __init__(self, target: Target, folder: Path, say: Say, memory_bytes: int) -> None:
         self._target, self._folder, self._say = target, folder, say
+        self._apart = Apart(target, folder, memory_bytes)
         self._comparison = Comparison(target)
         self._subjects: dict[object, Subject] = {}
         self._cost: dict[object, float] = {}
 
-    def answer(self, raw: bytes) -> None:
-        """Measure what a request asks for and say what came of it."""
+    def answer(self, raw: bytes, limits: Mapping[str, float]) -> None:
+        """Measure what a request asks for and say what came of it.
+
+        Arguments:
+            limits: seconds that code of a candidate may take, by stage; where it runs apart they are kept here.
+        """
         self._say(stage="plain")
         try:
             request = decoded(raw, lambda sketch: self._say(sketch=base64.b64encode(sketch).decode()))
-            trial = tried(self._subject(request), request, self._say_stage)
+            subject = self._subject(request)
+            if request.is_foreign:
+                trial = tried(
+                    subject,
+                    request,
+                    lambda name: self._say(stage="apart" if name in limits else name),
+                    lambda request: self._apart.runnable(request, limits),
+                )
+            else:
+                trial = tried(subject, request, self._say_stage)
         except OSError as error:
             self._say(unwritable=_short(unusable(self._folder, error)))
+            return
+        except TemporaryFolderUnusable as error:
+            self._say(unwritable=_short(str(error)))
             return
         except (PCPError, MemoryError) as error:
             self._say(unusable=_short(str(error) or type(error).__name__))
@@ -120,15 +138,16 @@ class Answering(Protocol):
         """Do what a request asks for and say what came of it."""
 
 
-def serve(make: Callable[[Target, Path, Say], Answering]) -> None:
+def serve(make: Callable[[Target, Path, Say, int], Answering]) -> None:
     """Answer requests until there will be no more.
 
     Arguments:
-        make: from the target, a folder that it may write to, and what says answers, to what answers.
+        make: from the target, a folder that it may write to, what says answers, and bytes of memory that this process may
+            take, to what answers.
     """
     parent, token = Parent(), ""
     target, folder, memory_bytes = parent.asks()
-    child = make(target, Path(folder), lambda **words: parent.say(token=token, **words))
+    child = make(target, Path(folder), lambda **words: parent.say(token=token, **words), memory_bytes)
     limit_memory(memory_bytes, str(target.device))
     while True:
         token, *words = parent.asks()

@@ -14,7 +14,9 @@ import numpy as np
 from pcp.backends import Placement, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels import Claims
+from pcp.kernels.native.loading import is_from_outside
 from pcp.planning.measuring.random_inputs import Recipe
 
 Arrays = Sequence[np.ndarray[Any, Any] | str]
@@ -104,6 +106,16 @@ class Request:
     def is_moved(self) -> bool:
         """Whether operations of the candidate run elsewhere than those of the subject."""
         return self.elsewhere is not None or self.placement is not None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the candidate holds machine code from outside, or python: it runs apart from what judges it."""
+        if isinstance(self.candidate, PythonFunction):
+            return True
+        module = self.candidate.module()  # operations do not outlive it
+        calls = list(named_operations(module.operation, "stablehlo.custom_call"))
+        is_added = self.site is not None and self.site.is_added
+        return any(is_added or is_from_outside(op) for op in calls)
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

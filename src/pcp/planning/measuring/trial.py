@@ -17,6 +17,7 @@ from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
 from pcp.planning.measuring.measurement import Failure, Judgement
+from pcp.planning.measuring.process import Away, ChildEnded
 from pcp.planning.measuring.request import PythonFunction, Request
 from pcp.planning.measuring.significance import is_surely_slower
 from pcp.planning.measuring.subject import Subject
@@ -53,11 +54,17 @@ class Refused(Exception):
         self.trial = Trial(failure=failure, detail=detail)
 
 
-def tried(subject: Subject, request: Request, stage: Stage) -> Trial:
+def tried(
+    subject: Subject,
+    request: Request,
+    stage: Stage,
+    compile_candidate: Callable[[Request], Runnable] | None = None,
+) -> Trial:
     """Try a candidate. At a site it is verified after it was timed, and only if it may be of use.
 
     Arguments:
         subject: that of the request.
+        compile_candidate: None compiles it here.
     """
     try:
         stage("candidate")
@@ -65,41 +72,61 @@ def tried(subject: Subject, request: Request, stage: Stage) -> Trial:
         is_plain = isinstance(candidate, Program) and candidate == subject.program and not request.is_moved
         if is_plain and not request.timing_seconds:
             return _of_plain(subject, request.tolerance)
-        runnable = _compiled(subject, request)
+        runnable = (compile_candidate or compiled)(request)
         made = _judged(subject, runnable, request, stage)
         is_slow = worth is not None and is_surely_slower(made.seconds, made.plain_seconds, worth)
         if site is not None and not is_slow:
-            donating = _donating(subject, request) if site.is_added else None
-            fault = fault_at_site(subject, runnable, site, stage, donating)
+            given = _donating(request, runnable) if site.is_added else None
+            fault = fault_at_site(subject, runnable, site, stage, given)
             if fault is not None:
                 raise Refused(*fault)
         return made
-    except Refused as refused:
-        return refused.trial
-    except CompilationFailed as error:
-        return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
-    except ExecutionFailed as error:
-        return Trial(failure=Failure.run_error, detail=str(error))
-    except (OutOfMemory, MemoryError) as error:
-        return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
+    except FAILURES as error:
+        return failed(error)
 
 
-def _compiled(subject: Subject, request: Request) -> Runnable:
-    plain, candidate = subject.program, request.candidate
+FAILURES = (Refused, ChildEnded, CompilationFailed, ExecutionFailed, OutOfMemory, MemoryError)
+"""What is raised where a candidate is none."""
+
+
+def failed(error: Exception) -> Trial:
+    """The end of a trial that one of `FAILURES` is."""
+    match error:
+        case Refused():
+            return error.trial
+        case ChildEnded():
+            return Trial(failure=error.failure, detail=str(error))
+        case CompilationFailed():
+            return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
+        case ExecutionFailed():
+            return Trial(failure=Failure.run_error, detail=str(error))
+    return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
+
+
+def compiled(request: Request) -> Runnable:
+    """A request's candidate, compiled here; raises one of `FAILURES`."""
+    plain, candidate = request.subject, request.candidate
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
         function = JAXFunction(
-            _loaded(candidate), [entry.spec for entry in plain.arguments], subject.target.device
+            _loaded(candidate), [entry.spec for entry in plain.arguments], request.target.device
         )
         _check("returns", function.results, expected)
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    compiled = compiled_in_places(candidate, request.elsewhere or subject.target, request.placement)
-    return Runnable(compiled, candidate.arguments, request.elsewhere)
+    made = compiled_in_places(candidate, request.elsewhere or request.target, request.placement)
+    return Runnable(made, candidate.arguments, request.elsewhere)
 
 
-def _donating(subject: Subject, request: Request) -> Callable[[], Runnable] | None:
+def _donating(request: Request, runnable: Runnable) -> Callable[[], Runnable] | None:
+    away = runnable.executable
+    if not isinstance(away, Away):
+        return donating(request)
+    return (lambda: replace(runnable, executable=away.donating())) if away.may_donate else None
+
+
+def donating(request: Request) -> Callable[[], Runnable] | None:
     """Compiles a candidate that is given the memory of its operands; None where only the compiler could make a difference."""
     candidate = request.candidate
     if request.is_moved or not isinstance(candidate, Program):
@@ -108,7 +135,7 @@ def _donating(subject: Subject, request: Request) -> Callable[[], Runnable] | No
     calls = named_operations(candidate.module().operation, "stablehlo.custom_call")
     if given is candidate or not any(calls):
         return None
-    return lambda: Runnable(subject.target.compile(given), given.arguments)
+    return lambda: Runnable(request.target.compile(given), given.arguments)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:
@@ -167,7 +194,7 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
     if request.timing_seconds > 0:
         stage("timing")
         # What is given from outside might remember results of equal arguments, so that its second call says nothing.
-        is_long = not isinstance(runnable.executable, JAXFunction) and fastest > LONG_SECONDS
+        is_long = not isinstance(runnable.executable, JAXFunction | Away) and fastest > LONG_SECONDS
         mine, plain_times = _times(subject, runnable, request, took if is_long else None)
     peak = runnable.executable.memory.peak
     return replace(_with_errors(subject, errors), seconds=mine, plain_seconds=plain_times, peak_bytes=peak)
@@ -241,6 +268,8 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
         _, fresh = timed(subject.plain, subject.inputs[0], subject.target)
         known = [[took], [fresh]]
         spare = [each for each in before if abs(each / fresh - 1.0) < STEADY]
+    if isinstance(runnable.executable, Away):
+        return runnable.executable.times(subject.inputs[0])
     variations = Variations(subject.program.arguments, subject.inputs[0], subject.target)
     found = times_in_turn(
         [runnable, subject.plain],

@@ -41,7 +41,7 @@ class Refusal(Exception):
 class Child:
     """Runs one candidate after another."""
 
-    def __init__(self, target: Target, _: Path, say: Say) -> None:
+    def __init__(self, target: Target, _: Path, say: Say, __: int) -> None:
         self._target, self._say = target, say
         self._count = itertools.count()
         self._candidate: Callable[..., Any] | Program | None = None

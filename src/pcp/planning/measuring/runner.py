@@ -1,0 +1,101 @@
+"""The process in which a candidate's code runs: `python -m pcp.planning.measuring.runner`, for `process.Apart` only.
+
+It delivers results and times, and judges nothing, because code from outside could change the judge.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import Target
+from pcp.backends.base import Buffer
+from pcp.planning.measuring.child import Say, serve
+from pcp.planning.measuring.kept_results import loaded
+from pcp.planning.measuring.request import Request, decoded
+from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
+from pcp.planning.measuring.trial import FAILURES, compiled, donating, failed
+
+
+class Runner:
+    """Runs one candidate after another."""
+
+    def __init__(self, target: Target, _: Path, say: Say, __: int) -> None:
+        self._target, self._say = target, say
+        self._request: Request | None = None
+        self._runnables: dict[str, Runnable] = {}
+
+    def answer(self, what: str, *words: Any) -> None:
+        """Do what is asked for, and say what came of it."""
+        try:
+            said = getattr(self, f"_{what}")(*words)
+        except FAILURES as error:
+            trial = failed(error)
+            said = {"failure": trial.failure, "detail": trial.detail}
+        self._say(**said)
+
+    def _start(self) -> dict[str, Any]:
+        """Answer that this process has begun."""
+        return {}
+
+    def _load(self, raw: bytes) -> dict[str, Any]:
+        """Compile a request's candidate."""
+        self._runnables.clear()
+        self._request = request = decoded(raw, print)
+        self._target = request.target
+        made = self._runnables["load"] = compiled(request)
+        return {"memory": asdict(made.executable.memory), "may_donate": donating(request) is not None}
+
+    def _donate(self) -> dict[str, Any]:
+        """Compile it to be given the memory of its operands."""
+        assert self._request is not None
+        compile_donating = donating(self._request)
+        assert compile_donating is not None
+        made = self._runnables["donate"] = compile_donating()
+        return {"memory": asdict(made.executable.memory)}
+
+    def _run(self, which: str, files: Sequence[str], results: Sequence[str], is_main: bool) -> dict[str, Any]:
+        """Call it, here or in another thread."""
+        placed = self._placed(files)
+
+        def call() -> list[Buffer]:
+            return timed(self._runnables[which], placed, self._target)[0]
+
+        if is_main:
+            made = call()
+        else:
+            with ThreadPoolExecutor(1) as other:
+                made = other.submit(call).result()
+        for file, result in zip(results, made, strict=True):
+            np.save(file, np.asarray(result), allow_pickle=False)
+        return {}
+
+    def _time(self, files: Sequence[str]) -> dict[str, Any]:
+        """Time it and the plain program in turn."""
+        assert self._request is not None
+        request = self._request
+        plain = Runnable(request.target.compile(request.subject), request.subject.arguments)
+        variations = Variations(request.subject.arguments, self._placed(files), self._target)
+        times = times_in_turn(
+            [self._runnables["load"], plain],
+            variations,
+            self._target,
+            request.calls,
+            request.timing_seconds,
+            rival=request.rival,
+        )
+        return {"times": times}
+
+    def _placed(self, files: Sequence[str]) -> list[Buffer]:
+        assert self._request is not None
+        entries = zip(files, self._request.subject.arguments, strict=True)
+        return [
+            self._target.place(loaded(file, entry.spec.dtype.numpy), entry.spec) for file, entry in entries
+        ]
+
+
+if __name__ == "__main__":
+    serve(Runner)
