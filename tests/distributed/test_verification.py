@@ -26,7 +26,7 @@ from pcp.ir import Program
 from pcp.ir.unchecked import CorruptProgram
 from pcp.kernels import KernelNotBuilt
 from pcp.planning import plan
-from pcp.processes.child import Child, framed
+from pcp.processes.child import ChildProcess, framed
 from pcp.symbolic.constraints import SizesRefused, Space
 from pcp.symbolic.program import SymbolicProgram
 from tests.suite.share import part
@@ -128,7 +128,7 @@ def test_too_many_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_artifact_that_is_too_large_starts_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "MAXIMUM_ARTIFACT_BYTES", 10)
-    monkeypatch.setattr(verification, "Child", None)
+    monkeypatch.setattr(verification, "ChildProcess", None)
     with pytest.raises(ProgramRefused, match="the program 'big' has 11 bytes; at most 10 are accepted"):
         admit({"big": b"12345678901"}, "cpu:0", MEMORY, SECONDS)
 
@@ -167,13 +167,13 @@ def test_a_child_that_crashes_before_it_has_read_is_a_refused_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     replace_child(monkeypatch, tmp_path, "os.abort()")
-    write = Child._write
+    write = ChildProcess._write
 
-    def late(self: Child) -> None:
+    def late(self: ChildProcess) -> None:
         time.sleep(0.5)
         write(self)
 
-    monkeypatch.setattr(Child, "_write", late)
+    monkeypatch.setattr(ChildProcess, "_write", late)
     with pytest.raises(ProgramRefused, match="verifying the program 'step' ended with SIGABRT"):
         admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
 

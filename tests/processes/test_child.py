@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pcp.processes.child import Child, Start, Stopped, TookTooLong, WroteTooMuch, printable
+from pcp.processes.child import ChildProcess, Start, Stopped, TookTooLong, WroteTooMuch, printable
 
 BEGINNING = "import os, pathlib, signal, subprocess, sys, time\nfrom pcp.processes.parent import Parent\nparent = Parent()\n"
 ECHO = """
@@ -27,10 +27,10 @@ while True:
 """
 
 
-def child(source: str, written: Callable[[int], int] = int, **more: Any) -> Child:
+def child(source: str, written: Callable[[int], int] = int, **more: Any) -> ChildProcess:
     """One that runs some lines, in which `parent` is its parent."""
     command = [sys.executable, "-P", "-c", BEGINNING + source]
-    return Child(Start(command, Start.of("pcp").environment, written), **more)
+    return ChildProcess(Start(command, Start.of("pcp").environment, written), **more)
 
 
 def ended(pid: int) -> bool:
@@ -197,14 +197,14 @@ time.sleep(60)
 def test_what_a_dead_child_did_not_read_is_lost_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = list[object]()
     monkeypatch.setattr(threading, "excepthook", noise.append)
-    with Child(Start(["/bin/false"])) as dead:
+    with ChildProcess(Start(["/bin/false"])) as dead:
         for _ in range(3):
             dead.send("x" * (1 << 20))
         assert dead.line(20.0) is None
         assert str(dead.death()) == "code 1"
     assert not noise
     with pytest.raises(FileNotFoundError):
-        Child(Start(["/no/such/program"]))
+        ChildProcess(Start(["/no/such/program"]))
 
 
 @pytest.mark.parametrize("seed", range(20))

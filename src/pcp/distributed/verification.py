@@ -26,7 +26,7 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
-from pcp.processes.child import Child, TookTooLong, WroteTooMuch, printable, said_in
+from pcp.processes.child import ChildProcess, TookTooLong, WroteTooMuch, printable, said_in
 from pcp.processes.parent import Parent
 from pcp.symbolic.expressions import listed
 from pcp.symbolic.file import MAGIC as SYMBOLIC
@@ -173,7 +173,9 @@ def admit(
         )
         policy.prepare()
         most_written = taken(policy.written) + MAXIMUM_COMPILED_BYTES
-        with Child(policy.start(_CHILD), longest_line=_LONGEST_ANSWER, most_written=most_written) as child:
+        with ChildProcess(
+            policy.start(_CHILD), longest_line=_LONGEST_ANSWER, most_written=most_written
+        ) as child:
             given = {name: dict(each) for name, each in sizes.items()}
             child.send(device if compiles else None, memory_bytes, dict(artifacts), given)
             try:
@@ -186,7 +188,7 @@ def admit(
 
 
 def _hear(
-    child: Child, names: list[str], memory_bytes: int, seconds: float, cancelled: Callable[[], bool]
+    child: ChildProcess, names: list[str], memory_bytes: int, seconds: float, cancelled: Callable[[], bool]
 ) -> None:
     """Wait until a child has admitted all. It may have been taken over, so what it says is shortened and made printable.
 

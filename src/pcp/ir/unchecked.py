@@ -14,7 +14,7 @@ from pcp.errors import PCPError
 from pcp.ir import bindings
 from pcp.ir.artifact import parse_artifact
 from pcp.ir.bindings import InvalidProgram
-from pcp.processes.child import Child, Start, TookTooLong, said_in
+from pcp.processes.child import ChildProcess, Start, TookTooLong, said_in
 from pcp.processes.parent import Parent
 from pcp.systems import exit_in_words, leave_no_core, limit_address_space
 
@@ -48,7 +48,7 @@ def reread(raw: bytes, seconds: float = SECONDS) -> bytes:
         CorruptProgram: MLIR's reader crashed, hung or took all memory.
     """
     start = Start([sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parent.parent)])
-    with Child(start, longest_line=_LONGEST_ANSWER) as child:
+    with ChildProcess(start, longest_line=_LONGEST_ANSWER) as child:
         child.send(raw)
         try:
             line = child.line(seconds)

@@ -103,7 +103,7 @@ class Death:
         return exit_in_words(self.code) + (f": {self.said}" if self.said else "")
 
 
-class Child:
+class ChildProcess:
     """One process, and what it said that was not asked for yet; a context manager, which ends it.
 
     It is in a session of its own, if it is not told to stay: Ctrl-C is the parent's to handle, and what it starts ends with it.

@@ -36,4 +36,4 @@ class Trainer:
 
 if __name__ == "__main__":
     training_child.make_trainer = Trainer  # type: ignore[misc]  # it stands for it
-    training_child.Child().run()
+    training_child.TrainingChild().run()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import TensorSpec
-from pcp.processes.child import Child, Start, TookTooLong, WroteTooMuch, said_in
+from pcp.processes.child import ChildProcess, Start, TookTooLong, WroteTooMuch, said_in
 from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
@@ -109,7 +109,7 @@ def lowered_in_turn(
     longest = min(len(tasks), MOST_TEXTS) * LONGEST_TEXT
     with (
         TemporaryFolder(LOWERING) as folder,
-        Child(
+        ChildProcess(
             start(_MODULE, folder.path, file.parent), longest_line=longest, most_written=MOST_WRITTEN
         ) as child,
     ):

@@ -34,7 +34,7 @@ Say = Callable[..., None]
 """Says a line that answers the last request, with the words that it is given by name."""
 
 
-class Child:
+class MeasuringChild:
     """Answers requests; the last few subjects are kept compiled, with their arguments and results."""
 
     def __init__(self, target: Target, folder: Path, say: Say, memory_bytes: int) -> None:
@@ -155,4 +155,4 @@ def serve(make: Callable[[Target, Path, Say, int], Answering]) -> None:
 
 
 if __name__ == "__main__":
-    serve(Child)
+    serve(MeasuringChild)

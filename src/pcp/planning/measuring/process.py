@@ -17,7 +17,7 @@ from pcp.planning.measuring.kept_results import loaded
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.request import Request, encoded
 from pcp.planning.measuring.timing import Runnable
-from pcp.processes.child import Child, Start, TookTooLong, said_in
+from pcp.processes.child import ChildProcess, Start, TookTooLong, said_in
 from pcp.temporary import check_room
 
 _START_SECONDS = 120.0
@@ -52,7 +52,7 @@ class MeasuringProcess:
         *,
         in_group: bool = False,
     ) -> None:
-        self._child = Child(Start.of(module), in_group=in_group)
+        self._child = ChildProcess(Start.of(module), in_group=in_group)
         self._token = ""
         self._child.send(target, str(folder), memory_bytes)
 

@@ -38,7 +38,7 @@ class Refusal(Exception):
         self.fault = fault
 
 
-class Child:
+class VerifyingChild:
     """Runs one candidate after another."""
 
     def __init__(self, target: Target, _: Path, say: Say, __: int) -> None:
@@ -229,4 +229,4 @@ def _described(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    serve(Child)
+    serve(VerifyingChild)

@@ -17,7 +17,7 @@ from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.process import CandidateFailed
-from pcp.processes.child import Child, Start, TookTooLong, printable
+from pcp.processes.child import ChildProcess, Start, TookTooLong, printable
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +101,9 @@ def _ended(folder: Path, seconds: float) -> dict[str, Any]:
     """What the program said. The shell that starts it is gone when it runs, so that its parent tells nothing either."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     command = 'cd "$1" && exec "$2" train.py </dev/null 2>&1 &'
-    with Child(Start(["/bin/sh", "-c", command, "sh", str(folder), sys.executable], variables)) as shell:
+    with ChildProcess(
+        Start(["/bin/sh", "-c", command, "sh", str(folder), sys.executable], variables)
+    ) as shell:
         log, ends = b"", time.monotonic() + seconds
         try:
             while line := shell.line(ends - time.monotonic()):

@@ -35,7 +35,7 @@ from pcp.distributed.worker.training.repetition import RepetitionRefused
 from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
 from pcp.planning.artifact import InvalidArtifact
-from pcp.processes.child import Child, WroteTooMuch, printable
+from pcp.processes.child import ChildProcess, WroteTooMuch, printable
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
@@ -95,7 +95,7 @@ class ConfinedProcess:
         start = policy.start(module)
         self._number = 0
         self._why: ProgramStopped | None = None
-        self._child = Child(
+        self._child = ChildProcess(
             replace(start, environment={**start.environment, **limits}),
             longest_line=_LONGEST_ANSWER,
             most_written=offer.disk_bytes,

@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.1
 LONGEST_WORDS = 10_000
 
 
-class Child:
+class TrainingChild:
     """Does what is asked, one piece of work after another; what comes meanwhile goes to the trainer's inbox."""
 
     def __init__(self) -> None:
@@ -187,4 +187,4 @@ def _named(blob: Blob) -> list[Any]:
 if __name__ == "__main__":
     level = logging.getLevelNamesMapping().get(os.environ.get("PCP_LOG", "").upper(), logging.WARNING)
     logging.basicConfig(level=level, format="%(message)s")
-    Child().run()
+    TrainingChild().run()
