@@ -118,7 +118,7 @@ class Lying(Apart):
     """A process that answers with certain words."""
 
     def __init__(self, folder: Path, **said: object) -> None:
-        super().__init__(Target.of("cpu:0"), folder, 1 << 30)
+        super().__init__(Target.of("cpu:0"), folder, 1 << 30, "")
         self._said = said
 
     def ask(self, *_: object) -> dict[str, object]:
@@ -159,7 +159,7 @@ def test_a_full_disk_is_no_fault_of_a_candidate(tmp_path: Path, monkeypatch: pyt
         def answer(self, _: float) -> None:
             raise ChildEnded(Failure.crash, "it ended with code 1")
 
-    apart = Apart(Target.of("cpu:0"), tmp_path, 1 << 30)
+    apart = Apart(Target.of("cpu:0"), tmp_path, 1 << 30, "")
     apart._process = cast(MeasuringProcess, Dying())
     with pytest.raises(ChildEnded, match="it ended with code 1"):
         apart.ask(1.0, "run")

@@ -39,7 +39,7 @@ class MeasuringChild:
 
     def __init__(self, target: Target, folder: Path, say: Say, memory_bytes: int) -> None:
         self._target, self._folder, self._say = target, folder, say
-        self._apart = Apart(target, folder, memory_bytes)
+        self._apart = Apart(target, folder, memory_bytes, "pcp.planning.measuring.runner", in_group=True)
         self._comparison = Comparison(target)
         self._subjects: dict[object, Subject] = {}
         self._cost: dict[object, float] = {}

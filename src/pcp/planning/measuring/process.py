@@ -1,5 +1,6 @@
 """Processes in which code from outside may run, as seen by their parents: whatever becomes of them is a kind of failure."""
 
+import functools
 import math
 import secrets
 import threading
@@ -12,6 +13,7 @@ import numpy as np
 
 from pcp.backends import MemoryUse, Target
 from pcp.backends.base import Buffer
+from pcp.errors import PCPError
 from pcp.ir import TensorSpec
 from pcp.planning.measuring.kept_results import loaded
 from pcp.planning.measuring.measurement import Failure
@@ -30,6 +32,10 @@ class ChildEnded(Exception):
     def __init__(self, failure: Failure, words: str) -> None:
         super().__init__(words)
         self.failure = failure
+
+
+class VerificationFailed(PCPError):
+    """The process for kernels from outside does not start; that is no fault of a kernel."""
 
 
 class MeasuringProcess:
@@ -87,21 +93,65 @@ class MeasuringProcess:
         self._child.end()
 
 
-class Apart:
-    """A process for code from outside, apart from what judges it; started when it is needed, and anew where it died.
-
-    Such code may do anything to its process: change what compares, what is right, or memory that is not its own. So it is given
-    arguments in files, and hands over results in files. What its process says is looked at as what any stranger says.
+class KeptProcess:
+    """A process for candidates, kept for further ones; started when it is needed, and anew where it died.
 
     Arguments:
         target: without options.
-        folder: for arguments and results.
-        memory_bytes: address space that it may take beyond what it has after start-up.
+        folder, memory_bytes, module, in_group: as of `MeasuringProcess`.
     """
 
-    def __init__(self, target: Target, folder: Path, memory_bytes: int) -> None:
-        self._target, self.folder, self._memory_bytes = target, folder, memory_bytes
+    def __init__(
+        self, target: Target, folder: Path, memory_bytes: int, module: str, *, in_group: bool = False
+    ) -> None:
+        self.folder = folder
+        self._start = functools.partial(
+            MeasuringProcess, target, folder, memory_bytes, module, in_group=in_group
+        )
         self._process: MeasuringProcess | None = None
+
+    def ask(self, seconds: float, *words: Any) -> dict[str, Any]:
+        """What it answers.
+
+        Raises:
+            ChildEnded: it died, or took too long.
+            VerificationFailed: it does not start.
+            TemporaryFolderUnusable: it died where no room is left for files.
+        """
+        try:
+            if self._process is None:
+                self._process = self._start()
+                self._begin(self._process)
+            self._process.ask(*words)
+            return self._process.answer(seconds)
+        except BaseException:  # Ctrl-C too: what it would answer belongs to no later request
+            self.end()
+            check_room(self.folder)
+            raise
+
+    def end(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    @staticmethod
+    def _begin(process: MeasuringProcess) -> None:
+        process.ask("start")
+        try:
+            process.answer(_START_SECONDS)
+        except ChildEnded as ended:
+            raise VerificationFailed(
+                f"the process that kernels are tried in does not start: {ended}; see what `pcp doctor` says"
+            ) from None
+
+
+class Apart(KeptProcess):
+    """A process for code from outside, apart from what judges it.
+
+    Such code may do anything to its process: change what compares, what is right, or memory that is not its own. So it is given
+    arguments in files, and hands over results in files. What its process says is looked at as what any stranger says.
+    """
 
     def runnable(self, request: Request, limits: Mapping[str, float]) -> Runnable:
         """A request's candidate, compiled there.
@@ -112,51 +162,22 @@ class Apart:
         Raises:
             ChildEnded: it cannot be compiled.
         """
-        if self._process is None:
-            self._process = MeasuringProcess(
-                self._target, self.folder, self._memory_bytes, "pcp.planning.measuring.runner", in_group=True
-            )
-            self.ask(_START_SECONDS, "start")
         made = Away(self, request, limits, "load", encoded(request, self.folder))
         return Runnable(made, [replace(entry, alias=None) for entry in request.subject.arguments])
 
     def ask(self, seconds: float, *words: Any) -> dict[str, Any]:
-        """What it answers.
-
-        Raises:
-            ChildEnded: it died, took too long, or says that the candidate failed, and how.
-            TemporaryFolderUnusable: it died where no room is left for files.
-        """
-        assert self._process is not None
-        try:
-            self._process.ask(*words)
-            answer = self._process.answer(seconds)
-            if "failure" in answer:
-                failed = answer["failure"] in list(Failure)
-                failure = Failure(answer["failure"]) if failed else Failure.crash
-                raise Failed(failure, str(answer.get("detail")))
-        except Failed:
-            raise
-        except BaseException:
-            self.end()
-            check_room(self.folder)
-            raise
+        """As of any such process; raises ChildEnded, too, where it says that the candidate failed, and how."""
+        answer = super().ask(seconds, *words)
+        if "failure" in answer:
+            is_one = answer["failure"] in list(Failure)
+            failure = Failure(answer["failure"]) if is_one else Failure.crash
+            raise ChildEnded(failure, str(answer.get("detail")))
         return answer
 
     def lies(self, words: str) -> ChildEnded:
         """What it says is none that it may: the process is ended, as it may say more."""
         self.end()
         return ChildEnded(Failure.crash, words)
-
-    def end(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-
-class Failed(ChildEnded):
-    """The candidate failed, and its process goes on."""
 
 
 class Away:

@@ -47,17 +47,17 @@ class VerifyingChild:
         self._candidate: Callable[..., Any] | Program | None = None
         self._gradient: Callable[..., Any] | None = None
 
-    def answer(self, what: str, request: dict[str, Any]) -> None:
+    def answer(self, what: str, *words: Any) -> None:
         """Do what a request asks for, and say what came of it."""
         try:
-            made = getattr(self, f"_{what}")(request)
+            made = getattr(self, f"_{what}")(*words)
         except Refusal as refusal:
             made = {"fault": refusal.fault, "detail": _short(str(refusal))}
         except MemoryError as error:
             made = {"fault": Fault.out_of_memory, "detail": str(error)}
         self._say(trial=made)
 
-    def _start(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002  (as all that are asked)
+    def _start(self) -> dict[str, Any]:
         """Answer that this process has begun."""
         return {}
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import Device, Target
-from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.measuring.measurement import Failure
-from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.process import ChildEnded, KeptProcess
+from pcp.planning.measuring.process import VerificationFailed as VerificationFailed
 from pcp.planning.verification.fault import Fault
 from pcp.temporary import VERIFYING, TemporaryFolder
 
@@ -20,7 +20,6 @@ Array = np.ndarray[Any, Any]
 
 SECONDS = 60.0
 MEMORY_BYTES = 4 << 30
-_START_SECONDS = 120.0
 _FAULTS = {
     Failure.crash: Fault.crash,
     Failure.timeout: Fault.timeout,
@@ -34,10 +33,6 @@ class CandidateFailed(Exception):
     def __init__(self, fault: Fault, detail: str) -> None:
         super().__init__(detail)
         self.fault = fault
-
-
-class VerificationFailed(PCPError):
-    """The process for kernels from outside does not start; that is no fault of a kernel."""
 
 
 class CandidateProcess:
@@ -63,16 +58,18 @@ class CandidateProcess:
     ) -> None:
         self.target = Target.of(device)
         self.device = self.target.device
-        self.seconds, self._memory_bytes = seconds, memory_bytes
+        self.seconds = seconds
         self._temporary = TemporaryFolder(VERIFYING)
         self._folder = self._temporary.path
-        self._process: MeasuringProcess | None = None
+        self._process = KeptProcess(
+            self.target, self._folder, memory_bytes, "pcp.planning.verification.child"
+        )
 
     def __enter__(self) -> "CandidateProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        self._process.end()
         self._temporary.remove()
 
     def load(self, candidate: Candidate) -> None:
@@ -187,39 +184,13 @@ class CandidateProcess:
 
     def _asked(self, what: str, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
         try:
-            process = self._started()
-            process.ask(what, request)
-            answer = process.answer(self.seconds if limit is None else min(limit, self.seconds))["trial"]
+            seconds = self.seconds if limit is None else min(limit, self.seconds)
+            answer = self._process.ask(seconds, what, request)["trial"]
         except ChildEnded as ended:
-            self._end()
             raise CandidateFailed(_FAULTS[ended.failure], str(ended)) from None
-        except BaseException:  # Ctrl-C too: what it would answer belongs to no later request
-            self._end()
-            raise
         if "fault" in answer:
             raise CandidateFailed(Fault(answer["fault"]), str(answer["detail"]))
         return dict(answer)
-
-    def _started(self) -> MeasuringProcess:
-        if self._process is None:
-            process = MeasuringProcess(
-                self.target, self._folder, self._memory_bytes, "pcp.planning.verification.child"
-            )
-            process.ask("start", {})
-            try:
-                process.answer(_START_SECONDS)
-            except ChildEnded as ended:
-                process.kill()
-                raise VerificationFailed(
-                    f"the process that kernels are tried in does not start: {ended}; see what `pcp doctor` says"
-                ) from None
-            self._process = process
-        return self._process
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
 
 
 def _described(
