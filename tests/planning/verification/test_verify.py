@@ -1,5 +1,6 @@
 """What is found is said with what showed it, and what could be done."""
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.kernels.planted import Planted
 
 from pcp.planning.verification import CandidateProcess, VerificationFailed, verify
+from pcp.planning.verification.process import TIMED, CandidateFailed
 
 SMALL = "[conditions]\nsizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
 
@@ -105,6 +107,66 @@ def test_calls_on_repeated_operands_seem_quick_each_time_before_a_kernel_is_refu
     verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
     assert ("skips work on repeated operands" in str(verdict)) is is_found
     assert least == [0.0, 0.3, 0.3]  # seconds: a busy machine may be so for all of a short time
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (7, "TypeError: "),
+        (None, "TypeError: "),
+        ([], "TypeError: "),
+        ({}, "KeyError: 'calls'"),
+        ({"fault": "boredom"}, "ValueError: 'boredom' is not a valid Fault"),
+        ({"fault": "crash"}, "KeyError: 'detail'"),
+        ({"calls": "many", "changed": [], "results": []}, r"ValueError: invalid literal for int\(\)"),
+        ({"calls": -1, "changed": [], "results": []}, "ValueError: -1 of 1 calls"),
+        ({"calls": 2, "changed": [], "results": []}, "ValueError: 2 of 1 calls"),
+        ({"calls": 1, "changed": [99], "results": []}, r"ValueError: .*changed the operands \[99\]"),
+        ({"calls": 1, "changed": 7, "results": []}, "TypeError: "),
+        ({"calls": 1, "changed": [], "results": [[[8, 16], "f99"]]}, "ValueError: "),
+        ({"calls": 1, "changed": [], "results": [[8, "f32"]]}, "TypeError: "),
+        ({"calls": 1, "changed": [], "results": [[[8, 16], "f32"]]}, "FileNotFoundError: "),
+    ],
+)
+def test_what_a_process_answers_is_looked_at(
+    said: object, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path).problems[0]
+    with CandidateProcess() as process:
+        monkeypatch.setattr(process._process, "ask", lambda *_: {"trial": said})
+        x = np.zeros(problem.specs[0].shape, np.float32)
+        with pytest.raises(CandidateFailed, match=f"^its process says what it must not: {words}"):
+            process.run(problem, problem.specs, [[x]], [0], None, problem.specs)
+
+
+@pytest.mark.parametrize(
+    "times", [7, {}, *({name: each for name in TIMED} for each in ([-1.0], [], [math.nan]))]
+)
+def test_times_that_are_none_are_a_fault(
+    times: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path).problems[0]
+    with CandidateProcess() as process:
+        monkeypatch.setattr(process._process, "ask", lambda *_: {"trial": {"times": times}})
+        with pytest.raises(CandidateFailed, match=r"^its process says what it must not: "):
+            process.times(
+                problem, [np.zeros(problem.specs[0].shape, np.float32)], problem.reference(), 0.0, 1.0
+            )
+
+
+def test_an_answer_that_a_kernel_writes_is_its_fault(tmp_path: Path, process: CandidateProcess) -> None:
+    source = """
+import sys
+def kernel(x, axis):
+    frame = sys._getframe()
+    while "parent" not in frame.f_locals:
+        frame = frame.f_back
+    frame.f_locals["parent"].say(token=frame.f_locals["token"], trial={"fault": "boredom"})
+    return softmax(x, axis)
+"""
+    planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
+    verdict = str(verify(planted.plant(tmp_path), process, keep_going=False))
+    assert "crash: its process says what it must not: ValueError: 'boredom' is not a valid Fault" in verdict
 
 
 def _times(source: str, folder: Path, process: CandidateProcess, least: float) -> dict[str, list[float]]:

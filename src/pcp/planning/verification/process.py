@@ -1,8 +1,8 @@
 """The process that runs a kernel from outside, as seen by its parent: arrays in, arrays out, and typed faults."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,11 @@ from pcp.planning.verification.fault import Fault
 from pcp.temporary import VERIFYING, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 SECONDS = 60.0
+TIMED = ("plain", "plain_again", "own", "own_again")
+"""What is timed: on operands not seen before, and on the same again."""
 MEMORY_BYTES = 4 << 30
 _FAULTS = {
     Failure.crash: Fault.crash,
@@ -87,6 +90,7 @@ class CandidateProcess:
                 "function": candidate.function,
                 "gradient": candidate.gradient if own else None,
             },
+            dict,
         )
 
     def run(
@@ -121,7 +125,23 @@ class CandidateProcess:
             CandidateFailed: it failed, or returned other shapes or element types.
         """
         results = self._folder / "results"
-        answer = self._asked(
+
+        def read(answer: dict[str, Any]) -> tuple[list[list[Array]], list[int]]:
+            calls, changed = int(answer["calls"]), [int(which) for which in answer["changed"]]
+            if not 0 < calls <= len(order) or not set(changed) <= set(order):
+                raise ValueError(f"{calls} of {len(order)} calls, which changed the operands {changed}")
+            _check(answer["results"], expected)
+            made: list[list[Array]] = []
+            for place, spec in enumerate(expected):
+                flat = np.fromfile(f"{results}-{place}", spec.dtype.numpy)
+                if flat.size != calls * spec.size:
+                    raise CandidateFailed(
+                        Fault.wrong_shape, f"it wrote {flat.size} elements of result {place}"
+                    )
+                made.append(list(flat.reshape(calls, *spec.shape)))
+            return [list(each) for each in zip(*made, strict=True)], changed
+
+        return self._asked(
             "run",
             {
                 **_described(problem, specs, wrt, text),
@@ -131,17 +151,9 @@ class CandidateProcess:
                 "results": str(results),
                 "seconds": seconds,
             },
+            read,
             limit,
         )
-        calls = int(answer["calls"])
-        _check(answer["results"], expected)
-        made: list[list[Array]] = []
-        for place, spec in enumerate(expected):
-            flat = np.fromfile(f"{results}-{place}", spec.dtype.numpy)
-            if flat.size != calls * spec.size:
-                raise CandidateFailed(Fault.wrong_shape, f"it wrote {flat.size} elements of result {place}")
-            made.append(list(flat.reshape(calls, *spec.shape)))
-        return [list(each) for each in zip(*made, strict=True)], [int(which) for which in answer["changed"]]
 
     def times(
         self,
@@ -161,7 +173,14 @@ class CandidateProcess:
         Raises:
             CandidateFailed: the candidate failed.
         """
-        answer = self._asked(
+
+        def read(answer: dict[str, Any]) -> dict[str, list[float]]:
+            times = {name: [float(each) for each in answer["times"][name]] for name in TIMED}
+            if not all(each and min(each) > 0.0 and max(each) < math.inf for each in times.values()):
+                raise ValueError(f"times of {min(map(min, times.values()), default=0.0):g} s")
+            return times
+
+        return self._asked(
             "time",
             {
                 **_described(problem, problem.specs, None, text),
@@ -169,8 +188,8 @@ class CandidateProcess:
                 "plain": plain.bytecode,
                 "seconds": (least, most),
             },
+            read,
         )
-        return {name: [float(each) for each in times] for name, times in answer["times"].items()}
 
     def _written(self, specs: Sequence[TensorSpec], arguments: Sequence[Sequence[Array]]) -> list[str]:
         paths = []
@@ -182,15 +201,26 @@ class CandidateProcess:
             paths.append(str(path))
         return paths
 
-    def _asked(self, what: str, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
+    def _asked(
+        self,
+        what: str,
+        request: dict[str, Any],
+        read: Callable[[dict[str, Any]], T],
+        limit: float | None = None,
+    ) -> T:
+        """What an answer says. Code from outside may have written it, so whatever is read of it may be none."""
         try:
             seconds = self.seconds if limit is None else min(limit, self.seconds)
             answer = self._process.ask(seconds, what, request)["trial"]
+            if "fault" in answer:
+                raise CandidateFailed(Fault(answer["fault"]), str(answer["detail"]))
+            return read(answer)
         except ChildEnded as ended:
             raise CandidateFailed(_FAULTS[ended.failure], str(ended)) from None
-        if "fault" in answer:
-            raise CandidateFailed(Fault(answer["fault"]), str(answer["detail"]))
-        return dict(answer)
+        except (LookupError, TypeError, ValueError, OSError) as error:
+            self._process.end()  # it may say more
+            words = f"its process says what it must not: {type(error).__name__}: {str(error)[:200]}"
+            raise CandidateFailed(Fault.crash, words) from None
 
 
 def _described(
