@@ -212,3 +212,16 @@ def test_which_candidates_run_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         "what calls nothing is compiled as it stands"
     )
     assert Request(PRODUCT, PythonFunction("k.py", "k"), "k").is_foreign
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("bf16", "f16", "i32"), ("f8E4M3FN", "bool", "u8"), ("f64", "c64", "i64")]
+)
+def test_results_of_every_type_are_handed_over(bench: Bench, dtypes: tuple[str, ...], tmp_path: Path) -> None:
+    program = pcp.trace(lambda *given: tuple(given), *(pcp.spec((2, 3), each) for each in dtypes))
+    file = tmp_path / "kernel.py"
+    file.write_text("def kernel(*given): return given\n")
+    candidate = PythonFunction(str(file), "kernel")
+    found = bench.measure(Request(program, candidate, "k", tolerance=0.0, timing_seconds=0.01))
+    assert (found.failure, found.detail) == (None, "")
+    assert found.seconds
