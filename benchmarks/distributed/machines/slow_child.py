@@ -85,6 +85,4 @@ if __name__ == "__main__":
     training_child.make_trainer = make_trainer
     level = logging.getLevelNamesMapping().get(os.environ.get("PCP_LOG", "").upper(), logging.WARNING)
     logging.basicConfig(level=level, format="%(message)s")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    training_child.Child(sys.stdin.buffer, answers).run()
+    training_child.TrainingChild().run()
