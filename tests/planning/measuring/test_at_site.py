@@ -180,7 +180,7 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
     candidate = PythonFunction(str(file), "softmax")
 
     def trial(site: Claims | None) -> Failure | None:
-        request = Request(SOFTMAX, candidate, "path", calls=1, timing_seconds=0.0, site=site)
+        request = Request(SOFTMAX, candidate, "path", target=TARGET, calls=1, timing_seconds=0.0, site=site)
         return tried(subject, request, lambda _: None).failure
 
     assert trial(None) is None
@@ -281,7 +281,8 @@ def test_what_surely_takes_too_long_is_not_verified(
     subject = Subject(plainly(SOFTMAX, Recipe(sets=1)), tmp_path)
     other = pcp.trace(lambda x: pcp.softmax(x + 0.0, -1), pcp.spec((40, 64), "f32"))
     site = Claims(Effect.reassociating)
-    request = Request(SOFTMAX, other, "path", calls=1, timing_seconds=1.0, site=site, worth=worth)
+    how = {"target": TARGET, "calls": 1, "timing_seconds": 1.0}
+    request = Request(SOFTMAX, other, "path", site=site, worth=worth, **how)
     found = tried(subject, request, lambda _: None)
     assert found.failure is None
     assert bool(tried_at_site) == is_tried
