@@ -4,6 +4,7 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -14,6 +15,7 @@ import pcp
 from benchmarks.backends.ahead import refusals
 from benchmarks.backends.operations import CASES, Case
 from benchmarks.own_process import OwnProcess
+from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import DType
 from pcp.ir.types import dtype_of
@@ -72,11 +74,20 @@ def _runner(place: str, seed: int) -> tuple[None, Any]:
     return None, lambda cell: result_of(place, *cell, seed, cache=place.startswith("iree:"))
 
 
-def result_of(place: str, name: str, dtype: DType, seed: int, *, cache: bool = False) -> Answer:
+def result_of(
+    place: str,
+    name: str,
+    dtype: DType,
+    seed: int,
+    *,
+    cache: bool = False,
+    options: CompileOptions = MappingProxyType({}),
+) -> Answer:
     """What a device, or the interpreter, makes of one cell, in this process.
 
     Arguments:
         cache: whether compiled code is taken from the cache on disk, and kept there.
+        options: of the compiler.
     """
     program = CASES[name].program(dtype)
     assert program is not None
@@ -85,7 +96,7 @@ def result_of(place: str, name: str, dtype: DType, seed: int, *, cache: bool = F
         return Answer(interpreted(program, operands)[0])
     try:
         with of_any_size() if place == TORCH else contextlib.nullcontext():
-            plan = pcp.plan(program, place, cache=cache)
+            plan = pcp.plan(program, place, cache=cache, options=options)
         return Answer(np.asarray(plan.run(*operands)))
     except PCPError as error:
         return Answer(None, str(error))

@@ -10,8 +10,8 @@ from pcp.kernels.artifact import StableHLO
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.region_candidate import RegionCandidate
 from pcp.kernels.registry import register_kernel
-from pcp.planning.added.fitting import fit_of
 from pcp.planning.added.lowering import KernelNotLowered, lowered
+from pcp.planning.added.posing import posed_at
 from pcp.planning.added.region_program import is_region, region_program
 from pcp.planning.added.store import Added, Store
 from pcp.tensor import Tensor, current_builder
@@ -54,8 +54,8 @@ def _applies(added: Added) -> Callable[[ir.Operation], bool]:
     assert isinstance(candidate, Candidate)
 
     def applies(op: ir.Operation) -> bool:
-        fit = fit_of(candidate, op)
-        return fit is not None and _is_lowered(lambda: lowered(added, fit.problem, fit.told))
+        posed = posed_at(candidate, op)
+        return posed is not None and _is_lowered(lambda: lowered(added, posed.problem, posed.told))
 
     return applies
 
@@ -65,12 +65,12 @@ def _build(added: Added) -> Callable[[ir.Operation], Sequence[Tensor]]:
     assert isinstance(candidate, Candidate)
 
     def build(op: ir.Operation) -> Sequence[Tensor]:
-        fit = fit_of(candidate, op)
-        if fit is None:
+        posed = posed_at(candidate, op)
+        if posed is None:
             raise KernelNotLowered(f"{added.name} does not fit {op.name} as it stands there; plan again")
-        program = lowered(added, fit.problem, fit.told)
-        made = call(program, *fit.operands())
-        return [fit.result(made[0] if isinstance(made, tuple) else made)]
+        program = lowered(added, posed.problem, posed.told)
+        made = call(program, *posed.operands())
+        return [posed.result(made[0] if isinstance(made, tuple) else made)]
 
     return build
 

@@ -28,7 +28,7 @@ from pcp.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Posed:
     """A site as a problem of its family.
 
     Arguments:
@@ -49,20 +49,20 @@ class Fit:
         return self.problem.attributes | self.attributes
 
 
-def fit_of(candidate: Candidate, op: ir.Operation) -> Fit | None:
+def posed_at(candidate: Candidate, op: ir.Operation) -> Posed | None:
     """How a kernel fits an operation of its family; None where it does not."""
-    for fit in _FITS[candidate.family](op):
-        found = fit.problem
+    for posed in _POSED[candidate.family](op):
+        found = posed.problem
         limits = {name: candidate.limits.get(name, Limits()) for name, _ in found.sizes}
         if candidate.function is None:
-            if found == candidate.problems[0] and not fit.attributes:
-                return fit
+            if found == candidate.problems[0] and not posed.attributes:
+                return posed
         elif (
             found.dtype in candidate.dtypes
             and found.form in candidate.forms
             and all(limits[name].allow(size) for name, size in found.sizes)
         ):
-            return fit
+            return posed
     return None
 
 
@@ -72,7 +72,7 @@ def _dtype_of(named: Named) -> DType | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _product(op: ir.Operation) -> Iterator[Fit]:
+def _product(op: ir.Operation) -> Iterator[Posed]:
     product = Product.of(op)
     dtypes = {product.x.dtype, product.y.dtype, product.result.dtype}
     if len(dtypes) != 1 or product.constrained or not product.x.dtype.is_float or not product.result.size:
@@ -114,7 +114,7 @@ def _product(op: ir.Operation) -> Iterator[Fit]:
             ]
 
         sizes = {"b": b, "m": m, "k": k, "n": n}
-        yield Fit(
+        yield Posed(
             problem("product", form, product.x.dtype, sizes),
             operands,
             lambda made: reshape(made, product.result.shape),
@@ -136,7 +136,7 @@ def _rows(shape: tuple[int, ...], axis: int) -> tuple[list[int], list[int]]:
     return order, [shape[each] for each in order]
 
 
-def _softmax(op: ir.Operation) -> Iterator[Fit]:
+def _softmax(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
     dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
     if named.name != "softmax" or dtype is None:
@@ -146,14 +146,14 @@ def _softmax(op: ir.Operation) -> Iterator[Fit]:
     rows = math.prod(shape) // max(1, columns)
     back = [order.index(each) for each in range(len(shape))]
     sizes = {"rows": rows, "columns": columns}
-    yield Fit(
+    yield Posed(
         problem("softmax", "last_axis", dtype, sizes),
         lambda: [reshape(transpose(tensors(op)[0], order), (rows, columns))],
         lambda made: transpose(reshape(made, turned), back),
     )
 
 
-def _normalisation(op: ir.Operation) -> Iterator[Fit]:
+def _normalisation(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
     dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
     form = "layer" if named.name == "layer_norm" else "rms"
@@ -177,7 +177,7 @@ def _normalisation(op: ir.Operation) -> Iterator[Fit]:
                 made.append(empty((width,), dtype))
         return made
 
-    yield Fit(
+    yield Posed(
         problem("normalisation", form, dtype, {"rows": rows, "width": width}),
         operands,
         lambda made: transpose(reshape(made, turned), back),
@@ -185,7 +185,7 @@ def _normalisation(op: ir.Operation) -> Iterator[Fit]:
     )
 
 
-def _attention(op: ir.Operation) -> Iterator[Fit]:
+def _attention(op: ir.Operation) -> Iterator[Posed]:
     named, heads = Named.of(op), Heads.of(op)
     dtype, given = _dtype_of(named), named.attributes
     if heads is None or dtype is None or heads.groups or given.keys() & {*ATTENTION.further, "cap"}:
@@ -209,14 +209,14 @@ def _attention(op: ir.Operation) -> Iterator[Fit]:
         ]
 
     sizes = {"batch": sets, "queries": queries, "keys": keys, "heads": 1, "width": width}
-    yield Fit(
+    yield Posed(
         problem("attention", "causal" if is_causal else "full", dtype, sizes),
         operands,
         lambda made: heads.returned(made, "result"),
     )
 
 
-def _cross_entropy(op: ir.Operation) -> Iterator[Fit]:
+def _cross_entropy(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
     dtype, shape = _dtype_of(named), named.operands[0].shape
     if dtype is None:
@@ -239,10 +239,12 @@ def _cross_entropy(op: ir.Operation) -> Iterator[Fit]:
             found = where(rows.known, found, outside if named.attributes["negated"] else other)
         return reshape(found, named.results[0].shape)
 
-    yield Fit(problem("cross_entropy", "plain", dtype, {"rows": count, "classes": classes}), operands, result)
+    yield Posed(
+        problem("cross_entropy", "plain", dtype, {"rows": count, "classes": classes}), operands, result
+    )
 
 
-def _embedding_gradient(op: ir.Operation) -> Iterator[Fit]:
+def _embedding_gradient(op: ir.Operation) -> Iterator[Posed]:
     table, indices, updates = (spec_of(value.type) for value in op.operands)
     if table.dtype is not updates.dtype or not table.dtype.is_float:
         return
@@ -255,14 +257,14 @@ def _embedding_gradient(op: ir.Operation) -> Iterator[Fit]:
         inside = greater_equal(numbers, 0) & less(numbers, rows - 1)
         return [where(inside, numbers, rows - 1), again.updates]
 
-    yield Fit(
+    yield Posed(
         problem("embedding_gradient", "plain", table.dtype, {"count": count, "rows": rows, "width": width}),
         operands,
         lambda made: Scattered.of(op).table + reshape(made[: rows - 1], table.shape),
     )
 
 
-_FITS: dict[str, Callable[[ir.Operation], Iterator[Fit]]] = {
+_POSED: dict[str, Callable[[ir.Operation], Iterator[Posed]]] = {
     "product": _product,
     "softmax": _softmax,
     "normalisation": _normalisation,
