@@ -6,9 +6,9 @@ from benchmarks.distributed.scale import star
 
 @pytest.mark.parametrize("budgets", [False, True], ids=["equal shares", "budgets"])
 def test_events_of_workers_cost_the_same_among_many(budgets: bool) -> None:
-    few, many = star(40, 1, 1.0, budgets), star(400, 1, 1.0, budgets)
+    few, many = star(40, 1, 1.0, budgets), star(1200, 1, 1.0, budgets)
     for kind in ("MemberJoined", "Heartbeat", "BlobStored", "Update"):
-        # Ten times the members; something that looks at all of them would show.
-        assert many["microseconds"][kind]["p50"] < 3 * few["microseconds"][kind]["p50"], kind
+        # Thirty times the members; something that looks at all of them would show.
+        assert many["microseconds"][kind]["p50"] < 2 * few["microseconds"][kind]["p50"], kind
     assert many["log_bytes_per_worker_and_round"] < 1.2 * few["log_bytes_per_worker_and_round"]
     assert many["state_bytes_per_worker"] < 1.2 * few["state_bytes_per_worker"]

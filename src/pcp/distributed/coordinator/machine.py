@@ -182,6 +182,7 @@ class Coordinator:
                 if message.lease_id and message.lease_id not in self.state.leases:
                     # Its connection may have broken before it could hear so; it would be busy for ever.
                     turn.send(member, Revoke(message.lease_id, "it was taken back"))
+                turn.state.is_measured = True
                 turn.pace(member.worker_id).told(message.seconds_per_step)
                 turn.report(
                     LeaseProgressed(

@@ -12,7 +12,7 @@ from pcp.distributed.coordinator.peers import Peers, PeersPace
 from pcp.distributed.coordinator.roster import Roster
 from pcp.distributed.coordinator.rounds.cells import Pending, Trained, pending_of
 from pcp.distributed.coordinator.run import Run
-from pcp.distributed.coordinator.timing import Pace, RoundClock
+from pcp.distributed.coordinator.timing import Pace, RoundClock, typical_step_seconds
 from pcp.distributed.messages import Blob, Lease, Message, Outcome, Update
 
 EPOCH_STRIDE = 10**9  # numbers of one epoch: generation and lease numbers are epoch * stride + count
@@ -129,6 +129,7 @@ class State:
         generations, lease_numbers: how many of this epoch were given.
         gathered: whether the first round need not wait for more workers.
         first_ready: when the first worker of this epoch became ready.
+        is_measured: whether anything is known of how fast any worker is.
         typical: seconds for each step of the median worker.
         merge_seconds: of an outer step.
         upload_seconds: from an update to its blob; 0 where uploads come first.
@@ -167,6 +168,7 @@ class State:
     lease_numbers: int = 0
     gathered: bool = False
     first_ready: float | None = None
+    is_measured: bool = False
     typical: float = 0.0
     merge_seconds: float = 0.0
     upload_seconds: float = 0.0
@@ -187,7 +189,7 @@ def state_of(run: Run) -> State:
     """Return the state of a Shepherd that has just taken a run over: nobody is there, and nothing is held."""
     roster = Roster([[] for _ in run.fragments])
     paces = {worker_id: Pace.remembered(each) for worker_id, each in run.paces.items()}
-    return State(run, pending_of(run), roster, paces=paces)
+    return State(run, pending_of(run), roster, paces=paces, is_measured=bool(paces))
 
 
 @dataclass(slots=True)
@@ -237,6 +239,11 @@ class Turn:
             peers.note(worker_id, paces[worker_id].usual if worker_id in ready else None)
         peers.changed.clear()
         return peers.pace(without)
+
+    def typical(self, worker_ids: Iterable[int]) -> float:
+        """Return the median seconds of a step of those of the workers that anything is known of; 0 if that is nobody."""
+        paces = self.state.paces
+        return typical_step_seconds(paces[each] for each in worker_ids if each in paces)
 
     def remember_paces(self, worker_ids: Iterable[int]) -> None:
         """Have the paces of workers logged, where they are not what the log says."""

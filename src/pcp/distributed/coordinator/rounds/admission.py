@@ -153,6 +153,7 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     member.pushed.add(lease.fragment)
     elapsed = turn.now - held.granted
     whole = adoptions.fetches_whole(lease.adopt)
+    turn.state.is_measured = True
     turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.batches, whole)
     ahead.begin_following(turn, member)
     turn.reconsider(member)
@@ -182,7 +183,8 @@ def admit(turn: Turn, held: HeldLease) -> None:
     turn.append(
         UpdateAdmitted(lease.round, contribution), sync=bool(earlier)
     )  # what it replaces is gone then
-    turn.delete(frozenset(each.payload for each in earlier), state.run.blobs())
+    if earlier:  # else all blobs would be gone through for nothing
+        turn.delete(frozenset(each.payload for each in earlier), state.run.blobs())
     state.stored.pop(update.payload, None)
     state.upload_seconds = smoothed(state.upload_seconds, turn.now - held.reported)
     for each in held.pushing:

@@ -11,7 +11,7 @@ from pcp.distributed.algorithms import overlaps, segment_steps
 from pcp.distributed.coordinator.rounds.adoptions import fetches_whole
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import Member, State, Turn
-from pcp.distributed.coordinator.timing import Pace, typical_step_seconds
+from pcp.distributed.coordinator.timing import Pace
 from pcp.distributed.messages import DataRange
 
 EVEN = 0.1  # workers whose times for a segment differ by less than this part get equal shares
@@ -31,7 +31,7 @@ def round_batches(turn: Turn, fragment: int) -> int:
     segment, ready = segment_steps(config.algorithm), state.roster.ready - state.roster.resting.keys()
     if not config.step_budgets or not ready:
         return max(1, len(ready)) * segment
-    typical = typical_step_seconds(turn.pace(worker_id) for worker_id in ready)
+    typical = turn.typical(ready)
     times: dict[int, tuple[float, float]] = {}
     for worker_id in ready:
         member, pace = state.members[worker_id], turn.pace(worker_id)
@@ -71,8 +71,8 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """
     state = turn.state
     length, pace = segment_steps(state.run.config.algorithm), turn.pace(member.worker_id)
-    if not state.typical:  # in the first round somebody may have been measured since it opened
-        state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
+    if not state.typical and state.is_measured:  # in the first round somebody may have been since it opened
+        state.typical = turn.typical(state.roster.ready)
     clock = state.clocks[round.number]
     is_equal = member.worker_id in clock.equal and clock.planned_for == state.pending.returned
     if not state.run.config.step_budgets or is_equal:

@@ -13,7 +13,7 @@ from pcp.distributed.coordinator.rounds import admission, adoptions, ahead, budg
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import State, Turn
-from pcp.distributed.coordinator.timing import RoundClock, smoothed, typical_step_seconds
+from pcp.distributed.coordinator.timing import RoundClock, smoothed
 from pcp.distributed.messages import Blob, DataRange
 
 
@@ -105,7 +105,7 @@ def _open(turn: Turn, fragment: int) -> None:
 def start_clock(turn: Turn, round: Round) -> None:
     """Begin to measure a round, by the past of the workers that are ready."""
     state = turn.state
-    state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
+    state.typical = turn.typical(state.roster.ready)
     state.clocks[round.number] = RoundClock(turn.now)
     if state.run.config.step_budgets:
         budgets.plan_round(turn, round)

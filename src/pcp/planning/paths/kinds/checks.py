@@ -18,7 +18,7 @@ class NotAPath(PCPError):
 
 def refused(what: str, value: object, expected: str) -> NotAPath:
     """The error of an entry that is something else."""
-    verb = "are" if what.endswith("s") and what != "versions" else "is"
+    verb = "are" if what.endswith("s") else "is"
     return NotAPath(
         f"the {what} of the path {verb} {value!r:.60}; expected {expected}: plan again and save that"
     )

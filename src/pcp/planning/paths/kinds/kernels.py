@@ -18,7 +18,7 @@ _LIBRARY = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A kernel for a site.
+    """A kernel as it was when it was chosen.
 
     Arguments:
         kernel: its name.
