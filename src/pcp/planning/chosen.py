@@ -1,4 +1,4 @@
-"""How a plan comes to its path: kernels, then equal programs, then what fits in memory, then other places."""
+"""How a plan comes to its path: kernels, then other forms of the program, then what fits in memory, then other places."""
 
 import logging
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pcp.ir import Program
 from pcp.planning.capacity import check_capacity
 from pcp.planning.conditions import Conditions, check_tolerance, evidence_of, example_of, ignored_by
 from pcp.planning.elsewhere import fastest_elsewhere
-from pcp.planning.equality import searched as searched_with_equal
+from pcp.planning.forms import searched as searched_with_forms
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking
@@ -105,13 +105,13 @@ def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking
     """The fastest path; where memory was asked for, that fits."""
     limit, memory = conditions.memory_limit, conditions.memory
     if memory is None:
-        return (yield from searched_with_equal(whole, evidence, limit))[0]
+        return (yield from searched_with_forms(whole, evidence, limit))[0]
     with evidence.leaving(evidence.strategy.for_memory):
-        found, search = yield from searched_with_equal(whole, evidence, limit, memory)
+        found, search = yield from searched_with_forms(whole, evidence, limit, memory)
     row = found.measurement
     if not found.complete and row is not None and row.peak_bytes is not None and row.peak_bytes <= memory:
         # It goes on with what is left.
-        found, search = yield from searched_with_equal(whole, evidence, limit, memory)
+        found, search = yield from searched_with_forms(whole, evidence, limit, memory)
     return (yield from within_memory(found, search, memory))
 
 

@@ -5,7 +5,7 @@ from pcp.backends.registry import arrays_of
 from pcp.ir import Program
 from pcp.kernels import FAMILIES, kernel_named, sites_of
 from pcp.kernels.native import LIBRARIES
-from pcp.planning.equality.forms import is_here
+from pcp.planning.forms.equal import is_here
 from pcp.planning.paths.preparation import prepared
 
 

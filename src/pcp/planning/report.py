@@ -9,7 +9,7 @@ from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
-from pcp.planning.paths.kinds import EQUAL, Stage, at_stages, words_of
+from pcp.planning.paths.kinds import EQUAL, STORED, by_kind, words_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.found import Found
 from pcp.planning.search.predicted_path import Prediction
@@ -26,7 +26,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
         return _unsearched(path)
     cost = _cost(path, found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
     lines = [f"  path        {_named(path)}: {cost}"]
-    lines += _equal(path)
+    lines += _forms(path)
     first, *further = _errors(found, tolerance)
     lines += [f"  error       {first}", *(f"              {each}" for each in further)]
     if found.measurement is not None and found.measurement.peak_bytes is not None:
@@ -52,6 +52,7 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
         "path": path.digest,
         "plain": path.is_plain,
         "equal": None if path.equal is None else asdict(path.equal),
+        "stored": dict(path.stored),
         "parts": path.parts,
         "tolerance": tolerance,
         "error": None if row is None else row.error,
@@ -79,19 +80,26 @@ def seconds(value: float) -> str:
 def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
-    if path.equal is not None:
-        return [*_unsearched(path.having(EQUAL.name)), *_equal(path)]
-    further = words_of(path.moves)
+    further = words_of([move for move in path.moves if move.kind not in _FORMS])
     if not path.choices and not path.prepared:
-        return [f"  path        {_named(path)}: {', '.join(['as it is written', *further])}"]
+        shown = ", ".join(["as it is written", *further])
+        return [f"  path        {_named(path)}: {shown}", *_forms(path)]
     counts = Counter(choice.kernel for choice in path.choices.values())
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     shown = "; ".join([kernels or "simplified only", *further])
-    return [f"  path        {_named(path)}, as given: {shown}"]
+    return [f"  path        {_named(path)}, as given: {shown}", *_forms(path)]
 
 
-def _equal(path: Path) -> list[str]:
-    return [f"  equal       {words}" for words in words_of(at_stages(path.moves, Stage.written))]
+_FORMS = (EQUAL.name, STORED.name)
+"""Kinds of moves that have a line each."""
+
+
+def _forms(path: Path) -> list[str]:
+    return [
+        f"  {kind.name:<12}{' '.join(words_of(some))}"
+        for kind, some in by_kind(path.forms)
+        if kind.name in _FORMS
+    ]
 
 
 def _named(path: Path) -> str:

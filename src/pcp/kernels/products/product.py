@@ -10,6 +10,7 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes, Pair
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import reshape, transpose
+from pcp.rewrite.stored import is_constrained
 from pcp.tensor import Tensor
 
 BLOCK = 32
@@ -39,9 +40,7 @@ class Product:
         """The product that an operation computes."""
         axes = DotAxes.of(op)
         x, y, result = (spec_of(value.type) for value in (*op.operands, *op.results))
-        precision = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
-        constrained = "algorithm" in op.attributes or "HIGH" in precision
-        return Product(x, y, result, axes.contract, axes.batch, constrained)
+        return Product(x, y, result, axes.contract, axes.batch, is_constrained(op))
 
     @property
     def is_f32(self) -> bool:

@@ -13,9 +13,9 @@ from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.conditions import BUDGET, Conditions, Database, evidence_of, example_of
 from pcp.planning.elsewhere import Place, places_of
-from pcp.planning.equality import is_here, looked_at
 from pcp.planning.exploration.best_first import in_turn
 from pcp.planning.exploration.enumeration import combinations, elsewhere
+from pcp.planning.forms import looked_at
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.placing.measured import measured_whole
@@ -79,14 +79,11 @@ def explore(
     def walk() -> Iterator[Explored]:
         with evidence:
             walks = [_walk(whole, others, evidence)]
-            if is_here():
-                forms, tried = evidence.answer(looked_at(whole, evidence, limit))
-                yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
-                if len(tried) < len(forms.forms):
-                    return
-                best = min(tried, key=lambda each: (bool(each.refused), each.row.ratio), default=None)
-                if best is not None and not best.refused:
-                    walks.append(_walk(best.whole, [], evidence))
+            tried = evidence.answer(looked_at(whole, evidence, limit, whole.plain))
+            yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
+            best = min(tried, key=lambda each: each.rank, default=None)
+            if best is not None and not best.refused:
+                walks.append(_walk(best.whole, [], evidence))
             yield from in_turn(*walks)
 
     return walk()

@@ -119,6 +119,11 @@ class Path:
         return tuple((move.at, move.value) for move in self._of("option"))
 
     @property
+    def stored(self) -> tuple[tuple[str, str], ...]:
+        """What values are kept in, by the names of their classes."""
+        return tuple((move.at, move.value) for move in self._of("stored"))
+
+    @property
     def forms(self) -> tuple[Move, ...]:
         """What makes another program of it before its sites are looked for."""
         return at_stages(self.moves, Stage.written, Stage.prepared)

@@ -87,9 +87,11 @@ class Strategy:
         for_others: the part of the budget that the search at home leaves for measuring elsewhere, where there are other places.
         for_placements: the part of what is left then that single operations leave for measuring whole programs.
         placements: how many placements are measured at most; the first should be the fastest.
-        for_memory: the part that kernels and equal programs leave for making a path fit, where memory was asked for.
-        for_equal: the part that kernels leave for equal programs, where there may be some.
+        for_memory: the part that kernels and other forms leave for making a path fit, where memory was asked for.
+        for_forms: the part that kernels leave for other forms of the program, where there may be some.
         for_costs: the part of that in which operations may be measured alone.
+        stored_on: kinds of devices where values are kept in fewer bits: processors multiply such ones no faster by XLA.
+        little_stored: where kernels leave no more than this part of the bytes in full, no values are kept in fewer bits.
 
         amplified: results of a whole may be wrong by this many times what its sites are alone, as far as nobody measured it.
         most_dropped: paths that are dropped, one after another, because they compute something else in the user's process.
@@ -150,8 +152,10 @@ class Strategy:
     for_placements: float = 0.5
     placements: int = 3
     for_memory: float = 0.4
-    for_equal: float = 0.4
+    for_forms: float = 0.4
     for_costs: float = 0.3
+    stored_on: tuple[str, ...] = ("cuda",)
+    little_stored: float = 0.1
 
     amplified: float = 4.0
     most_dropped: int = 3

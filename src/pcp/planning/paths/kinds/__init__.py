@@ -13,10 +13,11 @@ from pcp.planning.paths.kinds.parts import PARTS as PARTS
 from pcp.planning.paths.kinds.places import PLACED as PLACED
 from pcp.planning.paths.kinds.places import STREAMED as STREAMED
 from pcp.planning.paths.kinds.remade import REMADE as REMADE
+from pcp.planning.paths.kinds.stored import STORED as STORED
 from pcp.planning.paths.move import Move
 
-KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, PARTS, STREAMED, PLACED)
-"""In the order in which they stand in a file."""
+KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED)
+"""In the order in which they stand in a file, and in which those of one stage are made."""
 
 _RANKS = {kind.name: rank for rank, kind in enumerate(KINDS)}
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from pcp.ir import Program
-from pcp.planning.equality.costs import MeasuredCosts
+from pcp.planning.forms.costs import MeasuredCosts
+from pcp.planning.forms.tried import FormMoves
+from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking
+from pcp.planning.search.whole import Whole
 from pcp.rewrite.equality import (
     Choice,
     Form,
@@ -78,6 +81,13 @@ def is_here() -> bool:
 def has_others(program: Program) -> bool:
     """Whether some products of a program may be computed in another order, or joined."""
     return b"dot_general" in program.bytecode and bool(matrices_of(program).parts)
+
+
+def equal_forms(whole: Whole, evidence: Evidence) -> Asking[list[FormMoves]]:
+    """Equal programs that should be faster, the fastest first."""
+    until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
+    forms = yield from forms_of(whole.program, evidence, until)
+    return [(EQUAL.move(form),) for form in forms.forms]
 
 
 def forms_of(

@@ -1,0 +1,137 @@
+"""Other forms of a program in a search: measured whole beside the plain program, searched for kernels, timed in turn with
+what was found.
+
+The float64 of the program as it is written judges all of them.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pcp.errors import PCPError
+from pcp.planning.forms.equal import equal_forms, has_others, is_here
+from pcp.planning.forms.stored import may_be_stored, tried_stored
+from pcp.planning.forms.tried import FormMoves, Tried, all_tried
+from pcp.planning.paths.kinds import PARTS
+from pcp.planning.paths.path import Path
+from pcp.planning.search.duels import Duels, is_won
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.found import Found
+from pcp.planning.search.question import Asking
+from pcp.planning.search.search import Search
+from pcp.planning.search.whole import Whole
+
+log = logging.getLogger("pcp.planning.search")
+
+
+def searched(
+    whole: Whole, evidence: Evidence, memory_limit: int, memory: int | None = None
+) -> Asking[tuple[Found, Search]]:
+    """The fastest path, of the program as it is written or of another form, and the search that found it.
+
+    Arguments:
+        memory_limit: bytes that a call may take to be measured.
+        memory: bytes that the path may take that is chosen; None for as many. A form that takes more is not taken.
+
+    Raises:
+        ToleranceUnreachable: every path that was measured is less exact, the plain one included.
+    """
+    known = _known(whole, evidence)
+    looks = bool(known) or (bool(evidence.budget) and whole.tolerance > 0 and _has_forms(whole, evidence))
+    with evidence.leaving(evidence.strategy.for_forms if looks else 0.0):
+        search = Search(whole, evidence, memory_limit)
+        found = yield from search.run()
+    if not looks:
+        return found, search
+    limit = memory_limit if memory is None else min(memory, memory_limit)
+    try:
+        return (yield from _with_forms(found, search, known, limit))
+    except KeyboardInterrupt:
+        evidence.interrupt()
+        notes = [*found.notes, "it was interrupted while other forms of the program were measured"]
+        return replace(found, notes=notes, complete=False, measured=evidence.measured), search
+
+
+def _has_forms(whole: Whole, evidence: Evidence) -> bool:
+    return (is_here() and has_others(whole.program)) or may_be_stored(whole, evidence)
+
+
+def _with_forms(
+    found: Found, search: Search, known: Sequence[FormMoves], limit: int
+) -> Asking[tuple[Found, Search]]:
+    whole, evidence = search.whole, search.evidence
+    made = yield from looked_at(whole, evidence, limit, found.path, known)
+    found = replace(found, measured=evidence.measured)
+    if not made:
+        return found, search
+    best = min(made, key=lambda each: each.rank)
+    if best.refused:
+        return _noted(found, made, f"is not taken: {best.refused}"), search
+    other = Search(best.whole, evidence, limit)
+    mine = yield from other.run()
+    if mine.path.is_plain:
+        return _noted(
+            replace(found, measured=evidence.measured), made, "is not taken: it does not hold"
+        ), search
+    why = yield from _lost(found, mine, Duels(whole, evidence), limit)
+    if why:
+        return _noted(replace(found, measured=evidence.measured), made, f"is not taken: {why}"), search
+    notes = list(dict.fromkeys([*found.notes, *mine.notes]))
+    return replace(mine, notes=notes, complete=found.complete and mine.complete), other
+
+
+def looked_at(
+    whole: Whole, evidence: Evidence, limit: int, path: Path, known: Sequence[FormMoves] = ()
+) -> Asking[list[Tried]]:
+    """The forms that there are, measured as far as there is time, each kind in the order in which they should be fast.
+
+    Arguments:
+        limit: bytes that a call may take.
+        path: the fastest of the program as it is written that is known.
+        known: forms that were measured before; they come first.
+    """
+    forms = list(known)
+    if evidence.seconds_left and is_here():
+        forms += yield from equal_forms(whole, evidence)
+    made = yield from all_tried(whole, list(dict.fromkeys(forms)), evidence, limit)
+    if evidence.seconds_left and may_be_stored(whole, evidence):
+        made += yield from tried_stored(path, whole, evidence, limit)
+    return made
+
+
+def _known(whole: Whole, evidence: Evidence) -> list[FormMoves]:
+    """Forms whose paths were measured before: they are followed without what found them, too."""
+    rows = evidence.known(whole.subject)
+    forms = dict.fromkeys(path.forms for path in map(evidence.path, rows) if path is not None)
+    return [
+        form
+        for form in forms
+        if form and all(move.kind != PARTS.name for move in form) and _fits(whole, form)
+    ]
+
+
+def _fits(whole: Whole, form: FormMoves) -> bool:
+    try:
+        replace(whole, forms=form).prepared  # noqa: B018
+    except PCPError as error:
+        log.info("a known form of the program is not made: %s", error)
+        return False
+    return True
+
+
+def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> Asking[str]:
+    """Why another form does not take the place of what was found without; empty if it does."""
+    peak = 0 if found.measurement is None else found.measurement.peak_bytes or 0
+    if found.path.is_plain or peak > limit:
+        return ""  # it was timed in turn with the plain path
+    duel = yield from duels.fought(mine.path, found.path)
+    if duel is None:
+        return f"it was not timed in turn with the path without it: {duels.evidence.trouble}"
+    if not is_won(duel, duels.evidence.strategy):
+        return f"in turn with the path without it, it takes {duel.ratio:.2f} of the time, which is not surely less"
+    return ""
+
+
+def _noted(found: Found, made: Sequence[Tried], why: str) -> Found:
+    many = f"the best of {len(made)} other forms" if len(made) > 1 else "another form"
+    return replace(found, notes=[*found.notes, f"{many} of the program {why}"])

@@ -1,0 +1,70 @@
+"""Forms that keep what products read and make in fewer bits: all of it first, then less, until a form is exact enough."""
+
+import itertools
+from collections.abc import Sequence
+
+from pcp.planning.forms.tried import FormMoves, Tried, tried
+from pcp.planning.paths.kinds import STORED
+from pcp.planning.paths.path import Path
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking
+from pcp.planning.search.whole import Whole
+from pcp.rewrite.stored import FACTORS, RESULTS, ProductClass, products_in
+
+_BITS = 8
+"""That bfloat16 keeps."""
+
+
+def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
+    """Whether values in fewer bits may be faster on the device, and exact enough."""
+    strategy = evidence.strategy
+    is_wide_enough = whole.tolerance >= strategy.error_of_bits * 2.0**-_BITS
+    return (
+        is_wide_enough
+        and whole.target.device.kind in strategy.stored_on
+        and bool(products_in(whole.prepared))
+    )
+
+
+def tried_stored(path: Path, whole: Whole, evidence: Evidence, limit: int) -> Asking[list[Tried]]:
+    """Forms that keep values in fewer bits, measured until one is exact enough, as far as there is time.
+
+    Where what products make is too wrong as well, it stays as it is: products of fewer bits are faster themselves. Then the
+    largest products stay: errors add up by their squares, and each product is taken to add as much as another.
+
+    Arguments:
+        path: the fastest that is known; none is tried where its kernels keep nearly all of these values in fewer bits.
+        limit: bytes that a call may take.
+    """
+    strategy, products = evidence.strategy, products_in(whole.prepared)
+    left = sum(each.bytes for each in products_in(path.applied(whole.program)))
+    if left <= strategy.little_stored * sum(each.bytes for each in products):
+        return []
+    made: list[Tried] = []
+    kept = [FACTORS, RESULTS]
+    for _ in range(strategy.everywhere_attempts):
+        one = yield from tried(whole, _form(kept), evidence, limit)
+        if one is None:
+            break
+        made.append(one)
+        error = one.row.least_tolerance or 0.0
+        if not one.refused or error <= whole.tolerance:
+            break
+        share = (strategy.error_margin * whole.tolerance / error) ** 2
+        kept = [FACTORS] if RESULTS in kept else _fewer(kept, products, share)
+        if not kept:
+            break
+    return made
+
+
+def _form(kept: Sequence[str]) -> FormMoves:
+    return tuple(STORED.move("bf16", name) for name in sorted(kept))
+
+
+def _fewer(kept: Sequence[str], products: Sequence[ProductClass], share: float) -> list[str]:
+    """What the largest products read, where only a share of those may read it in fewer bits that do so now."""
+    narrow = [each for each in products if kept == [FACTORS] or all(name in kept for name in each.factors)]
+    most = share * sum(each.count for each in narrow)
+    sums = itertools.accumulate(each.count for each in narrow)
+    fewer = [each for each, total in zip(narrow, sums, strict=True) if total <= most]
+    return list(dict.fromkeys(name for each in fewer for name in each.factors))

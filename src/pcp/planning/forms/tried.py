@@ -1,0 +1,79 @@
+"""Forms of a program, measured whole without kernels beside the program as it is written."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.kinds import words_of
+from pcp.planning.paths.move import Move
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking
+from pcp.planning.search.whole import Whole
+
+log = logging.getLogger("pcp.planning.search")
+
+FormMoves = tuple[Move, ...]
+"""The moves that make another form of a program before its sites are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A form of a program, as it was measured.
+
+    Arguments:
+        whole: the program, whose paths compute it in this form.
+        row: times beside the plain program's, error, memory, or the reason of a failure.
+        refused: why it may not be taken; empty if it may.
+    """
+
+    whole: Whole
+    row: Measurement
+    refused: str
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Smaller for the better of two."""
+        return bool(self.refused), self.row.ratio
+
+
+def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Asking[Tried | None]:
+    """A form, measured; None if there is no time.
+
+    Arguments:
+        limit: bytes that a call may take.
+    """
+    other = replace(whole, forms=form)
+    row = yield from other.measured(other.path({}), evidence)
+    if row is None:
+        return None
+    refused = _refusal(other, row, evidence, limit)
+    log.info("%s: %s", "; ".join(words_of(form)), refused or f"{row.ratio:.3f} of the plain time")
+    return Tried(other, row, refused)
+
+
+def all_tried(
+    whole: Whole, forms: Sequence[FormMoves], evidence: Evidence, limit: int
+) -> Asking[list[Tried]]:
+    """Forms, measured as far as there is time."""
+    made: list[Tried] = []
+    evidence.planned += len(forms)
+    for form in forms:
+        one = yield from tried(whole, form, evidence, limit)
+        if one is None:
+            break
+        made.append(one)
+    return made
+
+
+def _refusal(whole: Whole, row: Measurement, evidence: Evidence, limit: int) -> str:
+    if row.failure is not None:
+        return f"{row.failure}: {row.detail}"
+    if (row.peak_bytes or 0) > limit:
+        return f"it takes {row.peak_bytes} bytes; {limit} are allowed"
+    if not whole.accepts(row, limit):
+        return "it was not timed"
+    if not evidence.strategy.is_faster(row.blocks):
+        wanted = 1 - evidence.strategy.margin
+        return f"it takes {row.ratio:.2f} of the plain path's time, which is not surely less than {wanted:g}"
+    return ""

@@ -1,0 +1,130 @@
+"""A search keeps in fewer bits what products read and make, as far as that is faster and exact enough."""
+
+import json
+import re
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.planning.fake_bench import use
+
+import pcp
+from pcp.ir import Program
+from pcp.planning.measuring.hardware import hardware_of, versions
+from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.kinds import STORED
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.planning.search.strategy import Strategy
+from pcp.rewrite.stored import products_in
+
+BLOCK = (1.0, 1.004, 0.997, 1.002, 0.999)
+
+
+def layers() -> Program:
+    """Two products with a bias each."""
+    return pcp.trace(
+        lambda x, w, v, b: pcp.tanh(x @ w + b) @ v,
+        *(pcp.spec(shape, "f32") for shape in ((160, 96), (96, 128), (128, 64), (128,))),
+    )
+
+
+class Bench:
+    """A program takes as long as its values of float32 are large, and is as wrong as it keeps some in bfloat16."""
+
+    def __init__(self, error_of_one: float = 1e-3) -> None:
+        self.paths: list[str] = []
+        self.error_of_one = error_of_one
+
+    def measure(self, request: Request) -> Measurement:
+        """Make up a measurement."""
+        assert isinstance(request.candidate, Program)
+        self.paths.append(request.path)
+        plain, mine = (
+            1e-3 + 1e-8 * sum(each.bytes for each in products_in(program))
+            for program in (request.subject, request.candidate)
+        )
+        kept = len(re.findall(r"-> tensor<[\dx]+xbf16>", request.candidate.text))
+        error = 1e-7 + self.error_of_one * kept
+        failure = Failure.inaccurate if request.tolerance is not None and error > request.tolerance else None
+        seconds = () if failure else tuple(mine * each for each in BLOCK)
+        return Measurement(
+            request.subject.digest, request.path, hardware_of(pcp.backends.Target.of()).digest, versions(),
+            seconds, tuple(plain * each for each in BLOCK) if seconds else (),
+            error, 1e-7, 1000, failure, "made up" if failure else "", when=1.0, judgement=Judgement("0"),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Any:
+    """Plans where processors gain by values of fewer bits, and there are no kernels."""
+    monkeypatch.setattr("pcp.kernels.sites.family_of", lambda _: None)
+    monkeypatch.setattr("pcp.kernels.sites.groups_in", lambda _: [])
+    monkeypatch.setattr("pcp.planning.conditions.STRATEGY", Strategy(stored_on=("cpu",)))
+
+    def plan(bench: Bench, tolerance: float) -> pcp.Plan:
+        use(bench, monkeypatch)  # type: ignore[arg-type]  # it measures, too
+        return pcp.plan(layers(), tolerance=tolerance, database=tmp_path / "profile.sqlite")
+
+    return plan
+
+
+def test_all_that_products_read_and_make_is_kept_in_fewer_bits(planned: Any) -> None:
+    plan = planned(bench := Bench(), 2e-2)
+    assert plan.path.stored == (("factors", "bf16"), ("results", "bf16"))
+    assert "stored      of products all factors and all results in bf16" in str(plan)
+    assert plan.to_json()["stored"] == {"factors": "bf16", "results": "bf16"}
+    x, w, v, b = arrays = [
+        np.random.default_rng().standard_normal(entry.spec.shape, np.float32) for entry in layers().arguments
+    ]
+    exact = np.tanh(x.astype(np.float64) @ w + b) @ v
+    error = np.linalg.norm(plan.run(*arrays) - exact) / np.linalg.norm(exact)
+    assert 1e-5 < error < 2e-2
+    path = Path.from_json(plan.path.to_json())
+    assert path == plan.path
+    assert pcp.plan(layers(), path=path).run(*arrays).tobytes() == plan.run(*arrays).tobytes()
+    measured = len(bench.paths)
+    assert planned(bench, 2e-2).path == plan.path
+    assert len(bench.paths) == measured  # all was known
+
+
+def test_what_is_too_wrong_is_kept_less(planned: Any) -> None:
+    plan = planned(Bench(error_of_one=4e-3), 1.7e-2)  # four factors and two results
+    assert plan.path.stored == (("factors", "bf16"),)
+
+
+def test_classes_alone_where_a_role_is_too_wrong(planned: Any) -> None:
+    plan = planned(Bench(error_of_one=6e-3), 2e-2)
+    names = [name for name, _ in plan.path.stored]
+    assert names
+    assert all(name.startswith("factors ") for name in names)
+
+
+def test_a_tolerance_below_bfloat16_leaves_all_as_it_is(planned: Any) -> None:
+    plan = planned(bench := Bench(error_of_one=1e-9), 1e-3)
+    assert plan.path.stored == ()
+    assert len(bench.paths) <= 2
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [[["factors", "int3"]], [["weights", "bf16"]], [["factors 4xq", "bf16"]], [["factors"]], "factors"],
+    ids=str,
+)
+def test_an_entry_that_is_none(entry: object) -> None:
+    whole = json.loads(Path(layers().digest, (STORED.move("bf16", "factors"),), prepared="1" * 64).to_json())
+    with pytest.raises(
+        NotAPath, match=r"stored.*pairs of a class of values, as 'factors' or 'results 64x32'"
+    ):
+        Path.from_json(json.dumps(whole | {"stored": entry}))
+
+
+def test_parts_and_sizes() -> None:
+    form = (STORED.move("bf16", "factors"),)
+    assert STORED.moved is not None
+    assert STORED.moved(form, layers()) == form
+    assert STORED.moved((STORED.move("bf16", "factors 160x96"),), layers()) is None
+    assert "bf16" in prepared(layers(), forms=form).text
