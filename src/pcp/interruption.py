@@ -119,14 +119,14 @@ def _leave() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def unraisable(given: Any, otherwise: Callable[[Any], object] = sys.__unraisablehook__) -> None:
+def unraisable(report: Any, otherwise: Callable[[Any], object] = sys.__unraisablehook__) -> None:
     """A signal that came in a callback, where its exception would be lost, comes again; a hook for `sys.unraisablehook`."""
-    if given.exc_type is KeyboardInterrupt:
+    if report.exc_type is KeyboardInterrupt:
         _come_again(signal.SIGINT)
-    elif given.exc_type is SystemExit and getattr(given.exc_value, "code", None) == TERMINATED:
+    elif report.exc_type is SystemExit and getattr(report.exc_value, "code", None) == TERMINATED:
         _come_again(signal.SIGTERM)
     else:
-        otherwise(given)
+        otherwise(report)
 
 
 def _come_again(number: signal.Signals) -> None:

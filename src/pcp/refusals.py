@@ -85,8 +85,8 @@ def numbers_of(tree: Any) -> Any:
         case slice():
             return slice(*map(numbers_of, (tree.start, tree.stop, tree.step)))
         case tuple() | list() if any(map(_may_stand, tree)):
-            made = map(numbers_of, tree)
-            return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+            items = map(numbers_of, tree)
+            return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
         case dict() if any(map(_may_stand, tree.values())):
             return {key: numbers_of(value) for key, value in tree.items()}
         case np.ndarray() if tree.dtype == object:
@@ -94,8 +94,8 @@ def numbers_of(tree: Any) -> Any:
     return tree
 
 
-def _may_stand(given: Any) -> bool:
-    return isinstance(given, StandsForNumber | slice | tuple | list | dict | np.ndarray)
+def _may_stand(argument: Any) -> bool:
+    return isinstance(argument, StandsForNumber | slice | tuple | list | dict | np.ndarray)
 
 
 def user_frame() -> FrameType | None:
@@ -137,10 +137,10 @@ def explained(function: _F) -> _F:
         if STANDING.get():
             arguments, named = numbers_of(arguments), numbers_of(named)
         for place, flag in flags:
-            given = arguments[place] if len(arguments) > place else named.get(flag, False)
-            if not isinstance(given, bool | np.bool_):
+            switch = arguments[place] if len(arguments) > place else named.get(flag, False)
+            if not isinstance(switch, bool | np.bool_):
                 raise WrongArgument(
-                    f"{_name(function)}: {flag} = {_shown(given)} was given; expected True or False"
+                    f"{_name(function)}: {flag} = {_shown(switch)} was given; expected True or False"
                 )
         try:
             return function(*arguments, **named)
@@ -197,10 +197,10 @@ def _explanation(
     hints = typing.get_type_hints(function)
     for parameter, value in bound.items():
         each = signature.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
-        for given in value if each else (value,):
-            if not admits(hints.get(parameter, Any), given):
+        for argument in value if each else (value,):
+            if not admits(hints.get(parameter, Any), argument):
                 expected = described(hints[parameter])
-                return f"{name}: {parameter} = {_shown(given)} was given; expected {expected}"
+                return f"{name}: {parameter} = {_shown(argument)} was given; expected {expected}"
     shown = ", ".join(f"{parameter} = {_shown(value)}" for parameter, value in bound.items())
     return f"{name}: {shown} were given, which do not go together: {error}"
 

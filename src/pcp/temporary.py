@@ -115,7 +115,7 @@ def check_room(folder: Path) -> None:
 
 def sweep(parent: Path) -> None:
     """Remove folders of this user and of PCP whose processes were killed: their locks went with them."""
-    for folder in (found for prefix in PREFIXES for found in parent.glob(f"{prefix}*")):
+    for folder in (path for prefix in PREFIXES for path in parent.glob(f"{prefix}*")):
         with contextlib.suppress(OSError):  # it is gone, or still in use
             facts = folder.lstat()
             if not stat.S_ISDIR(facts.st_mode) or not is_of_this_user(facts.st_uid):

@@ -96,8 +96,8 @@ def spec(
     sizes = (shape,) if isinstance(shape, str) else shape
     if isinstance(sizes, Sequence) and any(isinstance(size, str | Expression) for size in sizes):
         checked_shape([size for size in sizes if not isinstance(size, str | Expression)])
-        made = SymbolicSpec(tuple(map(Expression.of, sizes)), dtype_of(dtype))
-        return OpenArgument(made, Role(role))
+        open_spec = SymbolicSpec(tuple(map(Expression.of, sizes)), dtype_of(dtype))
+        return OpenArgument(open_spec, Role(role))
     return ArgumentSpec(TensorSpec(checked_shape(cast(Sequence[int], shape)), dtype_of(dtype)), Role(role))
 
 
@@ -226,11 +226,11 @@ def _traced(
         if captured is not None:
             builder.capture = _Capture(builder, captured)
         with building(builder):
-            given = [
+            inputs = [
                 leaf if captured is not None and is_weak(leaf) else Tensor(value, builder, entry.spec)
                 for leaf, value, entry in zip(leaves, block.arguments, specs, strict=True)
             ]
-            returned, result_tree = flatten(function(*tree.unflatten(given)))
+            returned, result_tree = flatten(function(*tree.unflatten(inputs)))
             results = [result_tensor(value) for value in returned]
             close_main(main, block, results)
             builder.close()

@@ -68,10 +68,8 @@ def reason_against(name: str) -> str:
 def as_markdown() -> str:
     """The table as the page of derivatives shows it: one line for each operation, with the reason where it is refused."""
     lines = ["| operation | derivative |", "|---|---|"]
-    for name, found in coverage().items():
+    for name, kind in coverage().items():
         reason = REFUSED.get(name)
-        shown = (
-            f"{found}: {reason}" if reason and found in (Coverage.refused, Coverage.refined) else str(found)
-        )
+        shown = f"{kind}: {reason}" if reason and kind in (Coverage.refused, Coverage.refined) else str(kind)
         lines.append(f"| `{name.removeprefix('stablehlo.')}` | {shown} |")
     return "\n".join(lines)

@@ -93,9 +93,11 @@ class Reverse:
         wanted = dict.fromkeys([*moving, *primal.captured])
         outputs = [tensor.value for tensor in expanded.results]
         operations = operations_of_expansion(primal.op, expanded, outputs)
-        found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
-        outgoing = [found.pop(value, None) for value in operands]
-        for value, cotangent in found.items():  # what the regions use from outside
+        gradients = dict(
+            zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True)
+        )
+        outgoing = [gradients.pop(value, None) for value in operands]
+        for value, cotangent in gradients.items():  # what the regions use from outside
             if cotangent is not None:
                 self._add(value, cotangent, primal.op)
         return outgoing
@@ -114,10 +116,10 @@ class Reverse:
         operands = list(op.operands)
         incoming = [self._cotangents.pop(result, None) for result in op.results]
         primal = Primal(op, self, [value in active for value in operands], captured)
-        found = apply_rule(rule, primal, incoming)
-        if isinstance(found, Expanded):
-            found = self._through(primal, found, incoming)
-        outgoing = found.operands if isinstance(found, Captured) else found
+        pulled = apply_rule(rule, primal, incoming)
+        if isinstance(pulled, Expanded):
+            pulled = self._through(primal, pulled, incoming)
+        outgoing = pulled.operands if isinstance(pulled, Captured) else pulled
         if len(outgoing) != len(operands):
             raise InvalidRule(
                 f"the rule of {rule_name(op)} returned {len(outgoing)} cotangents for {len(operands)} operands"
@@ -125,7 +127,7 @@ class Reverse:
         for value, cotangent in zip(operands, outgoing, strict=True):
             if cotangent is not None and value in active:
                 self._add(value, cotangent, op)
-        for value, cotangent in found.values.items() if isinstance(found, Captured) else ():
+        for value, cotangent in pulled.values.items() if isinstance(pulled, Captured) else ():
             self._add(value, cotangent, op)
 
     def _add(self, value: Value, cotangent: Tensor, op: ir.Operation | None = None) -> None:
@@ -217,9 +219,9 @@ def operations_of_expansion(
 ) -> list[ir.Operation]:
     """The operations that compute some results of an operation anew, in the order of their block."""
     constants = [*op.results, *(tensor.value for tensor in expanded.constants)]
-    found = operations_between([*op.operands, *values_from_outside(op), *constants], outputs)
+    operations = operations_between([*op.operands, *values_from_outside(op), *constants], outputs)
 
     def order(first: ir.Operation, second: ir.Operation) -> int:
         return -1 if first.is_before_in_block(second) else 1
 
-    return sorted(found, key=cmp_to_key(order))
+    return sorted(operations, key=cmp_to_key(order))

@@ -147,22 +147,22 @@ class Forward:
             return cotangents
         reverse = _PullBack(self)
         primal = Primal(op, reverse, [t is not None for t in incoming], captured)
-        found = apply_rule(rule, primal, cotangents)
-        if isinstance(found, Expanded):
-            return self._through(op, found, cotangents)
+        pulled = apply_rule(rule, primal, cotangents)
+        if isinstance(pulled, Expanded):
+            return self._through(op, pulled, cotangents)
         pairs: list[tuple[Tangent, Tangent]] = list(
-            zip(found.operands if isinstance(found, Captured) else found, incoming, strict=True)
+            zip(pulled.operands if isinstance(pulled, Captured) else pulled, incoming, strict=True)
         )
-        if isinstance(found, Captured):
-            pairs += [(g, self.tangents.get(value)) for value, g in found.values.items()]
+        if isinstance(pulled, Captured):
+            pairs += [(g, self.tangents.get(value)) for value, g in pulled.values.items()]
         chosen = [(g.value, t) for g, t in pairs if g is not None and t is not None]
         wanted = [g.value for g in cotangents if g is not None]
         outputs = [value for value, _ in chosen]
         known = [*wanted, *op.operands, *op.results, *captured]
-        made = iter(
+        tangents = iter(
             reverse.gradients(operations_between(known, outputs), outputs, [t for _, t in chosen], wanted)
         )
-        return [None if g is None else next(made) for g in cotangents]
+        return [None if g is None else next(tangents) for g in cotangents]
 
     def _through(
         self, op: ir.Operation, expanded: Expanded, cotangents: Sequence[Cotangent]

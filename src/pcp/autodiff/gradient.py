@@ -114,12 +114,12 @@ def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Progr
     ]
 
     def seeds(block: ir.Block, builder: Builder) -> list[Cotangent]:
-        made: list[Cotangent] = [None] * len(program.results)
+        cotangent_of_result: list[Cotangent] = [None] * len(program.results)
         for index, entry in zip(differentiable, cotangents, strict=True):
-            made[index] = Tensor(
+            cotangent_of_result[index] = Tensor(
                 block.add_argument(mlir_type(entry.spec), builder.location), builder, entry.spec
             )
-        return made
+        return cotangent_of_result
 
     arguments = (*program.arguments, *cotangents)
     argument_tree = Tree("tuple", (), (*program.argument_tree.children, *[LEAF] * len(cotangents)))
@@ -355,13 +355,13 @@ def _append_backward_pass(
     with building(builder), builder.before(terminator):
         if rematerialises:
             mark_boundary(builder)
-        found = Reverse(builder, memory.loops).gradients(
+        cotangents = Reverse(builder, memory.loops).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
         )
         outputs = list(terminator.operands)  # a rule may have put others in their place
         gradients = [
             zeros(spec.shape, spec.dtype) if g is None else g
-            for g, spec in zip(found, (spec_of(value.type) for value in wanted), strict=True)
+            for g, spec in zip(cotangents, (spec_of(value.type) for value in wanted), strict=True)
         ]
         results = [
             *(Tensor(outputs[i], builder) for i in layout.before),

@@ -89,17 +89,17 @@ class _Finder:
         """Whether a result of a function is 0 for these operands."""
         (block,) = function.regions[0].blocks
         pairs = zip(block.arguments, operands, strict=True)
-        inner = {own for own, given in pairs if self.is_zero(given, zeros, depth + 1)}
+        inner = {own for own, operand in pairs if self.is_zero(operand, zeros, depth + 1)}
         return self.is_zero(returned_by(block)[place], frozenset(inner), depth + 1)
 
     def _of_loop(self, op: ir.Operation, zeros: Zeros, depth: int) -> set[int]:
         """The carries of a loop that are 0 before it and that a trip leaves 0, if they all are."""
         (body,) = op.regions[1].blocks
         returned = returned_by(body)
-        found = {i for i, value in enumerate(op.operands) if self.is_zero(value, zeros, depth + 1)}
+        carries = {i for i, value in enumerate(op.operands) if self.is_zero(value, zeros, depth + 1)}
         while True:
-            inner = zeros | {body.arguments[i] for i in found}
-            kept = {i for i in found if self.is_zero(returned[i], inner, depth + 1)}
-            if kept == found:
-                return found
-            found = kept
+            inner = zeros | {body.arguments[i] for i in carries}
+            kept = {i for i in carries if self.is_zero(returned[i], inner, depth + 1)}
+            if kept == carries:
+                return carries
+            carries = kept

@@ -39,7 +39,7 @@ def from_the_front(wrt: Wrt, count: int) -> Wrt:
 def with_tensors(arguments: Sequence[Any], wrt: Wrt) -> list[Any]:
     """The arguments, with specs in place of those that `wrt` names: what is differentiated for is no number, but a Tensor."""
     named = (wrt,) if isinstance(wrt, int) else wrt
-    return [specs_of(given) if place in named else given for place, given in enumerate(arguments)]
+    return [specs_of(argument) if place in named else argument for place, argument in enumerate(arguments)]
 
 
 def on_functions(
@@ -74,11 +74,11 @@ def on_functions(
 
 def _top_level(program: Program) -> list[tuple[list[int], Tree]]:
     """For each top-level argument, which leaves it has and how they are nested."""
-    found, start = [], 0
+    nested, start = [], 0
     for child in program.argument_tree.children:
-        found.append((list(range(start, start + child.leaf_count)), child))
+        nested.append((list(range(start, start + child.leaf_count)), child))
         start += child.leaf_count
-    return found
+    return nested
 
 
 def chosen_leaves(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:

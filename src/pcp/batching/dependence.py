@@ -15,14 +15,14 @@ def propagate_batched(operations: Iterable[ir.Operation], reached: set[Value]) -
 
 def batched_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
     """For each result of an operation, whether it differs between samples."""
-    given = [value in reached for value in op.operands]
+    flags = [value in reached for value in op.operands]
     if op.name == "stablehlo.while":
         return batched_carries(op, reached)[0]
     if op.name == "stablehlo.optimization_barrier":
-        return given
-    if op.name in ("stablehlo.case", "stablehlo.if") and not any(given):
+        return flags
+    if op.name in ("stablehlo.case", "stablehlo.if") and not any(flags):
         return batched_branch_results(op, reached)
-    some = any(given) or any(value in reached for value in values_from_outside(op))
+    some = any(flags) or any(value in reached for value in values_from_outside(op))
     return [some] * len(list(op.results))
 
 

@@ -76,12 +76,12 @@ class Batching:
             return
         batched = Batched(op, self, captured)
         rule = BATCHING.get(op.name)
-        made = rule(batched) if rule is not None else None
-        if made is None:
+        pushed = rule(batched) if rule is not None else None
+        if pushed is None:
             LOG.info("vmap runs %s sample by sample: no batching rule covers it", rule_name(op))
-            made = sample_loop(batched)
-        results = made.results if isinstance(made, Mixed) else made
-        flags = made.flags if isinstance(made, Mixed) else [True] * len(results)
+            pushed = sample_loop(batched)
+        results = pushed.results if isinstance(pushed, Mixed) else pushed
+        flags = pushed.flags if isinstance(pushed, Mixed) else [True] * len(results)
         for old, new, flag in zip(op.results, results, flags, strict=True):
             if flag:
                 self.batched[old] = new

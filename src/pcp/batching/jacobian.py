@@ -104,9 +104,9 @@ def _jacobian(program: Program, wrt: Wrt, mode: str | None) -> Program:
 
     def blocks(*arguments: Any) -> Any:
         def apply(*vectors: Tensor) -> list[Tensor]:
-            given = _nested(trees, vectors) if mode == "forward" else vectors
-            found: list[Tensor] = flatten(call(linear, *arguments, *given))[0]
-            return found
+            nested = _nested(trees, vectors) if mode == "forward" else vectors
+            products: list[Tensor] = flatten(call(linear, *arguments, *nested))[0]
+            return products
 
         if mode == "forward":
             columns = [_along_basis(apply, inputs, place, -1) for place in range(len(inputs))]
@@ -153,10 +153,10 @@ def _along_basis(
             *(vector if i == place else zeros(other.shape, other.dtype) for i, other in enumerate(specs))
         )
 
-    found: list[Tensor] = vmap(at, out_axes=out_axis)(
+    columns: list[Tensor] = vmap(at, out_axes=out_axis)(
         reshape(eye(spec.size, dtype=spec.dtype), (spec.size, *spec.shape))
     )
-    return found
+    return columns
 
 
 def _nested(trees: Sequence[Tree], leaves: Sequence[Tensor]) -> list[Any]:
@@ -165,10 +165,12 @@ def _nested(trees: Sequence[Tree], leaves: Sequence[Tensor]) -> list[Any]:
     return [tree.unflatten(itertools.islice(rest, tree.leaf_count)) for tree in trees]
 
 
-def _named_like(program: Program, made: Program) -> Program:
+def _named_like(program: Program, unnamed: Program) -> Program:
     """A program of the same arguments, with their names and roles."""
-    module = made.module()
+    module = unnamed.module()
     arguments = [replace(entry, alias=None) for entry in program.arguments]
     with context():
-        describe_signature(main_of(module), arguments, made.results, program.argument_tree, made.result_tree)
+        describe_signature(
+            main_of(module), arguments, unnamed.results, program.argument_tree, unnamed.result_tree
+        )
     return Program.from_module(module)

@@ -196,11 +196,11 @@ def _with_samples(entry: Argument, axis: int | None, size: int) -> Argument:
     return replace(entry, spec=spec, alias=None)
 
 
-def _place(axis: int, rank: int, what: str, given: str) -> int:
+def _place(axis: int, rank: int, what: str, parameter: str) -> int:
     """Where the axis of samples goes in a shape of `rank` axes without it."""
     if not -rank - 1 <= axis <= rank:
         raise BatchMismatch(
-            f"vmap: {given} puts the samples of {what} along axis {axis}; expected {-rank - 1} <= axis <= {rank}"
+            f"vmap: {parameter} puts the samples of {what} along axis {axis}; expected {-rank - 1} <= axis <= {rank}"
         )
     return axis % (rank + 1)
 

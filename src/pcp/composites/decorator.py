@@ -42,14 +42,14 @@ class Composite:
             InvalidComposite: an attribute is none that a program can hold, or the function uses Tensors from around it.
             InvalidDerivative: its derivative returns something else than is asked of it.
         """
-        arguments, given = self._bound(arguments, named)
-        attributes = attributes_of(self.name, given)
+        arguments, keywords = self._bound(arguments, named)
+        attributes = attributes_of(self.name, keywords)
         leaves, tree = flatten(arguments)
         operands = [as_tensor(leaf) for leaf in leaves if not is_weak(leaf)]
-        call = Call(self.name, tree, leaves, operands, given)
+        call = Call(self.name, tree, leaves, operands, keywords)
         takes = [x.spec for x in operands]
         what = f"the composite {self.name!r}"
-        function = traced(self.name, lambda *x: self._function(*call.arguments(x), **given), takes, what)
+        function = traced(self.name, lambda *x: self._function(*call.arguments(x), **keywords), takes, what)
         if not function.specs:
             raise InvalidComposite(f"{what} returns nothing; expected Tensors, arrays or numbers")
         if self._derivative is None:
@@ -157,13 +157,13 @@ def composite(name: str) -> Callable[[Callable[..., Any]], Composite]:
     return decorated
 
 
-def attributes_of(name: str, given: Mapping[str, Any]) -> dict[str, Number]:
+def attributes_of(name: str, keywords: Mapping[str, Any]) -> dict[str, Number]:
     """What a composite's operation says of keyword arguments.
 
     Raises:
         InvalidComposite: one is nothing that an operation can say.
     """
-    return {key: _number(name, key, value) for key, value in given.items() if value is not None}
+    return {key: _number(name, key, value) for key, value in keywords.items() if value is not None}
 
 
 def _number(name: str, key: str, value: Any) -> Number:

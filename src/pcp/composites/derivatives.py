@@ -38,9 +38,9 @@ class Call:
 
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """The arguments, with other Tensors for the operands."""
-        given = iter(tensors)
+        operands = iter(tensors)
         nested: tuple[Any, ...] = self.tree.unflatten(
-            leaf if is_weak(leaf) else next(given) for leaf in self.leaves
+            leaf if is_weak(leaf) else next(operands) for leaf in self.leaves
         )
         return nested
 
@@ -66,8 +66,8 @@ class PullBack:
         nesting: list[Tree] = []
         by = f"{_who(call, 'forward', self.forward)} returned"
 
-        def fwd(*given: Tensor) -> list[Any]:
-            pair = self.forward(*call.arguments(given), **call.attributes)
+        def fwd(*operands: Tensor) -> list[Any]:
+            pair = self.forward(*call.arguments(operands), **call.attributes)
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InvalidDerivative(f"{by} {_shown(pair)}; expected a pair: the result, and residuals")
             results = list(_like(result.tree, result.specs, pair[0], f"{by} a result that is"))
@@ -83,12 +83,12 @@ class PullBack:
         kept = traced(f"{call.name}.fwd", fwd, takes, f"the forward of the composite {call.name!r}")
         residuals = kept.specs[len(result.specs) :]
 
-        def bwd(*given: Tensor) -> list[Tensor]:
-            cotangents = iter(given[len(residuals) :])
+        def bwd(*inputs: Tensor) -> list[Tensor]:
+            cotangents = iter(inputs[len(residuals) :])
             nested = result.tree.unflatten(
                 next(cotangents) if spec.dtype.is_differentiable else None for spec in result.specs
             )
-            held = nesting[0].unflatten(given[: len(residuals)])
+            held = nesting[0].unflatten(inputs[: len(residuals)])
             return self._cotangents(call, self.backward(held, nested, **call.attributes))
 
         takes = [*residuals, *(spec for spec in result.specs if spec.dtype.is_differentiable)]
@@ -103,21 +103,21 @@ class PullBack:
             raise InvalidDerivative(
                 f"{by} {_shown(returned)}; expected a tuple of {count}: one cotangent for each argument, None where it is zero"
             )
-        found: list[Any] = []
+        cotangents: list[Any] = []
         for place, (child, value) in enumerate(zip(call.tree.children, returned, strict=True)):
             leaves = leaves_along(child, value)
             if leaves is None:
                 raise InvalidDerivative(
                     f"{by} a cotangent nested as {flatten(value)[1]} for argument {place}; expected {child}, or None"
                 )
-            found += leaves
+            cotangents += leaves
         names, operands = call.tree.names(), iter(call.operands)
-        made = []
-        for leaf, name, cotangent in zip(call.leaves, names, found, strict=True):
+        checked = []
+        for leaf, name, cotangent in zip(call.leaves, names, cotangents, strict=True):
             operand = None if is_weak(leaf) else next(operands)
             if operand is not None and operand.dtype.is_differentiable:
-                made.append(_one(operand.spec, cotangent, f"{by} a cotangent of argument {name} that is"))
-        return made
+                checked.append(_one(operand.spec, cotangent, f"{by} a cotangent of argument {name} that is"))
+        return checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class PushForward:
         by = f"{_who(call, 'jvp', self.pushed)} returned"
         count = len(call.operands)
 
-        def jvp(*given: Tensor) -> list[Tensor]:
-            primals, tangents = call.arguments(given[:count]), call.tangents(given[count:])
+        def jvp(*inputs: Tensor) -> list[Tensor]:
+            primals, tangents = call.arguments(inputs[:count]), call.tangents(inputs[count:])
             pair = self.pushed(primals, tangents, **call.attributes)
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InvalidDerivative(f"{by} {_shown(pair)}; expected a pair: the result, and its tangent")
@@ -160,9 +160,9 @@ Derivative = PullBack | PushForward
 
 def _like(tree: Tree, specs: Sequence[TensorSpec], value: Any, by: str) -> Iterator[Tensor]:
     """The leaves of a result, which must be nested, shaped and typed as that of the composite."""
-    leaves, found = flatten(value)
-    if found != tree:
-        raise InvalidDerivative(f"{by} nested as {found}; expected {tree}, as the composite returns it")
+    leaves, nesting = flatten(value)
+    if nesting != tree:
+        raise InvalidDerivative(f"{by} nested as {nesting}; expected {tree}, as the composite returns it")
     for spec, leaf in zip(specs, leaves, strict=True):
         yield _one(spec, leaf, by)
 

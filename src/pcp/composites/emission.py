@@ -52,7 +52,7 @@ def traced(
         InvalidComposite: it uses a Tensor of the function around it.
     """
     outer = current_builder()
-    made: list[tuple[tuple[TensorSpec, ...], Tree]] = []
+    signatures: list[tuple[tuple[TensorSpec, ...], Tree]] = []
 
     def refuse(tensor: Tensor) -> NoReturn:
         raise InvalidComposite(
@@ -67,13 +67,13 @@ def traced(
             with building(inner):
                 leaves, tree = flatten(form(*(Tensor(value, inner) for value in block.arguments)))
                 results = [checked(result_tensor(leaf)) for leaf in leaves]
-                made.append((tuple(x.spec for x in results), tree))
+                signatures.append((tuple(x.spec for x in results), tree))
                 return [x.value for x in results]
         finally:
             inner.close()
 
     symbol = private_function(outer.module.operation, name, [mlir_type(spec) for spec in takes], fill)
-    return Traced(symbol, *made[0])
+    return Traced(symbol, *signatures[0])
 
 
 def emitted(
@@ -120,8 +120,8 @@ def leaves_along(tree: Tree, value: Any) -> list[Any] | None:
         return [None] * tree.leaf_count
     if tree.kind == "leaf":
         return [value]
-    found = flatten(value)[1]
-    if (found.kind, found.keys, len(found.children)) != (tree.kind, tree.keys, len(tree.children)):
+    nesting = flatten(value)[1]
+    if (nesting.kind, nesting.keys, len(nesting.children)) != (tree.kind, tree.keys, len(tree.children)):
         return None
     parts = [value[key] for key in tree.keys] if tree.kind == "dict" else list(value)
     leaves: list[Any] = []

@@ -122,8 +122,8 @@ class Dashboard:
         """Do what is asked by somebody with the token, which no other page can make a browser send."""
         if self._token is None:
             return _refused(403, "this page only shows; start it with --token-file FILE to ask for something")
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        authorization = request.headers.get("authorization", "")
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
             return _refused(401, "the token is missing or wrong; send it as `Authorization: Bearer TOKEN`")
         body = b""
         async for part in request.stream():
@@ -167,11 +167,11 @@ class Dashboard:
         return self._follower.update()
 
     def _kept(self, name: str, make: Callable[[Fleet], Row]) -> Response:
-        made_at, made = self._made.get(name, (-FRESH_SECONDS, b""))
-        if not made or abs(self._now() - made_at) >= FRESH_SECONDS:
-            made = to_json_line(make(self._fleet())).encode()
-            self._made[name] = (self._now(), made)
-        return Response(made, media_type="application/json")
+        kept_at, line = self._made.get(name, (-FRESH_SECONDS, b""))
+        if not line or abs(self._now() - kept_at) >= FRESH_SECONDS:
+            line = to_json_line(make(self._fleet())).encode()
+            self._made[name] = (self._now(), line)
+        return Response(line, media_type="application/json")
 
 
 class _WithHeaders:

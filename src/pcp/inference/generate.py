@@ -130,13 +130,13 @@ def planned(program: Program, device: str | None, tolerance: float | None) -> Pl
     target = Target.of(device)
     if target.backend != DEFAULT or target.device.kind != "cpu":
         return plan(program, device)
-    found = {
+    kernels = {
         site.key: kernel_named(name)
         for site in sites_of(prepared(program), target.device.kind)
         for name in NATIVE
         if name in site.kernels
     }
-    return plan(program, device, path=Path.of(program, found) if found else None)
+    return plan(program, device, path=Path.of(program, kernels) if kernels else None)
 
 
 class Reader:

@@ -45,12 +45,12 @@ def from_transformers(tensors: Mapping[str, Any], config: GPT2Config) -> Paramet
     Raises:
         MissingWeights, UnexpectedWeights, MisshapenWeights: the tensors are of another model.
     """
-    given = {
+    weights = {
         name if name.startswith(_PREFIX) or name == HEAD else _PREFIX + name: tensor
         for name, tensor in tensors.items()
         if not _CONSTANT.fullmatch(name.removeprefix(_PREFIX))
     }
-    own = without_tied_head(given, f"{_PREFIX}wte.weight", "PCP's GPT-2")
+    own = without_tied_head(weights, f"{_PREFIX}wte.weight", "PCP's GPT-2")
     return read(own, parameter_shapes(config), _renamed, config)
 
 

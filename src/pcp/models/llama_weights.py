@@ -51,10 +51,10 @@ def from_transformers(tensors: Mapping[str, Any], config: LlamaConfig) -> Parame
     Raises:
         MissingWeights, UnexpectedWeights, MisshapenWeights: the tensors are of another model.
     """
-    given = {name: tensor for name, tensor in tensors.items() if not _CONSTANT.fullmatch(name)}
+    weights = {name: tensor for name, tensor in tensors.items() if not _CONSTANT.fullmatch(name)}
     if config.tied:
-        given = without_tied_head(given, _EMBEDDING, "this Llama")
-    return read(given, parameter_shapes(config), _renamed, config)
+        weights = without_tied_head(weights, _EMBEDDING, "this Llama")
+    return read(weights, parameter_shapes(config), _renamed, config)
 
 
 def to_transformers(parameters: Parameters) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def quantised(parameters: Parameters, form: str) -> Parameters:
             return quantise(np.asarray(value).T, form)
         return quantise(np.asarray(value), form) if name in TABLES else value
 
-    found: Parameters = stored("", parameters)
-    return found
+    in_form: Parameters = stored("", parameters)
+    return in_form
 
 
 def parameter_count(parameters: Parameters) -> int:

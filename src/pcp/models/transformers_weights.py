@@ -45,7 +45,7 @@ def read(tensors: Mapping[str, Any], shapes: Parameters, rename: Rename, config:
     leaves, tree = flatten(shapes)
     wanted = [(*rename(name), leaf.shape) for name, leaf in zip(tree.names(), leaves, strict=True)]
     _check_names(tensors, [name for name, _, _ in wanted], config)
-    found = []
+    arrays = []
     for name, transposed, shape in wanted:
         tensor, expected = tensors[name], shape[::-1] if transposed else shape
         if tuple(tensor.shape) != expected or not _is_float(tensor):
@@ -53,19 +53,19 @@ def read(tensors: Mapping[str, Any], shapes: Parameters, rename: Rename, config:
                 f"tensor {name} is {tensor.dtype}{list(tensor.shape)}; {config} needs floats of shape {list(expected)}"
             )
         array = np.asarray(tensor, np.float32)
-        found.append(np.ascontiguousarray(array.T) if transposed else array)
-    parameters: Parameters = tree.unflatten(found)
+        arrays.append(np.ascontiguousarray(array.T) if transposed else array)
+    parameters: Parameters = tree.unflatten(arrays)
     return parameters
 
 
 def written(parameters: Parameters, rename: Rename) -> dict[str, Any]:
     """The opposite: arrays by their names in `transformers`."""
     leaves, tree = flatten(map_tree(np.asarray, parameters))
-    found = {}
+    arrays = {}
     for ours, leaf in zip(tree.names(), leaves, strict=True):
         name, transposed = rename(ours)
-        found[name] = np.ascontiguousarray(leaf.T) if transposed else leaf
-    return found
+        arrays[name] = np.ascontiguousarray(leaf.T) if transposed else leaf
+    return arrays
 
 
 def without_tied_head(tensors: Mapping[str, Any], embedding: str, model: str) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def without_tied_head(tensors: Mapping[str, Any], embedding: str, model: str) ->
     return rest
 
 
-def _check_names(given: Mapping[str, Any], wanted: list[str], config: object) -> None:
-    missing = [name for name in wanted if name not in given]
+def _check_names(tensors: Mapping[str, Any], wanted: list[str], config: object) -> None:
+    missing = [name for name in wanted if name not in tensors]
     if missing:
         raise MissingWeights(f"{_few(missing)} of {len(wanted)} missing, and {config} needs them")
-    extra = [name for name in given if name not in wanted]
+    extra = [name for name in tensors if name not in wanted]
     if extra:
         raise UnexpectedWeights(f"{_few(extra)} given, and {config} does not have them")
 

@@ -82,16 +82,16 @@ def scaled_dot_product_attention(
     shared = heads // groups
     masks = [] if mask is None else [_broadcasting(as_tensor(mask), (batch, heads, queries, keys))]
     lengths = {
-        kind: lengths_of(kind, as_tensor(given), batch, most)
-        for kind, given, most in (
+        kind: lengths_of(kind, as_tensor(lengths_given), batch, most)
+        for kind, lengths_given, most in (
             ("query_lengths", query_lengths, queries),
             ("key_lengths", key_lengths, keys),
         )
-        if given is not None
+        if lengths_given is not None
     }
     if shared > 1:  # queries that share keys have an axis of their own, so that no key is written twice
         q = reshape(q, (batch, queries, groups, shared, width))
-        masks = [_in_groups(given, groups) for given in masks]
+        masks = [_in_groups(each, groups) for each in masks]
     axis = q.ndim - 1
     shape = (batch, groups, queries, *([shared] if shared > 1 else []), keys)
 
@@ -109,14 +109,14 @@ def scaled_dot_product_attention(
             yield reshape(visible, (queries, 1, keys)) if shared > 1 else visible
         yield from masks
 
-    def form(softmax: Softmax, q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
-        visible = seen(given[: len(masks)])
+    def form(softmax: Softmax, q: Tensor, k: Tensor, v: Tensor, *further: Tensor) -> Tensor:
+        visible = seen(further[: len(masks)])
         if not lengths:
             scores = functools.reduce(
                 lambda scores, each: where(each, scores, -math.inf), visible, scored(q, k)
             )
             return mixed(softmax(scores), v)
-        padded = Padded(shape, dict(zip(lengths, given[len(masks) :], strict=True)))
+        padded = Padded(shape, dict(zip(lengths, further[len(masks) :], strict=True)))
         q, k, v = padded.query(q), padded.key(k), padded.key(v)
         looks, counts = padded.seen(visible)
         scores = scored(q, k)
@@ -133,8 +133,10 @@ def scaled_dot_product_attention(
         attributes["window"] = window
     if cap is not None:
         attributes["cap"] = float(cap)
-    found = named_attention(form, (q, k, v), [*masks, *lengths.values()], attributes)
-    return reshape(transpose(found, (0, 2, 1, *range(3, found.ndim))), (batch, queries, heads, width))
+    mixed_values = named_attention(form, (q, k, v), [*masks, *lengths.values()], attributes)
+    return reshape(
+        transpose(mixed_values, (0, 2, 1, *range(3, mixed_values.ndim))), (batch, queries, heads, width)
+    )
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, cap: float | None) -> None:
@@ -190,8 +192,8 @@ def _attributes(
         attributes |= {"offset": shape[key_axis] - shape[query_axis], "queries": query_axis}
     if causal or hides:
         attributes["fill"] = -math.inf
-    for given in masks:
-        attributes["mask"] = axes_of_mask(given, shape)
+    for mask in masks:
+        attributes["mask"] = axes_of_mask(mask, shape)
     return attributes
 
 

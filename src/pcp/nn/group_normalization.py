@@ -47,5 +47,5 @@ def group_norm(
     variance = mean(centred * centred, axes, keepdims=True)
     normed = reshape(centred * rsqrt(variance + epsilon), tensor.shape)
     along = [channels if axis == place else 1 for axis in range(tensor.ndim)]
-    factor, offset = (None if given is None else reshape(given, along) for given in (scale, bias))
+    factor, offset = (None if parameter is None else reshape(parameter, along) for parameter in (scale, bias))
     return scaled(normed, tensor, factor, offset)

@@ -12,27 +12,27 @@ from pcp.ops.reductions.primitives import any_
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor
 
 
-def lengths_of(kind: str, given: Tensor, batch: int, most: int) -> Tensor:
+def lengths_of(kind: str, lengths: Tensor, batch: int, most: int) -> Tensor:
     """Lengths in 32 bits, none below 0 or above what there is.
 
     Arguments:
         kind: their name, for messages.
-        given: whole numbers of shape (batch,).
+        lengths: whole numbers of shape (batch,).
         most: how many queries or keys there are.
 
     Raises:
         ShapeMismatch: it is not one number for each sequence.
         DTypeMismatch: they are no whole numbers.
     """
-    if given.shape != (batch,):
+    if lengths.shape != (batch,):
         raise ShapeMismatch(
-            f"attention: {kind} {given.shape} were given; expected one for each sequence, ({batch},)"
+            f"attention: {kind} {lengths.shape} were given; expected one for each sequence, ({batch},)"
         )
-    if not given.dtype.is_integer:
+    if not lengths.dtype.is_integer:
         raise DTypeMismatch(
-            f"attention: {kind} of type {given.dtype} were given; expected whole numbers, as i32"
+            f"attention: {kind} of type {lengths.dtype} were given; expected whole numbers, as i32"
         )
-    wide = given if given.dtype.itemsize >= 4 else convert(given, DType.i32)
+    wide = lengths if lengths.dtype.itemsize >= 4 else convert(lengths, DType.i32)
     return convert(minimum(maximum(wide, 0), most), DType.i32)
 
 

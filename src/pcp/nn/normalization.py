@@ -57,8 +57,8 @@ def _normalised(
     if isinstance(epsilon, Tensor):  # no attribute
         return scaled(form(tensor, epsilon), x, scale, bias)
     taken: dict[str, Tensor] = {}
-    for kind, given in (("scale", scale), ("bias", bias)):
-        parameter = None if given is None else promoted(tensor, given)[1]
+    for kind, operand in (("scale", scale), ("bias", bias)):
+        parameter = None if operand is None else promoted(tensor, operand)[1]
         if parameter is not None:
             if parameter.dtype is not tensor.dtype or not _is_along_last(parameter, tensor):
                 break
@@ -67,16 +67,16 @@ def _normalised(
 
     def whole(tensor: Tensor, *parameters: Tensor) -> Tensor:
         more = iter(parameters)
-        found = form(tensor, epsilon)
-        found = found * next(more) if held["scale"] else found
-        return found + next(more) if held["bias"] else found
+        y = form(tensor, epsilon)
+        y = y * next(more) if held["scale"] else y
+        return y + next(more) if held["bias"] else y
 
     rounded = float(np.asarray(epsilon, tensor.dtype.numpy).real)
     attributes = {"axis": tensor.ndim - 1, "epsilon": rounded, **held}
-    found = named(record, whole, [tensor, *taken.values()], attributes)
+    normed = named(record, whole, [tensor, *taken.values()], attributes)
     left = {k: v for k, v in (("scale", scale), ("bias", bias)) if k not in taken and v is not None}
-    meeting = promoted(*(given for given in (x, scale, bias) if given is not None))[0].dtype
-    return _rounded(found, meeting, **left)
+    meeting = promoted(*(operand for operand in (x, scale, bias) if operand is not None))[0].dtype
+    return _rounded(normed, meeting, **left)
 
 
 def _is_along_last(parameter: Tensor, x: Tensor) -> bool:
@@ -97,7 +97,7 @@ def scaled(
     normed: Tensor, x: TensorLike, scale: TensorLike | None = None, bias: TensorLike | None = None
 ) -> Tensor:
     """normed * scale + bias, rounded once to the element type in which x, the scale and the bias meet."""
-    meeting = promoted(*(given for given in (x, scale, bias) if given is not None))[0].dtype
+    meeting = promoted(*(operand for operand in (x, scale, bias) if operand is not None))[0].dtype
     return _rounded(normed, meeting, scale, bias)
 
 

@@ -43,9 +43,9 @@ def quantise(weights: np.ndarray[Any, Any], form: str) -> dict[str, np.ndarray[A
     if not isinstance(form, str) or form not in FORMS:
         raise NotQuantisable(f"weights cannot be stored as {form!r}; choose one of {', '.join(FORMS)}")
     if not isinstance(weights, np.ndarray) or weights.ndim != 2 or weights.dtype != np.float32:
-        given = f"{weights.dtype}{list(weights.shape)}" if isinstance(weights, np.ndarray) else repr(weights)
+        shown = f"{weights.dtype}{list(weights.shape)}" if isinstance(weights, np.ndarray) else repr(weights)
         raise NotQuantisable(
-            f"weights {given} were given; expected a float32 array of shape (outputs, inputs)"
+            f"weights {shown} were given; expected a float32 array of shape (outputs, inputs)"
         )
     outputs, inputs = weights.shape
     if form == "bf16":
@@ -108,8 +108,8 @@ def _parts(weights: Mapping[str, TensorLike]) -> list[TensorLike]:
 def _product_form(x: Tensor, values: Tensor, *scales: Tensor) -> Tensor:
     per_output = values.dtype == DType.i8
     wide = convert(values, x.dtype) if per_output else convert(_widened(values, *scales), x.dtype)
-    found = dot_general(x, wide, ((x.ndim - 1,), (1,)))
-    return found * scales[0] if per_output else found
+    product = dot_general(x, wide, ((x.ndim - 1,), (1,)))
+    return product * scales[0] if per_output else product
 
 
 def _widened(values: Tensor, *scales: Tensor) -> Tensor:

@@ -34,8 +34,8 @@ class Sparing:
         self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """One step of the parameters that move; see `Optimizer`."""
-        own, given = without(parameters, self.frozen), without(gradients, self.frozen)
-        updated, new, reported = self.moving.update(given, state, own, step)
+        own, moving_gradients = without(parameters, self.frozen), without(gradients, self.frozen)
+        updated, new, reported = self.moving.update(moving_gradients, state, own, step)
         moved = iter(flatten(updated)[0])
         leaves, tree = flatten(parameters)
         names = tree.names()

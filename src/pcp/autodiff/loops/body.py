@@ -66,8 +66,8 @@ class LoopBody:
         with builder.region(holder, 0, specs) as (trip, *values):
             place = dict(zip(self.start, values, strict=False))
             incoming = [Tensor(value, builder) for value in values[len(self.start) :]]
-            given = carries.values(Tensor(trip, builder), place)
-            operations, returned = copy_region(builder, self.op, 1, given)
+            inputs = carries.values(Tensor(trip, builder), place)
+            operations, returned = copy_region(builder, self.op, 1, inputs)
             outputs = [*(returned[k] for k in carries.moving), *carries.outside]
             for i, k in enumerate(carries.written, start=len(self._flowing)):
                 _, update, *starts = result_owner(returned[k]).operands
@@ -81,13 +81,13 @@ class LoopBody:
             wanted = [*(place[k] for k in carries.moving), *carries.outside]
             with builder.before(terminator):
                 # What reached the values from outside in earlier trips is their cotangent to begin with.
-                found = engine.gradients(operations, outputs, incoming, wanted)
-                following = [_or_zeros(g, value) for g, value in zip(found, wanted, strict=True)]
+                cotangents = engine.gradients(operations, outputs, incoming, wanted)
+                following = [_or_zeros(g, value) for g, value in zip(cotangents, wanted, strict=True)]
             # A rule may have put others in the place of what the body returns.
             kept = [Tensor(value, builder) for value in terminator.operands]
             terminator.erase()
             give_back([*kept, *following])
-            del operations, returned, outputs, incoming, found, following, kept, wanted, place, given
+            del operations, returned, outputs, incoming, cotangents, following, kept, wanted, place, inputs
             erase_dead(block)
         return holder
 
@@ -131,8 +131,8 @@ class LoopBody:
     def first_cotangents(self) -> list[Tensor]:
         """The cotangents at the end of the loop that go from trip to trip: of carries, and of values from outside."""
         carries = self._carries
-        found = [_or_zeros(self._cotangents[k], carries.initial[k]) for k in carries.moving]
-        return found + [_or_zeros(None, value) for value in carries.outside]
+        of_carries = [_or_zeros(self._cotangents[k], carries.initial[k]) for k in carries.moving]
+        return of_carries + [_or_zeros(None, value) for value in carries.outside]
 
     def trip(self, number: Tensor, carries: Carries) -> Carries:
         """The carries after a trip; some may be left out on both sides."""
@@ -170,17 +170,17 @@ class LoopBody:
             now, stacks = dict(zip(carries, values, strict=False)), values[count:]
             written = [g.spec for g in self._carries.written.values()]
             unused = [zeros(spec.shape, spec.dtype).value for spec in (*self._flowing, *written)]
-            given = [_after(first, done).value, *self._filled(now).values(), *unused]
-            made, returned = copy_region(builder, self._joint, 0, given)
+            inputs = [_after(first, done).value, *self._filled(now).values(), *unused]
+            copies, returned = copy_region(builder, self._joint, 0, inputs)
             following = dict(zip(self.start, returned, strict=False))
-            kept = [given[i] if at < 0 else made[at].results[i] for at, i in self._residuals]
+            kept = [inputs[i] if at < 0 else copies[at].results[i] for at, i in self._residuals]
             return [
                 *(Tensor(following[k], builder) for k in carries),
                 *(with_row(s, done, Tensor(v, builder)) for s, v in zip(stacks, kept, strict=True)),
             ]
 
-        found = counted(trips, [*carries.values(), *empty], trip)
-        return dict(zip(carries, found, strict=False)), found[count:]
+        ends = counted(trips, [*carries.values(), *empty], trip)
+        return dict(zip(carries, ends, strict=False)), ends[count:]
 
     def backward(
         self, trips: int | Tensor, first: int | Tensor, stacks: Sequence[Tensor], cotangents: Sequence[Tensor]
@@ -197,10 +197,10 @@ class LoopBody:
             now = {k: rows[-1, i] for i, k in enumerate(self.start, start=1) if (-1, i) in rows}
             following = dict(zip(here, values, strict=False))
             flowing = [following.get(i, cotangents[i]) for i in range(len(self._flowing))]
-            given = [_after(first, place).value, *self._filled(now).values()]
-            given += [t.value for t in (*flowing, *self._carries.written.values())]
-            made, returned = copy_region(builder, self._joint, 0, given)
-            read = {made[at].results[i]: found.value for (at, i), found in rows.items() if at >= 0}
+            inputs = [_after(first, place).value, *self._filled(now).values()]
+            inputs += [t.value for t in (*flowing, *self._carries.written.values())]
+            copies, returned = copy_region(builder, self._joint, 0, inputs)
+            read = {copies[at].results[i]: row.value for (at, i), row in rows.items() if at >= 0}
             for old, new in read.items():
                 old.replace_all_uses_with(new)
             results = [Tensor(read.get(value, value), builder) for value in returned[len(self.start) :]]
@@ -210,10 +210,10 @@ class LoopBody:
             )
             return [*(results[i] for i in here), *written]
 
-        found = counted(trips, [*(cotangents[i] for i in here), *missing.values()], trip)
-        factors.update(zip(missing, found[len(here) :], strict=True))
+        ends = counted(trips, [*(cotangents[i] for i in here), *missing.values()], trip)
+        factors.update(zip(missing, ends[len(here) :], strict=True))
         cotangents = [*cotangents]
-        for i, g in zip(here, found, strict=False):
+        for i, g in zip(here, ends, strict=False):
             cotangents[i] = g
         for i, products in self._sums.items():
             parts = [p.over_trips(factors[p.factors[0]], factors[p.factors[1]]) for p in products]
@@ -259,13 +259,13 @@ class LoopBody:
         builder, op = current_builder(), self.op
         first = [as_tensor(0, DType.i32), *(Tensor(value, builder) for value in self._carries.initial)]
         specs = [t.spec for t in first]
-        made = builder.emit("stablehlo.while", [t.value for t in first], specs, regions=2)
+        loop = builder.emit("stablehlo.while", [t.value for t in first], specs, regions=2)
         for index in range(2):
-            with builder.region(made, index, specs) as (done, *values):
+            with builder.region(loop, index, specs) as (done, *values):
                 _, returned = copy_region(builder, op, index, values)
                 counts = [Tensor(done, builder) + 1] if index else []
                 give_back([*counts, *(Tensor(value, builder) for value in returned)])
-        results: list[Value] = list(made.results)
+        results: list[Value] = list(loop.results)
         for old, new in zip(op.results, results[1:], strict=True):
             old.replace_all_uses_with(new)
         return Tensor(results[0], builder)
@@ -276,16 +276,16 @@ class LoopBody:
             if is_used(result):
                 result.replace_all_uses_with((ends[k] if k in ends else self._carries.known(k, trips)).value)
 
-    def outgoing(self, found: Sequence[Tensor]) -> Captured:
+    def outgoing(self, cotangents: Sequence[Tensor]) -> Captured:
         """What the rule returns, from the cotangents before the first trip."""
         carries = self._carries
         outgoing: list[Cotangent] = [None] * len(carries.initial)
-        for k, g in zip(carries.moving, found, strict=False):
+        for k, g in zip(carries.moving, cotangents, strict=False):
             outgoing[k] = g
         for k, invariant in enumerate(carries.invariant):
             if invariant:
                 outgoing[k] = self._cotangents[k]
-        return Captured(outgoing, dict(zip(carries.outside, found[len(carries.moving) :], strict=True)))
+        return Captured(outgoing, dict(zip(carries.outside, cotangents[len(carries.moving) :], strict=True)))
 
     def erase(self) -> None:
         """Drop the block that the loops were copied from."""
@@ -307,14 +307,14 @@ def _or_zeros(cotangent: Cotangent, like: Value) -> Tensor:
 
 def _reached(ends: dict[Value, int], values: Iterable[Value]) -> set[int]:
     """Which of `ends` values are computed from."""
-    found: set[int] = set()
+    indices: set[int] = set()
     pending, seen = list(values), set(values)
     while pending:
         value = pending.pop()
         if value in ends:
-            found.add(ends[value])
+            indices.add(ends[value])
         elif (op := defining_op(value)) is not None:
             more = {*op.operands, *(values_from_outside(op) if len(op.regions) else ())} - seen
             seen |= more
             pending += more
-    return found
+    return indices

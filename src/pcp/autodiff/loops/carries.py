@@ -43,8 +43,8 @@ class LoopCarries:
             if trips is not None and not primal.active[k] and is_written_once(op, k, trips)
         }
         self.moving = [k for k in changing if k not in written]
-        given = ((k, cotangents[k]) for k in sorted(written))
-        self.written = {k: g for k, g in given if g is not None}
+        incoming = ((k, cotangents[k]) for k in sorted(written))
+        self.written = {k: g for k, g in incoming if g is not None}
         fixed = [self.initial[k] for k in everyone if active[k] and self.invariant[k]]
         self.outside = list(dict.fromkeys([*fixed, *primal.captured]))
 

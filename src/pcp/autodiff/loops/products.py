@@ -47,8 +47,8 @@ class Product:
             # As one axis they are contracted in place; several are first moved behind the others.
             left, right = (reshape(t, (prod(t.shape[:joined]), *t.shape[joined:])) for t in (left, right))
             axes = DotAxes(((0,), (0,)))
-        found = axes.multiply(left, right, self.result, **self.attributes)
-        return found if self.order is None else transpose(found, self.order)
+        product = axes.multiply(left, right, self.result, **self.attributes)
+        return product if self.order is None else transpose(product, self.order)
 
 
 def products_of(block: ir.Block, argument: Value, index: int, factors: list[Value]) -> list[Product]:
@@ -60,27 +60,27 @@ def products_of(block: ir.Block, argument: Value, index: int, factors: list[Valu
         index: which of the values that the block returns is the next one.
         factors: the values to stack so far, to which those of these products are added.
     """
-    found, sides = [], []
+    products, sides = [], []
     value = returned_by(block)[index]
     while value != argument:
         add = _only_use(value, "stablehlo.add")
         if add is None:
             return []
         left, right = add.operands
-        made = _product(right, argument)
+        product = _product(right, argument)
         value = left
-        if made is None:
-            made, value = _product(left, argument), right
-        if made is None:
+        if product is None:
+            product, value = _product(left, argument), right
+        if product is None:
             return []
-        found.append(made)
-        sides += list(made[0].operands)
+        products.append(product)
+        sides += list(product[0].operands)
     # A factor is written and read once, a sum in every trip.
     new = {side for side in sides if side not in factors}
-    if len(list(argument.uses)) != 1 or sum(_bytes(v) for v in new) * 2 > _bytes(argument) * len(found):
+    if len(list(argument.uses)) != 1 or sum(_bytes(v) for v in new) * 2 > _bytes(argument) * len(products):
         return []
     factors += [side for side in dict.fromkeys(sides) if side in new]
-    return [_described(dot, order, factors) for dot, order in found]
+    return [_described(dot, order, factors) for dot, order in products]
 
 
 def _product(value: Value, argument: Value) -> tuple[ir.Operation, tuple[int, ...] | None] | None:

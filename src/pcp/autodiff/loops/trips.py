@@ -85,12 +85,12 @@ def trips_before(op: ir.Operation) -> Tensor | None:
 def steps_of(op: ir.Operation) -> dict[int, int]:
     """The carries of a `while` that are integer scalars to which the body adds a constant, and that constant."""
     body = op.regions[1].blocks[0]
-    found = {}
+    steps = {}
     for index, (argument, following) in enumerate(zip(body.arguments, returned_by(body), strict=True)):
         step = _step(argument, following)
         if step is not None:
-            found[index] = step
-    return found
+            steps[index] = step
+    return steps
 
 
 def is_invariant(op: ir.Operation, index: int) -> bool:
@@ -124,9 +124,9 @@ def _folded_integer(value: Value, depth: int, known: dict[Value, int | None]) ->
     name = op.name.removeprefix("stablehlo.")
     if name not in ("add", "subtract", "multiply", "maximum", "minimum", "convert", "reshape", "negate"):
         return None
-    found = [_known_integer(operand, depth - 1, known) for operand in op.operands]
-    numbers = [number for number in found if number is not None]
-    return None if len(numbers) < len(found) else _wrapped(_apply(name, numbers), spec.dtype)
+    operands = [_known_integer(operand, depth - 1, known) for operand in op.operands]
+    numbers = [number for number in operands if number is not None]
+    return None if len(numbers) < len(operands) else _wrapped(_apply(name, numbers), spec.dtype)
 
 
 def _apply(name: str, numbers: Sequence[int]) -> int:
@@ -158,35 +158,35 @@ def _origin(value: Value) -> Value:
 
 def _conjunction(op: ir.Operation, chosen: Value) -> list[_Comparison] | None:
     """The comparisons that must all hold for another trip; None if the condition is anything else."""
-    found: list[_Comparison] = []
+    comparisons: list[_Comparison] = []
     waiting, seen = [(chosen, False)], set()
     while waiting:
         value, negated = each = waiting.pop()
         if each in seen:
             continue
         seen.add(each)
-        made = defining_op(value)
-        if made is None:
+        condition = defining_op(value)
+        if condition is None:
             return None
-        if made.name == "stablehlo.not":
-            waiting.append((made.operands[0], not negated))
-        elif made.name == ("stablehlo.or" if negated else "stablehlo.and"):
-            waiting += [(operand, negated) for operand in reversed(list(made.operands))]
+        if condition.name == "stablehlo.not":
+            waiting.append((condition.operands[0], not negated))
+        elif condition.name == ("stablehlo.or" if negated else "stablehlo.and"):
+            waiting += [(operand, negated) for operand in reversed(list(condition.operands))]
         else:
-            comparison = _compared(op, made, negated)
+            comparison = _compared(op, condition, negated)
             if comparison is None:
                 return None
-            found.append(comparison)
-    return found
+            comparisons.append(comparison)
+    return comparisons
 
 
-def _compared(op: ir.Operation, made: ir.Operation, negated: bool) -> _Comparison | None:
-    if made.name != "stablehlo.compare":
+def _compared(op: ir.Operation, condition: ir.Operation, negated: bool) -> _Comparison | None:
+    if condition.name != "stablehlo.compare":
         return None
-    direction = comparison_direction(made)
+    direction = comparison_direction(condition)
     if negated:
         direction = _NEGATED[direction]
-    left, right = made.operands
+    left, right = condition.operands
     return _comparison(op, direction, left, right) or _comparison(op, _MIRRORED[direction], right, left)
 
 

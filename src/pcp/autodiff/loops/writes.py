@@ -88,16 +88,16 @@ def _computed(
         index = value.arg_number
         start, step = known_integer(op.operands[index]), steps_of(op).get(index)
         return None if start is None or step is None else start + step * np.arange(trips)
-    made = defining_op(value)
-    if made is None or not depth:
+    maker = defining_op(value)
+    if maker is None or not depth:
         return None
-    name = made.name.removeprefix("stablehlo.")
+    name = maker.name.removeprefix("stablehlo.")
     if name == "compare":
-        direction = comparison_direction(made)
+        direction = comparison_direction(maker)
         function = _COMPARISONS[direction]
     elif name in _ARITHMETIC:
         function = _ARITHMETIC[name]
     else:
         return None
-    found = [_in_every_trip(op, operand, trips, depth - 1, numbers) for operand in made.operands]
-    return None if any(each is None for each in found) else np.asarray(function(*found))
+    operands = [_in_every_trip(op, operand, trips, depth - 1, numbers) for operand in maker.operands]
+    return None if any(each is None for each in operands) else np.asarray(function(*operands))

@@ -73,12 +73,12 @@ class Candidates:
         limits = (
             {ordered[(len(ordered) - 1) * i // _LIMITS] for i in range(1, _LIMITS + 1)} if ordered else ()
         )
-        found = {
+        kept_values = {
             frozenset(v for v in self._residuals if self._intensity[v] > limit) | crossing
             for crossing in _crossings(self.graph, self._residuals)
             for limit in limits
         }
-        return sorted(map(self._candidate, found), key=lambda each: (each.flops, sorted(each.kept)))
+        return sorted(map(self._candidate, kept_values), key=lambda each: (each.flops, sorted(each.kept)))
 
     def _improved(self, candidate: Candidate, limit: int) -> Candidate:
         """The candidate with as many of its dearest values kept as fit; each takes the most operations for its bytes."""
@@ -108,7 +108,9 @@ def _intensity(graph: JointGraph, residuals: frozenset[int]) -> dict[int, float]
 def _crossings(graph: JointGraph, residuals: frozenset[int]) -> list[frozenset[int]]:
     """For each number of parts, what is carried from one part of the forward pass to the next."""
     last = {value: index for index in range(graph.forward) for value in graph.reads[index]}
-    weight = [sum(graph.bytes(v) for v in made if v in residuals) for made in graph.results[: graph.forward]]
+    weight = [
+        sum(graph.bytes(v) for v in results if v in residuals) for results in graph.results[: graph.forward]
+    ]
     live: set[int] = set()
     width, crossing = [], []
     for index in range(graph.forward):
@@ -116,10 +118,10 @@ def _crossings(graph: JointGraph, residuals: frozenset[int]) -> list[frozenset[i
         live |= {v for v in graph.results[index] if last.get(v, -1) > index and graph.can_be_remade(v)}
         crossing.append(frozenset(live))
         width.append(sum(map(graph.bytes, live)))
-    found = [
+    crossing_cuts = [
         frozenset.union(frozenset(), *(crossing[i] for i in _cuts(weight, width, parts))) for parts in _PARTS
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(crossing_cuts))
 
 
 def _cuts(weight: Sequence[int], width: Sequence[int], parts: int) -> list[int]:

@@ -39,8 +39,8 @@ def checkpoint(function: Callable[..., Any], *, policy: str = "nothing_saveable"
         block = current_builder().scope.block
         before = len(list(block.operations))
         result = function(*arguments, **named)
-        made = [op.operation for op in list(block.operations)[before:]]
-        for op in made:
+        operations = [op.operation for op in list(block.operations)[before:]]
+        for op in operations:
             if CHECKPOINT not in op.attributes:
                 op.attributes[CHECKPOINT] = ir.StringAttr.get(f"{policy} {before}", op.context)
         return result

@@ -86,11 +86,11 @@ class _Emission:
 
     def _first_front(self) -> Value | None:
         """What stands for the newest cotangent before there is one: a result of the forward pass."""
-        made = [
+        returned = [
             v for v in self.graph.returned if self.graph.maker.get(v, self.graph.forward) < self.graph.forward
         ]
         arguments = reversed(range(self.graph.argument_count))
-        return next((self.values[v] for v in (*made, *arguments) if self._can_tie(v)), None)
+        return next((self.values[v] for v in (*returned, *arguments) if self._can_tie(v)), None)
 
     def _can_tie(self, value: int) -> bool:
         spec = self.graph.specs[value]

@@ -42,9 +42,9 @@ class JointGraph:
         self.forward = forward
         self.argument_count = len(block.arguments)
         number: dict[Value, int] = {value: index for index, value in enumerate(block.arguments)}
-        made = {*block.arguments, *(value for op in operations for value in op.results)}
+        own = {*block.arguments, *(value for op in operations for value in op.results)}
         self.outside = list(
-            dict.fromkeys(value for op in operations for value in _reads(op) if value not in made)
+            dict.fromkeys(value for op in operations for value in _reads(op) if value not in own)
         )
         number |= {value: len(number) + index for index, value in enumerate(self.outside)}
         self.specs: list[TensorSpec | None] = [spec_if_tensor(value.type) for value in number]
@@ -69,17 +69,17 @@ class JointGraph:
         self.returned = tuple(number[value] for value in terminator.operands)
         self.constant = self._constants()
         self.remade = [
-            not _is_once(name) and not has_effect(op) and None not in (self.specs[v] for v in made)
-            for name, op, made in zip(self.names, operations, self.results, strict=True)
+            not _is_once(name) and not has_effect(op) and None not in (self.specs[v] for v in results)
+            for name, op, results in zip(self.names, operations, self.results, strict=True)
         ]
 
     def _constants(self) -> set[int]:
         """The values that depend on no argument: every compiler makes them where they are used, or has them all the time."""
-        found = set(range(self.argument_count, self.argument_count + len(self.outside)))
-        for name, read, made in zip(self.names, self.reads, self.results, strict=True):
-            if all(value in found for value in read) and not _is_once(name):
-                found.update(made)
-        return found
+        constants = set(range(self.argument_count, self.argument_count + len(self.outside)))
+        for name, read, results in zip(self.names, self.reads, self.results, strict=True):
+            if all(value in constants for value in read) and not _is_once(name):
+                constants.update(results)
+        return constants
 
     def _enter_shared(self, operations: list[ir.Operation]) -> None:
         """Enter what composites and their gradients share."""
@@ -90,8 +90,8 @@ class JointGraph:
             if name and index < self.forward:
                 composites[name, *op.operands] = index
                 ends = map(defining_op, returned_by(decomposition_of(op).regions[0].blocks[0]))
-                made = zip(self.results[index], ends, strict=True)
-                self.inside |= {value: [end] if end is not None else [] for value, end in made}
+                results = zip(self.results[index], ends, strict=True)
+                self.inside |= {value: [end] if end is not None else [] for value, end in results}
             elif name.endswith(GRADIENT):
                 operands = list(op.operands)[: primal_count(op)]
                 composite = composites.get((name.removesuffix(GRADIENT), *operands))

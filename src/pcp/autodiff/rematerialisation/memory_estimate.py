@@ -19,24 +19,24 @@ def peak_bytes(graph: JointGraph, order: Sequence[int]) -> int:
         order: its backward pass, as `JointGraph.schedule` returns it.
     """
     sequence = [*range(graph.forward), *order]
-    made = _Values(graph, sequence)
+    values = _Values(graph, sequence)
     steps = len(sequence)
-    last = [-1] * len(made.bytes)
-    returned = {source for value in graph.returned for source in made.sources_of(value)}
-    for step, sources in enumerate(made.reads):
+    last = [-1] * len(values.bytes)
+    returned = {source for value in graph.returned for source in values.sources_of(value)}
+    for step, sources in enumerate(values.reads):
         for value in sources:
             last[value] = step
     frees: list[list[int]] = [[] for _ in range(steps)]
     held = sum(graph.bytes(v) for v in range(graph.argument_count)) + sum(map(graph.bytes, graph.returned))
     peak = now = held
     for step in range(steps):
-        for value in made.makes[step]:
+        for value in values.makes[step]:
             if value in returned:  # counted already
                 continue
-            now += made.bytes[value]
+            now += values.bytes[value]
             frees[max(last[value], step)].append(value)
-        peak = max(peak, now + made.scratch[step])
-        now -= sum(made.bytes[value] for value in frees[step])
+        peak = max(peak, now + values.scratch[step])
+        now -= sum(values.bytes[value] for value in frees[step])
     return peak
 
 
@@ -65,12 +65,12 @@ class _Values:
                 if value in graph.constant:
                     continue
                 if _is_fused(graph.names[index], readers.get((op < 0, value), [])):
-                    found = tuple(sources)
+                    buffers = tuple(sources)
                 else:
-                    found = (len(self.bytes),)
+                    buffers = (len(self.bytes),)
                     self.bytes.append(graph.bytes(value))
-                    self.makes[-1].append(found[0])
-                (again if op < 0 else self._sources)[value] = found
+                    self.makes[-1].append(buffers[0])
+                (again if op < 0 else self._sources)[value] = buffers
 
     def sources_of(self, value: int) -> tuple[int, ...]:
         """The values in memory that a value is computed from: itself, unless it is fused."""
@@ -80,17 +80,17 @@ class _Values:
 def _readers(graph: JointGraph, sequence: list[int]) -> dict[tuple[bool, int], list[str]]:
     """The names of the operations that read each making of a value: (whether it was made again, value)."""
     again: set[int] = set()
-    found: dict[tuple[bool, int], list[str]] = {}
+    readers: dict[tuple[bool, int], list[str]] = {}
     for op in sequence:
         index = op if op >= 0 else ~op
         for value in graph.reads[index]:
             second = value in again and (op < 0 or index >= graph.forward)
-            found.setdefault((second, value), []).append(graph.names[index])
+            readers.setdefault((second, value), []).append(graph.names[index])
         if op < 0:
             again.update(graph.results[index])
     for value in graph.returned:
-        found.setdefault((False, value), []).append("return")
-    return found
+        readers.setdefault((False, value), []).append("return")
+    return readers
 
 
 def _is_fused(name: str, readers: list[str]) -> bool:

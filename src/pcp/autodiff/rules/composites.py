@@ -54,8 +54,8 @@ def _pushed(primal: Primal, function: ir.Operation) -> Expanded:
     builder = primal.engine.builder
     copies = [_copy(primal, x) for x in primal.inputs]
     moving = [x.value for x in primal.inputs if x.dtype.is_differentiable]
-    made = iter(builder.inline(function, [*(x.value for x in copies), *moving]))
-    results = [Tensor(next(made), builder) if y.dtype.is_differentiable else y for y in primal.outputs]
+    pushed = iter(builder.inline(function, [*(x.value for x in copies), *moving]))
+    results = [Tensor(next(pushed), builder) if y.dtype.is_differentiable else y for y in primal.outputs]
     return Expanded(results, copies)
 
 
@@ -70,17 +70,17 @@ def _pulled(
     op, builder = primal.op, primal.engine.builder
     inputs, outputs = primal.inputs, primal.outputs
     with builder.before(op):
-        made = builder.inline(forward, list(op.operands))
-    residuals = made[len(outputs) :]
-    for old, new in zip(list(op.results), made, strict=False):
+        computed = builder.inline(forward, list(op.operands))
+    residuals = computed[len(outputs) :]
+    for old, new in zip(list(op.results), computed, strict=False):
         primal.engine.replace(old, new)
-    given = [
+    incoming = [
         (zeros(y.shape, y.dtype) if g is None else g).value
         for y, g in zip(outputs, cotangents, strict=True)
         if y.dtype.is_differentiable
     ]
-    found = iter(builder.inline(backward, [*residuals, *given]))
-    return [Tensor(next(found), builder) if x.dtype.is_differentiable else None for x in inputs]
+    pulled = iter(builder.inline(backward, [*residuals, *incoming]))
+    return [Tensor(next(pulled), builder) if x.dtype.is_differentiable else None for x in inputs]
 
 
 def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
@@ -99,11 +99,11 @@ def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
     attributes = known_attributes(op) | {"wrt": wrt, "added": tuple(claimed)}
     operands = [*op.operands, cotangent.value, *(earlier.value for earlier in claimed.values())]
     types = [op.operands[i].type for i in wrt]
-    made = emit_composite(builder, composite_name(op) + GRADIENT, operands, types, symbol, attributes)
-    found: list[Cotangent] = [None] * len(op.operands)
-    for index, value in zip(wrt, made, strict=True):
-        found[index] = Tensor(value, builder)
-    return found
+    gradients = emit_composite(builder, composite_name(op) + GRADIENT, operands, types, symbol, attributes)
+    outgoing: list[Cotangent] = [None] * len(op.operands)
+    for index, value in zip(wrt, gradients, strict=True):
+        outgoing[index] = Tensor(value, builder)
+    return outgoing
 
 
 def _gradient(
@@ -133,9 +133,9 @@ def _gradient(
             seeds = [Tensor(value, builder) for value in arguments[count:]]
             ends = [*outputs, *(operands[i] for i in claimed)]
             engine = Reverse(builder, loops)
-            found = engine.gradients(operations, ends, seeds, [operands[i] for i in active])
-        wrt.extend(i for i, each in zip(active, found, strict=True) if each is not None)
-        return [each.value for each in found if each is not None]
+            outgoing = engine.gradients(operations, ends, seeds, [operands[i] for i in active])
+        wrt.extend(i for i, each in zip(active, outgoing, strict=True) if each is not None)
+        return [each.value for each in outgoing if each is not None]
 
     types = [value.type for value in primal.op.operands]
     types += [cotangent.value.type, *(types[i] for i in claimed)]
@@ -146,13 +146,13 @@ def _gradient(
 def _of_dropout(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent] | Expanded:
     """The same dropout of the cotangent; none for the key. A composite that only has the name is written out."""
     assert cotangent is not None
-    op, given = primal.op, known_attributes(primal.op)
+    op, attributes = primal.op, known_attributes(primal.op)
     if [x.spec for x in primal.inputs[1:]] == [y.spec for y in primal.outputs] == [cotangent.spec]:
-        made = dropped(cotangent, primal.inputs[0], given["rate"], given["divides"])
-        function, own = decomposition_of(op), decomposition_of(result_owner(made.value))
+        pulled = dropped(cotangent, primal.inputs[0], attributes["rate"], attributes["divides"])
+        function, own = decomposition_of(op), decomposition_of(result_owner(pulled.value))
         same = symbol_name(function) == symbol_name(own)
         if same or block_digest(function.regions[0].blocks[0]) == block_digest(own.regions[0].blocks[0]):
-            return [None, made]
+            return [None, pulled]
     builder = primal.engine.builder
     return Expanded(
         [Tensor(value, builder) for value in builder.inline(decomposition_of(op), list(op.operands))]

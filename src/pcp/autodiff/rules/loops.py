@@ -30,9 +30,9 @@ def _while(primal: Primal, *cotangents: Cotangent) -> Captured:
     known = trips if isinstance(trips, int) else None
     body = LoopBody(primal, cotangents, known)
     first = body.first_cotangents()
-    found = _unknown(body, first) if known is None else _known(body, known, first)
+    cotangents_before = _unknown(body, first) if known is None else _known(body, known, first)
     body.erase()
-    return body.outgoing(found)
+    return body.outgoing(cotangents_before)
 
 
 def _known(body: LoopBody, trips: int, cotangents: list[Tensor]) -> list[Tensor]:
@@ -116,8 +116,8 @@ def _checkpointed(
         kept = [with_row(stack, slot, now[k]) for k, stack in zip(body.needed, slots, strict=True)]
         return [*body.trip(done, now).values(), *kept]
 
-    found = counted(trips, [*start.values(), *empty], trip)
-    return dict(zip(start, found, strict=False)), dict(zip(body.needed, found[len(start) :], strict=True))
+    ends = counted(trips, [*start.values(), *empty], trip)
+    return dict(zip(start, ends, strict=False)), dict(zip(body.needed, ends[len(start) :], strict=True))
 
 
 def _at(slots: Carries, index: Tensor) -> Carries:

@@ -48,11 +48,11 @@ def _composite(batched: Batched) -> list[Tensor]:
     if kept is None:
         return _renamed(batched, batched.flags, every)
     flags, named, same = kept
-    found = dict(zip(same, _emitted(batched, composite_name(op), named, flags, same), strict=True))
-    others = [i for i in every if i not in found]
+    by_result = dict(zip(same, _emitted(batched, composite_name(op), named, flags, same), strict=True))
+    others = [i for i in every if i not in by_result]
     if others:  # cotangents of what is the same for all samples, one for each
-        found |= zip(others, _renamed(batched, flags, others), strict=True)
-    return [found[i] for i in every]
+        by_result |= zip(others, _renamed(batched, flags, others), strict=True)
+    return [by_result[i] for i in every]
 
 
 def _of_the_same_name(
@@ -85,16 +85,16 @@ def _with_samples(
     """The attributes, with the samples along axis 0 of the operands that have them; flags are of further operands."""
     further = [kind for kind in record.further if kind in attributes]
     without = {kind for kind, flag in zip(further, flags, strict=False) if not flag}
-    made: dict[str, Number] = dict(attributes)
+    widened: dict[str, Number] = dict(attributes)
     for key, kind in record.kinds.items():
         if not isinstance(kind, Axes) or key not in attributes:
             continue
         if kind is Axes.names:
             axes = tuple(axis + 1 if axis >= 0 else axis for axis in attributes[key])
-            made[key] = axes if key in without else (0, *axes)
+            widened[key] = axes if key in without else (0, *axes)
         else:
-            made[key] = attributes[key] + 1
-    return made
+            widened[key] = attributes[key] + 1
+    return widened
 
 
 def _renamed(batched: Batched, flags: Sequence[bool], results: Sequence[int]) -> list[Tensor]:
@@ -119,7 +119,9 @@ def _emitted(
 ) -> list[Tensor]:
     """A composite for all samples: some of the results of the one for a single sample."""
     op, builder = batched.op, batched.engine.builder
-    given = [batched.operand_with_samples(i) if flag else batched.operand(i) for i, flag in enumerate(flags)]
+    operands = [
+        batched.operand_with_samples(i) if flag else batched.operand(i) for i, flag in enumerate(flags)
+    ]
     function = _function(batched, name, decomposition_of(op), flags, results)
     whole: dict[str, Number | ir.Attribute] = dict(attributes)
     if has_custom_derivative(op):
@@ -128,8 +130,8 @@ def _emitted(
         with builder.location:
             whole |= attributes_of_derivative(symbols)
     types = [mlir_type(batched.widened()[i]) for i in results]
-    made = emit_composite(builder, name, [x.value for x in given], types, function, whole)
-    return [Tensor(value, builder) for value in made]
+    values = emit_composite(builder, name, [x.value for x in operands], types, function, whole)
+    return [Tensor(value, builder) for value in values]
 
 
 def _function(
@@ -197,12 +199,12 @@ def _batch(
     builder.pinned = ir.Location.unknown()
     with building(builder):
         engine = Batching(builder, block, size)
-        given = []
+        inputs = []
         for value, spec in zip(list(block.arguments), samples, strict=True):
-            given.append(value if spec is None else engine.placeholder(mlir_type(spec)))
+            inputs.append(value if spec is None else engine.placeholder(mlir_type(spec)))
             if spec is not None:
-                engine.batched[given[-1]] = Tensor(value, builder)
-        returned = builder.inline(function, given)
+                engine.batched[inputs[-1]] = Tensor(value, builder)
+        returned = builder.inline(function, inputs)
         engine.push([view.operation for view in block.operations])
         chosen = returned if results is None else [returned[i] for i in results]
         builder.emit("func.return", [engine.with_samples(value).value for value in chosen], ())

@@ -46,10 +46,10 @@ def _branches(batched: Batched) -> Mixed | list[Tensor]:
     engine, builder, count = batched.engine, batched.engine.builder, len(batched.op.regions)
     if batched.flags[0]:
         index = batched.operand(0)
-        found = [[engine.with_samples(v) for v in _inlined(batched, place)] for place in range(count)]
+        of_branches = [[engine.with_samples(v) for v in _inlined(batched, place)] for place in range(count)]
         if batched.op.name == "stablehlo.if":
-            return [_select(index, yes, no) for yes, no in zip(*found, strict=True)]
-        *others, chosen = found  # the last stands for every index beyond
+            return [_select(index, yes, no) for yes, no in zip(*of_branches, strict=True)]
+        *others, chosen = of_branches  # the last stands for every index beyond
         for place, results in enumerate(others):
             here = equal(index, place)
             chosen = [_select(here, new, old) for new, old in zip(results, chosen, strict=True)]
@@ -75,12 +75,12 @@ def _while(batched: Batched) -> Mixed:
     loop = builder.emit("stablehlo.while", [t.value for t in first], specs, regions=2)
 
     def samples(arguments: Sequence[Value]) -> list[Value]:
-        found = []
+        values = []
         for value, type_, flag in zip(arguments, types, flags, strict=True):
-            found.append(engine.placeholder(type_) if flag else value)
+            values.append(engine.placeholder(type_) if flag else value)
             if flag:
-                engine.batched[found[-1]] = Tensor(value, builder)
-        return found
+                engine.batched[values[-1]] = Tensor(value, builder)
+        return values
 
     with builder.region(loop, 0, specs) as arguments:
         (running,) = _inlined(batched, 0, samples(arguments))
