@@ -90,10 +90,10 @@ def _serialized(module: ir.Module, version: str) -> tuple[bytes | None, str]:
             said.append(str(error))
         finally:
             handler.detach()
-    found = re.search(r"operation '(?:vhlo\.(\w+?)(?:_v\d+)?|([\w.]+))'", " ".join(said))
-    if found is None:
+    match = re.search(r"operation '(?:vhlo\.(\w+?)(?:_v\d+)?|([\w.]+))'", " ".join(said))
+    if match is None:
         return None, f"something of it ({' '.join(said)[:200]})"
-    return None, f"stablehlo.{found[1]}" if found[1] else str(found[2])
+    return None, f"stablehlo.{match[1]}" if match[1] else str(match[2])
 
 
 def parse_artifact(artifact: bytes) -> ir.Module:
@@ -106,10 +106,10 @@ def parse_artifact(artifact: bytes) -> ir.Module:
         module = stablehlo.deserialize_portable_artifact(context(), artifact)
     except (ir.MLIRError, ValueError) as error:
         newest = stablehlo.get_current_version()
-        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
-        given = f" (they say that they are of version {found[1].decode()})" if found else ""
+        match = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
+        version = f" (they say that they are of version {match[1].decode()})" if match else ""
         raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
+            f"the bytes are no portable StableHLO artifact up to version {newest}{version}: {error}"
         ) from None
     if b"composite" in artifact:
         _as_symbols(module)

@@ -56,14 +56,14 @@ def context() -> ir.Context:
     stablehlo.register_stablehlo_passes()
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
-    made = ir.Context()
-    made.append_dialect_registry(registry)
-    made.load_all_available_dialects()
-    stablehlo.register_dialect(made)
-    chlo.register_dialect(made)
-    sdy.register_dialect(made)
-    made.enable_multithreading(False)
-    return made
+    own = ir.Context()
+    own.append_dialect_registry(registry)
+    own.load_all_available_dialects()
+    stablehlo.register_dialect(own)
+    chlo.register_dialect(own)
+    sdy.register_dialect(own)
+    own.enable_multithreading(False)
+    return own
 
 
 def parse_module(source: str | bytes) -> ir.Module:
@@ -183,11 +183,11 @@ def refine_dynamic(module: ir.Module) -> None:
             f"jaxlib refuses the program with these sizes: {error}; expected operations whose sizes follow from those of the "
             "arguments: export it with shapes that are numbers"
         ) from error
-    made = parse_module(raw)
+    refined = parse_module(raw)
     with context():
         for op in list(module.body.operations):
             op.operation.erase()
-        for op in made.body.operations:
+        for op in refined.body.operations:
             module.body.append(op.operation.clone())
 
 

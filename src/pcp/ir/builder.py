@@ -75,10 +75,16 @@ class Builder:
         """
         with self.location:
             types = None if results is None else [mlir_type(spec) for spec in results]
-            made = {key: attribute(value) for key, value in attributes.items()} if attributes else None
+            named = {key: attribute(value) for key, value in attributes.items()} if attributes else None
             try:
                 return ir.Operation.create(
-                    name, types, operands, made, regions=regions, infer_type=types is None, ip=self._insertion
+                    name,
+                    types,
+                    operands,
+                    named,
+                    regions=regions,
+                    infer_type=types is None,
+                    ip=self._insertion,
                 )
             except (ir.MLIRError, ValueError) as error:
                 raise InvalidProgram(
@@ -118,8 +124,8 @@ class Builder:
             op = ir.Operation.create(
                 "stablehlo.constant", [mlir_type(spec)], [], {"value": value}, ip=self._insertion
             )
-        made: Value = op.results[0]
-        return made
+        result: Value = op.results[0]
+        return result
 
     def inline(self, function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:
         """Copy the body of a single-block function, of any module, here; returns what it returns."""

@@ -29,12 +29,12 @@ def copy_functions(source: ir.Module, main: ir.Operation, target: ir.Module) -> 
 
 def _symbols(module: ir.Module) -> dict[str, ir.Operation]:
     """What a module defines by name; functions are private from here on, but for `main`, so that they go when unused."""
-    found = {_name(op.operation): op.operation for op in module.body.operations}
+    symbols = {_name(op.operation): op.operation for op in module.body.operations}
     with context():
-        for name, op in found.items():
+        for name, op in symbols.items():
             if op.name == "func.func" and name != "main":
                 op.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    return found
+    return symbols
 
 
 def _name(op: ir.Operation) -> str:

@@ -39,13 +39,13 @@ def derivative_functions(op: ir.Operation) -> dict[str, ir.Operation]:
     functions = {
         symbol_name(view.operation): view.operation for view in module_of(op).regions[0].blocks[0].operations
     }
-    found = {entry.name: functions.get(ir.FlatSymbolRefAttr(entry.attr).value) for entry in named}
-    if missing := [name for name, function in found.items() if function is None]:
+    derivatives = {entry.name: functions.get(ir.FlatSymbolRefAttr(entry.attr).value) for entry in named}
+    if missing := [name for name, function in derivatives.items() if function is None]:
         raise InvalidProgram(
             f"the composite {composite_name(op)!r} names functions as its derivative that the module does not have: "
             f"{', '.join(missing)}"
         )
-    return {name: function for name, function in found.items() if function is not None}
+    return {name: function for name, function in derivatives.items() if function is not None}
 
 
 def attributes_of_derivative(symbols: Mapping[str, str]) -> dict[str, ir.Attribute]:

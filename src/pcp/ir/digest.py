@@ -80,7 +80,7 @@ def operation_digests(module: ir.Module) -> dict[ir.Operation, str]:
     merkle = _Merkle()
     with context():
         merkle.program(main.regions[0].blocks[0])
-    return {op: made.hex() for op, made in merkle.operations.items()}
+    return {op: digest.hex() for op, digest in merkle.operations.items()}
 
 
 def block_digest(block: ir.Block) -> str:
@@ -123,8 +123,8 @@ class _Merkle:
         self.outermost = 0
 
     def program(self, block: ir.Block) -> str:
-        made: bytes = _walked(self.function_body(block))
-        return made.hex()
+        digest: bytes = _walked(self.function_body(block))
+        return digest.hex()
 
     def function_body(self, block: ir.Block) -> Part:
         types = [self.text(argument.type) for argument in block.arguments]
@@ -147,22 +147,22 @@ class _Merkle:
                     regions.append(digest)
                     effect = effect or inside
             attributes = yield self.attributes(op)
-            made = _hash(op.name, attributes, [*parts, b"|", *regions])
+            own = _hash(op.name, attributes, [*parts, b"|", *regions])
             if effect or op.name in _DRAWS:  # twice is not the same as once
-                seen[made] = seen.get(made, 0) + 1
-                made = _hash("again", [str(seen[made])], [made])
+                seen[own] = seen.get(own, 0) + 1
+                own = _hash("again", [str(seen[own])], [own])
             if effect:
-                effects.append(made)
-            self.operations[op] = made
+                effects.append(own)
+            self.operations[op] = own
             for index, result in enumerate(op.results):
-                self.values[result] = _hash("result", [str(index), self.text(result.type)], [made])
+                self.values[result] = _hash("result", [str(index), self.text(result.type)], [own])
         returned = [self.values[value] for value in operations[-1].operands] if operations else []
         return _hash("block", [], [*returned, b"|", *effects]), bool(effects)
 
     def attributes(self, op: ir.Operation) -> Part:
         if op.name == "stablehlo.constant":
             return [self.constant(op)]
-        made = []
+        texts = []
         for name, attribute in op.attributes.items():
             text = self.text(attribute)
             default = _DEFAULTS.get(name)
@@ -171,8 +171,8 @@ class _Merkle:
                     text = yield self.with_functions(op, attribute)
                 elif name == "channel_handle":
                     text = _CHANNEL.sub(r"\1", text)
-                made.append(f"{name}={text}")
-        return sorted(made)
+                texts.append(f"{name}={text}")
+        return sorted(texts)
 
     def with_functions(self, op: ir.Operation, attribute: ir.Attribute) -> Part:
         """The text of an attribute in which functions stand for their names."""
@@ -200,17 +200,17 @@ class _Merkle:
             place = self.open_functions.index(name)
             self.outermost = min(self.outermost, place)
             return _hash("open", [str(len(self.open_functions) - place)], [])
-        found = self.named(op, name)
-        if found is None or found.name != "func.func" or not list(found.regions[0].blocks):
-            return _hash("symbol", [text, str(found and found.attributes.get("function_type"))], [])
+        definition = self.named(op, name)
+        if definition is None or definition.name != "func.func" or not list(definition.regions[0].blocks):
+            return _hash("symbol", [text, str(definition and definition.attributes.get("function_type"))], [])
         place, outer, self.outermost = len(self.open_functions), self.outermost, len(self.open_functions)
         self.open_functions.append(name)
-        made: bytes = yield self.function_body(found.regions[0].blocks[0])
+        digest: bytes = yield self.function_body(definition.regions[0].blocks[0])
         self.open_functions.pop()
         if self.outermost >= place:  # it refers to none of those that are still open
-            self.functions[name] = made
+            self.functions[name] = digest
         self.outermost = min(outer, self.outermost)
-        return made
+        return digest
 
     def named(self, op: ir.Operation, name: str) -> ir.Operation | None:
         if self.symbols is None:
@@ -252,8 +252,8 @@ def has_effect(op: ir.Operation) -> bool:
 
 def _hash(name: str, texts: Iterable[str], parts: Iterable[bytes]) -> bytes:
     """Of a name, texts and digests, each with its length, so that no two lists of them read alike."""
-    made = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for mark, content in ((b"n", [name.encode()]), (b"t", [text.encode() for text in texts]), (b"p", parts)):
         for entry in content:
-            made.update(mark + len(entry).to_bytes(8, "little") + entry)
-    return made.digest()
+            sha256.update(mark + len(entry).to_bytes(8, "little") + entry)
+    return sha256.digest()

@@ -34,9 +34,9 @@ def check_depth(depth: int, what: str, remedy: str) -> None:
 def check_brackets(source: str) -> None:
     """Refuse a text at which the parser's stack would end: a region takes up to two braces, and attributes have some."""
     depth = dict.fromkeys("{[(<", 0)
-    for found in _BRACKETS.finditer(source):
-        if found[0] in _STEPS:
-            kind, step = _STEPS[found[0]]
+    for match in _BRACKETS.finditer(source):
+        if match[0] in _STEPS:
+            kind, step = _STEPS[match[0]]
             depth[kind] += step
             what = REGIONS if kind == "{" else f"brackets {kind} of the text"
             check_depth(

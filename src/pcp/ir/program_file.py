@@ -69,7 +69,7 @@ def read(
     path: str | os.PathLike[str],
     main: str | None,
     shapes: Sequence[Any] | None,
-    made: Callable[[ir.Module], T],
+    make: Callable[[ir.Module], T],
 ) -> T:
     """What is made of the module in a file: one that `write` wrote, or one of another tool; see `pcp.load`."""
     raw = Path(path).read_bytes()
@@ -81,12 +81,12 @@ def read(
                 f"{name} is a symbolic program, which takes neither main nor shapes; expected sizes: pcp.load(file).at(...)"
             )
         module, _, form = other.partition(":")
-        found: T = getattr(importlib.import_module(module), form).from_artifact(raw, name)
-        return found
+        program: T = getattr(importlib.import_module(module), form).from_artifact(raw, name)
+        return program
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
-        return made(_specialized(parse_artifact(_checked(raw, name)), main, shapes))
+        return make(_specialized(parse_artifact(_checked(raw, name)), main, shapes))
     try:
-        return made(_specialized(_foreign_module(raw, name), main, shapes))
+        return make(_specialized(_foreign_module(raw, name), main, shapes))
     except (InvalidProgram, CorruptProgram) as error:
         raise type(error)(f"{name}: {error}") from None
 

@@ -50,7 +50,7 @@ def inline_resources(module: ir.Module) -> None:
     Raises:
         MissingConstant: a blob is absent, or has more or fewer bytes than its constant.
     """
-    found: list[tuple[ir.Operation, str, ir.Attribute]] = []
+    blobs: list[tuple[ir.Operation, str, ir.Attribute]] = []
 
     for op in every_operation(module.operation):
         for name in op.attributes:
@@ -61,12 +61,12 @@ def inline_resources(module: ir.Module) -> None:
             if not isinstance(attribute, ir.DenseElementsAttr) and str(attribute).startswith(
                 "dense_resource<"
             ):
-                found.append((op, name, attribute))
-    made: dict[ir.Attribute, ir.Attribute] = {}
-    for op, name, attribute in found:
-        if attribute not in made:
-            made[attribute] = _inlined(attribute)
-        op.attributes[name] = made[attribute]
+                blobs.append((op, name, attribute))
+    inlined: dict[ir.Attribute, ir.Attribute] = {}
+    for op, name, attribute in blobs:
+        if attribute not in inlined:
+            inlined[attribute] = _inlined(attribute)
+        op.attributes[name] = inlined[attribute]
 
 
 def _inlined(attribute: ir.Attribute) -> ir.Attribute:
@@ -87,8 +87,8 @@ def _inlined(attribute: ir.Attribute) -> ir.Attribute:
             sizes = [shaped.get_dim_size(axis) for axis in range(shaped.rank)]
             return ir.DenseElementsAttr.get(array, type=shaped.element_type, shape=sizes)
         text = f'"0x{elements.hex()}"' if elements else ""
-        made: ir.Attribute = ir.Attribute.parse(f"dense<{text}> : {type_}")
-        return made
+        dense: ir.Attribute = ir.Attribute.parse(f"dense<{text}> : {type_}")
+        return dense
 
 
 def _named(attribute: ir.Attribute) -> tuple[str, str]:
@@ -105,9 +105,9 @@ def _elements(attribute: ir.Attribute, name: str, type_: str) -> bytes:
     with context(), ir.Location.unknown():
         holder = ir.Module.create()
         holder.operation.attributes["pcp.blob"] = attribute
-        _, found, table = str(holder).rpartition("dialect_resources")
+        _, section, table = str(holder).rpartition("dialect_resources")
         _, printed, rest = table.rpartition(': "0x')
-    if not found or not printed:
+    if not section or not printed:
         raise MissingConstant(
             f"the constant {name} of the program, {type_}, has no data in the file: it was left out when the program was "
             f"written; {_AGAIN}"

@@ -134,17 +134,17 @@ def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
 
 
 def _role(facts: dict[str, Any], index: int) -> Role:
-    given = facts.get("pcp.role", "input")
-    if given not in Role.__members__:
-        raise InvalidProgram(f"argument {index} has the role {given!r}; expected one of {', '.join(Role)}")
-    return Role(given)
+    role = facts.get("pcp.role", "input")
+    if role not in Role.__members__:
+        raise InvalidProgram(f"argument {index} has the role {role!r}; expected one of {', '.join(Role)}")
+    return Role(role)
 
 
 def _kept(facts: dict[str, Any], index: int) -> float:
-    given = facts.get("pcp.kept", 1.0)
-    if not isinstance(given, float) or not math.isfinite(given):
-        raise InvalidProgram(f"argument {index} is kept with the factor {given!r}; expected a finite number")
-    return given
+    factor = facts.get("pcp.kept", 1.0)
+    if not isinstance(factor, float) or not math.isfinite(factor):
+        raise InvalidProgram(f"argument {index} is kept with the factor {factor!r}; expected a finite number")
+    return factor
 
 
 def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> None:

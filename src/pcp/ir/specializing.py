@@ -58,14 +58,14 @@ def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
     main = main_of(module)
     types = list(function_type(main).inputs)
     _refuse_platforms(main)
-    given = [None] * len(types) if shapes is None else list(shapes)
-    if len(given) != len(types):
-        raise UnknownShape(f"{len(given)} shapes were given; the program takes {len(types)} arguments")
+    sizes = [None] * len(types) if shapes is None else list(shapes)
+    if len(sizes) != len(types):
+        raise UnknownShape(f"{len(sizes)} shapes were given; the program takes {len(types)} arguments")
     if shapes is None and all(_is_static(type_) for type_ in types):
         return
     with context(), ir.Location.unknown():
         wanted = [
-            _refined(i, type_, shape) for i, (type_, shape) in enumerate(zip(types, given, strict=True))
+            _refined(i, type_, shape) for i, (type_, shape) in enumerate(zip(types, sizes, strict=True))
         ]
         if symbol_name(main) != "main":
             main.attributes["sym_name"] = ir.StringAttr.get("main")
@@ -75,14 +75,14 @@ def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
     try:
         run_passes(module, f"builtin.module({arguments},{_REFINE})")
     except ir.MLIRError as error:
-        raise UnknownShape(f"the shapes {given} do not fit together: {error}") from None
+        raise UnknownShape(f"the shapes {sizes} do not fit together: {error}") from None
     _check_assertions(module)
     if any(_target(op).startswith("stablehlo.dynamic_") for op in _calls(module)):
         refine_dynamic(module)
     open_ = [type_ for type_ in function_type(main_of(module)).results if not _is_static(type_)]
     if open_:
         raise UnknownShape(
-            f"the program returns {open_[0]} for the shapes {given}; expected sizes that follow from those of the arguments: "
+            f"the program returns {open_[0]} for the shapes {sizes}; expected sizes that follow from those of the arguments: "
             "export it with shapes that are numbers"
         )
 
@@ -95,18 +95,20 @@ def _target(op: ir.Operation) -> str:
     return string_of(op.attributes["call_target_name"])
 
 
-def _refined(index: int, type_: ir.Type, given: Any) -> str:
+def _refined(index: int, type_: ir.Type, open_shape: Any) -> str:
     if not isinstance(type_, ir.RankedTensorType):
         raise InvalidProgram(f"argument {index} is {type_}, which is not a tensor of known rank")
     sizes = [None if type_.is_dynamic_dim(axis) else type_.get_dim_size(axis) for axis in range(type_.rank)]
-    if given is None:
+    if open_shape is None:
         if None in sizes:
             raise UnknownShape(
                 f"argument {index} is {type_}, whose sizes are not known; give a shape for each argument: "
                 f"pcp.load(path, shapes=[...]), with None for an argument whose shape is known"
             )
         return str(type_)
-    shape = checked_shape(getattr(given, "shape", getattr(getattr(given, "spec", None), "shape", given)))
+    shape = checked_shape(
+        getattr(open_shape, "shape", getattr(getattr(open_shape, "spec", None), "shape", open_shape))
+    )
     if len(shape) != len(sizes) or any(s not in (None, g) for s, g in zip(sizes, shape, strict=True)):
         raise UnknownShape(f"argument {index} is {type_}; the shape {shape} does not fit")
     return str(ir.RankedTensorType.get(shape, type_.element_type))

@@ -74,11 +74,11 @@ class Tree:
     def orders(self) -> str:
         """The orders in which dictionaries were entered, as one line of JSON: apart from the structure, which earlier versions
         read; empty if all are sorted."""
-        found = [
+        orders = [
             [int(tree.ordered), *tree.order] if tree.ordered or tree.order else None
             for tree in self._dictionaries()
         ]
-        return json.dumps(found, separators=(",", ":")) if any(found) else ""
+        return json.dumps(orders, separators=(",", ":")) if any(orders) else ""
 
     def with_orders(self, text: str) -> "Tree":
         """The structure with what `orders` wrote.
@@ -148,10 +148,10 @@ def flatten_like(tree: Tree, value: Any, what: str = "argument") -> list[Any]:
     Raises:
         TreeMismatch: the structures differ; the message names the first place where they do.
     """
-    leaves, found = flatten(value)
-    if found != tree:
-        place, expected, given = _difference(tree, found, what)
-        raise TreeMismatch(f"{place} is {given}, but the program expects {expected}")
+    leaves, nesting = flatten(value)
+    if nesting != tree:
+        place, expected, actual = _difference(tree, nesting, what)
+        raise TreeMismatch(f"{place} is {actual}, but the program expects {expected}")
     return leaves
 
 
@@ -213,20 +213,20 @@ def named_tuple(name: str, fields: tuple[str | int, ...]) -> type[tuple[Any, ...
     return namedtuple(name, fields)  # type: ignore[arg-type]  # whose names are data here
 
 
-def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
+def _difference(expected: Tree, actual: Tree, place: str) -> tuple[str, str, str]:
     """Where two structures first differ, and what stands there in each."""
     same_shape = (expected.kind, expected.keys, len(expected.children)) == (
-        given.kind,
-        given.keys,
-        len(given.children),
+        actual.kind,
+        actual.keys,
+        len(actual.children),
     )
     if not same_shape:
-        return place, _describe(expected), _describe(given)
+        return place, _describe(expected), _describe(actual)
     keys = expected.keys or range(len(expected.children))
-    for key, left, right in zip(keys, expected.children, given.children, strict=True):
+    for key, left, right in zip(keys, expected.children, actual.children, strict=True):
         if left != right:
             return _difference(left, right, f"{place}.{key}")
-    return place, _describe(expected), _describe(given)
+    return place, _describe(expected), _describe(actual)
 
 
 def _describe(tree: Tree) -> str:

@@ -93,11 +93,11 @@ def _flatten_operation(op: ir.Operation, held: dict[Value, list[Value]]) -> None
         types = _all_leaves([result.type for result in op.results])
         attributes = {name: op.attributes[name] for name in op.attributes}
         with op.location, ir.InsertionPoint(op):
-            made = list(ir.Operation.create(op.name, types, operands, attributes).results)
+            tensors = list(ir.Operation.create(op.name, types, operands, attributes).results)
         for result in op.results:
             count = len(_leaves(result.type))
-            _replace(result, made[:count], held)
-            made = made[count:]
+            _replace(result, tensors[:count], held)
+            tensors = tensors[count:]
 
 
 def _replace(value: Value, leaves: Sequence[Value], held: dict[Value, list[Value]]) -> None:

@@ -178,12 +178,12 @@ def dtype_of(given: DTypeLike) -> DType:
         return _FROM_PYTHON[given]
     if isinstance(given, type) and issubclass(given, int):  # as a size that remembers what it stands for
         return DType.i32
-    found = _of_numpy(given)
-    if found is None or given is None:
+    dtype = _of_numpy(given)
+    if dtype is None or given is None:
         raise UnknownDType(
             f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type"
         )
-    return found
+    return dtype
 
 
 def _named(name: str) -> DType:

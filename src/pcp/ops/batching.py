@@ -120,10 +120,10 @@ class Batched:
             specs: of the results; by default those for all samples.
         """
         builder, op = self.engine.builder, self.op
-        made = dict(op.attributes.items()) | dict(attributes or {})
+        merged = dict(op.attributes.items()) | dict(attributes or {})
         count = len(op.regions)
         results = self.widened() if specs is None else list(specs)
-        new = builder.emit(op.name, [t.value for t in operands], results, made, regions=count)
+        new = builder.emit(op.name, [t.value for t in operands], results, merged, regions=count)
         if count:
             shell = op.clone(ip=builder.insertion)
             for index in range(count):

@@ -13,30 +13,30 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_oper
 def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """e^x divided by its sum along an axis; the same shape. Integers are converted to f32 first."""
     tensor, place = _along("softmax", x, axis)
-    found = named(SOFTMAX, lambda t: softmax_form(t, place), [tensor], {"axis": place})
-    return narrowed(found, as_tensor(x).dtype)
+    shares = named(SOFTMAX, lambda t: softmax_form(t, place), [tensor], {"axis": place})
+    return narrowed(shares, as_tensor(x).dtype)
 
 
 @operation
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """The logarithm of softmax along an axis, without loss of accuracy where softmax is near 0; the same shape."""
     tensor, place = _along("log_softmax", x, axis)
-    found = named(LOG_SOFTMAX, lambda t: _log_softmax_form(t, place), [tensor], {"axis": place})
-    return narrowed(found, as_tensor(x).dtype)
+    logarithms = named(LOG_SOFTMAX, lambda t: _log_softmax_form(t, place), [tensor], {"axis": place})
+    return narrowed(logarithms, as_tensor(x).dtype)
 
 
 @operation
 def logsumexp(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The logarithm of the sum of e^x along an axis (all elements if None), without overflow; -inf of no elements."""
-    given = as_tensor(x)
+    whole = as_tensor(x)
     if axis is None:
-        found = logsumexp(ravel(given), 0)
-        return reshape(found, (1,) * given.ndim) if keepdims else found
-    tensor, place = _along("logsumexp", given, axis)
+        of_all = logsumexp(ravel(whole), 0)
+        return reshape(of_all, (1,) * whole.ndim) if keepdims else of_all
+    tensor, place = _along("logsumexp", whole, axis)
     largest = _largest(tensor, place)
     finite = where(is_finite(largest), largest, 0)  # nothing can be taken off an infinity
     total = log(sum_(exp(tensor - finite), place, keepdims=True)) + finite
-    return narrowed(total if keepdims else squeeze(total, place), given.dtype)
+    return narrowed(total if keepdims else squeeze(total, place), whole.dtype)
 
 
 def softmax_form(x: Tensor, axis: int) -> Tensor:

@@ -164,8 +164,8 @@ def truncated_normal(
     )
     root = np.asarray(math.sqrt(2), wanted.numpy)
     inside = [erf(bound / root) for bound in bounds]
-    found = _scaled(erf_inv(uniform(key, sizes, wanted, *inside)), wanted)
-    return clip(found, *(_next(bound, way) for bound, way in zip(bounds, (1, -1), strict=True)))
+    drawn = _scaled(erf_inv(uniform(key, sizes, wanted, *inside)), wanted)
+    return clip(drawn, *(_next(bound, way) for bound, way in zip(bounds, (1, -1), strict=True)))
 
 
 @explained

@@ -169,11 +169,11 @@ def _cumulative(combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: in
 
     def step(before: Tensor, entry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         place, row = entry
-        found = where(equal(place, 0), row, combine(before, row))
-        return found, found
+        total = where(equal(place, 0), row, combine(before, row))
+        return total, total
 
-    _, found = scan(step, zeros(rows.shape[1:], x.dtype), (iota(rows.shape[:1], 0), rows))
-    return moveaxis(found, 0, axis)
+    _, totals = scan(step, zeros(rows.shape[1:], x.dtype), (iota(rows.shape[:1], 0), rows))
+    return moveaxis(totals, 0, axis)
 
 
 ONE_AFTER_ANOTHER.append(_cumulative)

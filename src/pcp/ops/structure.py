@@ -21,16 +21,16 @@ _FUTURE = "asynchronous operations have no derivative; use the synchronous opera
 
 def _barrier(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
     """A barrier for the cotangents: what recomputes behind one must not be moved in front of it."""
-    given = [g for g in cotangents if g is not None]
+    nonzero = [g for g in cotangents if g is not None]
     builder = current_builder()
-    op = builder.emit("stablehlo.optimization_barrier", [g.value for g in given], [g.spec for g in given])
+    op = builder.emit("stablehlo.optimization_barrier", [g.value for g in nonzero], [g.spec for g in nonzero])
     kept = (Tensor(value, builder) for value in op.results)
     return [None if g is None else next(kept) for g in cotangents]
 
 
 def _batched_barrier(batched: Batched) -> Mixed:
-    given = [batched.operand(index) for index in range(len(batched.flags))]
-    return Mixed(batched.clone_with(given, specs=[t.spec for t in given]), batched.flags)
+    operands = [batched.operand(index) for index in range(len(batched.flags))]
+    return Mixed(batched.clone_with(operands, specs=[t.spec for t in operands]), batched.flags)
 
 
 declare("optimization_barrier", Kind.structure, derivative=_barrier, batching=_batched_barrier)
@@ -83,11 +83,11 @@ def _broadcast(primal: Primal) -> Sequence[Tensor]:
     record = _without_broadcast(primal.op.name)
     assert record is not None
     result, builder = primal.output(), current_builder()
-    given = primal.integers("broadcast_dimensions")
+    named = primal.integers("broadcast_dimensions")
     widened = []
     for tensor in primal.inputs:
         last = tuple(range(result.ndim - tensor.ndim, result.ndim))
-        axes = given if given and tensor.ndim < result.ndim else last
+        axes = named if named and tensor.ndim < result.ndim else last
         widened.append(broadcast_in_dim(tensor, result.shape, axes[: tensor.ndim]).value)
     kept = {key: value for key, value in primal.op.attributes.items() if key != "broadcast_dimensions"}
     op = builder.emit(record.name, widened, (result.spec,), kept)

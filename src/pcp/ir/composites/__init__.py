@@ -46,33 +46,33 @@ def known_attributes(op: ir.Operation) -> dict[str, Any]:
     Raises:
         MalformedComposite: an attribute is missing, of another kind, or names an axis that is not there.
     """
-    given, record = composite_attributes(op), COMPOSITES.get(composite_name(op).removesuffix(GRADIENT))
+    attributes, record = composite_attributes(op), COMPOSITES.get(composite_name(op).removesuffix(GRADIENT))
     if record is None:
-        return given
+        return attributes
     specs = [spec_if_tensor(value.type) for value in list(op.operands)[: primal_count(op)]]
     ranks = [0 if spec is None else len(spec.shape) for spec in specs]
     for key, kind in record.kinds.items():
         expected = kind.type if isinstance(kind, Axes) else kind
-        if key in record.attributes or key in given:
-            _require(op, type(given.get(key)) is expected, key, f"a value of type {expected.__name__}")
-    operands = (*record.operands, *(key for key in record.further if key in given))
+        if key in record.attributes or key in attributes:
+            _require(op, type(attributes.get(key)) is expected, key, f"a value of type {expected.__name__}")
+    operands = (*record.operands, *(key for key in record.further if key in attributes))
     for key, rank in zip(operands, ranks, strict=False):
         if record.kinds.get(key) is Axes.names:
-            _require(op, len(given[key]) == rank, key, f"{rank} axes, as the operand has")
+            _require(op, len(attributes[key]) == rank, key, f"{rank} axes, as the operand has")
     for key, kind in record.kinds.items():
         if kind is Axes.axis:
             rank = ranks[0] if ranks else 0
-            _require(op, 0 <= given[key] < rank, key, f"an axis of {rank}, counted from 0")
-    for holds, key, words in record.demands(given):
+            _require(op, 0 <= attributes[key] < rank, key, f"an axis of {rank}, counted from 0")
+    for holds, key, words in record.demands(attributes):
         _require(op, holds, key, words)
-    return given
+    return attributes
 
 
 def _require(op: ir.Operation, holds: bool, key: str, expected: str) -> None:
     if not holds:
-        given = composite_attributes(op)
+        known = composite_attributes(op)
         raise MalformedComposite(
-            f"the composite {composite_name(op)!r} has {f'{key} = {given[key]!r}' if key in given else f'no {key}'}; expected "
+            f"the composite {composite_name(op)!r} has {f'{key} = {known[key]!r}' if key in known else f'no {key}'}; expected "
             f"{expected}; write the attribute as PCP does, or name the composite otherwise"
         )
 
@@ -86,8 +86,8 @@ def gradient_operands(op: ir.Operation) -> tuple[tuple[int, ...], tuple[int, ...
     name = composite_name(op)
     if not name.startswith("pcp.") or GRADIENT not in name:
         return None
-    given = composite_attributes(op)
-    wrt, added = (given.get(key) for key in ("wrt", "added"))
+    attributes = composite_attributes(op)
+    wrt, added = (attributes.get(key) for key in ("wrt", "added"))
     most = len(op.operands) - 1 - (len(added) if isinstance(added, tuple) else 0)
     for key, places in (("wrt", wrt), ("added", added)):
         is_places = isinstance(places, tuple) and all(isinstance(i, int) and 0 <= i < most for i in places)
@@ -112,8 +112,8 @@ def decomposition_of(op: ir.Operation) -> ir.Operation:
     """The function that says what a composite computes."""
     name = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
     functions = [entry.operation for entry in module_of(op).regions[0].blocks[0].operations]
-    found: ir.Operation = next(function for function in functions if symbol_name(function) == name)
-    return found
+    named: ir.Operation = next(function for function in functions if symbol_name(function) == name)
+    return named
 
 
 def module_of(op: ir.Operation) -> ir.Operation:
@@ -164,7 +164,7 @@ def private_function(
     """
     functions = module.regions[0].blocks[0]
     with ir.Location.unknown(), ir.InsertionPoint(functions):
-        made = ir.Operation.create(
+        function = ir.Operation.create(
             "func.func",
             [],
             [],
@@ -175,22 +175,22 @@ def private_function(
             },
             regions=1,
         )
-        block = made.regions[0].blocks.append(*arguments)
+        block = function.regions[0].blocks.append(*arguments)
         try:
             results = list(fill(block))
         except BaseException:
-            made.erase()
+            function.erase()
             raise
         ir.Operation.create("func.return", [], results, ip=ir.InsertionPoint(block))
         types = [result.type for result in results]
-    made.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), types))
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), types))
     symbol = f"{name}.{block_digest(block)[:16]}"
     known = {symbol_name(entry.operation) for entry in functions.operations}
     if symbol in known:
         del block, results
-        made.erase()
+        function.erase()
     else:
-        made.attributes["sym_name"] = ir.StringAttr.get(symbol)
+        function.attributes["sym_name"] = ir.StringAttr.get(symbol)
     return symbol
 
 
@@ -204,14 +204,14 @@ def emit_composite(
 ) -> list[Value]:
     """Add a composite whose decomposition is a function of the same module; returns its results."""
     with builder.location:
-        made = {
+        described = {
             "name": ir.StringAttr.get(name),
             "decomposition": ir.FlatSymbolRefAttr.get(function),
             "composite_attributes": ir.DictAttr.get(
                 {key: _attribute(value) for key, value in attributes.items()}
             ),
         }
-        op = ir.Operation.create(COMPOSITE, list(results), list(operands), made, ip=builder.insertion)
+        op = ir.Operation.create(COMPOSITE, list(results), list(operands), described, ip=builder.insertion)
     return list(op.results)
 
 

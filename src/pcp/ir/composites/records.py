@@ -106,19 +106,19 @@ def _declare(name: str, *operands: str, **fields: Any) -> CompositeRecord:
     return record
 
 
-def _of_attention(given: Mapping[str, Any]) -> Iterator[Demand]:
+def _of_attention(attributes: Mapping[str, Any]) -> Iterator[Demand]:
     yield (
-        not given["causal"] or {"queries", "offset"} <= given.keys(),
+        not attributes["causal"] or {"queries", "offset"} <= attributes.keys(),
         "causal",
         "`queries` and `offset`, too",
     )
     for key in ("query_lengths", "key_lengths"):
-        yield key not in given or "queries" in given, key, "`queries`, too"
-    yield 0 < given.get("cap", 1) < math.inf, "cap", "a finite number above 0"
-    sees_some = given.get("window", 1) > 0 and (given["causal"] or "window" not in given)
+        yield key not in attributes or "queries" in attributes, key, "`queries`, too"
+    yield 0 < attributes.get("cap", 1) < math.inf, "cap", "a finite number above 0"
+    sees_some = attributes.get("window", 1) > 0 and (attributes["causal"] or "window" not in attributes)
     yield sees_some, "window", "1 or more keys, and `causal`, too"
-    hides = given["causal"] or not given.keys().isdisjoint(("mask", "query_lengths", "key_lengths"))
-    yield not hides or "fill" in given, "fill", "the score of a key that is not seen"
+    hides = attributes["causal"] or not attributes.keys().isdisjoint(("mask", "query_lengths", "key_lengths"))
+    yield not hides or "fill" in attributes, "fill", "the score of a key that is not seen"
 
 
 _OPS, _NN, _RAISING = "pcp.ops", "pcp.nn", "pcp.rewrite.raising"

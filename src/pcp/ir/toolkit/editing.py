@@ -43,8 +43,8 @@ def clone_operations(
     for op in operations:
         if function_of is not None and op.name == "stablehlo.composite" and not has_custom_derivative(op):
             with op.location, insertion:
-                made = inline_function(function_of(op), [known[value] for value in op.operands])
-            known.update(zip(op.results, made, strict=True))
+                inlined = inline_function(function_of(op), [known[value] for value in op.operands])
+            known.update(zip(op.results, inlined, strict=True))
             continue
         copy = op.clone(ip=insertion)
         taken = (*op.operands, *values_from_outside(op))

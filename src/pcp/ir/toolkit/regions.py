@@ -33,13 +33,13 @@ def combiner(region: ir.Region) -> str | None:
 
 def values_from_outside(op: ir.Operation) -> list[Value]:
     """The values that the regions of an operation use and that are made outside of it, in order of first use."""
-    made: set[Value] = set()
+    inside: set[Value] = set()
     used: dict[Value, None] = {}
     for block in blocks_of(op):
-        made.update(block.arguments)
+        inside.update(block.arguments)
         for inner in walk_block(block):
-            used.update(dict.fromkeys(value for value in inner.operands if value not in made))
-            made.update(inner.results)
+            used.update(dict.fromkeys(value for value in inner.operands if value not in inside))
+            inside.update(inner.results)
             if len(inner.regions):
-                made.update(argument for nested in blocks_of(inner) for argument in nested.arguments)
+                inside.update(argument for nested in blocks_of(inner) for argument in nested.arguments)
     return list(used)

@@ -49,7 +49,7 @@ def widest_collective(module: ir.Module) -> Collective | None:
 
     Without groups, all devices are one; how many is an attribute of the module, if anything says so.
     """
-    whole, found = device_count(module), None
+    whole, widest = device_count(module), None
     for op in every_operation(module.operation, lambda op: op.name.removeprefix("stablehlo.") in _MEMBERS):
         name = op.name.removeprefix("stablehlo.")
         attribute = ir.DenseIntElementsAttr(op.attributes[_MEMBERS[name]])
@@ -57,12 +57,12 @@ def widest_collective(module: ir.Module) -> Collective | None:
         listed = [list(members[row * columns : (row + 1) * columns]) for row in range(rows)]
         count = max([*members, -1]) + 1 if members else whole
         kind = "pairs" if name == "collective_permute" else "groups"
-        if count > max(1, found.devices if found else 1):
-            found = Collective(f"{name} with {kind} {listed}", describe_location(op.location), count)
-    if whole > 1 and found is None:
+        if count > max(1, widest.devices if widest else 1):
+            widest = Collective(f"{name} with {kind} {listed}", describe_location(op.location), count)
+    if whole > 1 and widest is None:
         ids = every_operation(module.operation, lambda op: op.name.removeprefix("stablehlo.") in _IDS)
         if ids:
             return Collective(
                 ids[0].name.removeprefix("stablehlo."), describe_location(ids[0].location), whole
             )
-    return found
+    return widest

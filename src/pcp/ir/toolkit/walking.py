@@ -10,15 +10,15 @@ def every_operation(
     operation: ir.Operation, wanted: Callable[[ir.Operation], bool] = lambda _: True
 ) -> list[ir.Operation]:
     """An operation, after all in its regions at any depth, as far as they are wanted."""
-    found: list[ir.Operation] = []
+    operations: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if wanted(op):
-            found.append(op)
+            operations.append(op)
         return ir.WalkResult.ADVANCE
 
     operation.walk(visit)
-    return found
+    return operations
 
 
 def named_operations(operation: ir.Operation, name: str) -> list[ir.Operation]:

@@ -88,8 +88,8 @@ def _chosen(
     try:
         for index, branch in enumerate(branches):
             with builder.region(shell, index, ()):
-                found, nesting = flatten(branch(*arguments))
-                returned.append([leaf if is_weak(leaf) else as_tensor(leaf) for leaf in found])
+                results, nesting = flatten(branch(*arguments))
+                returned.append([leaf if is_weak(leaf) else as_tensor(leaf) for leaf in results])
                 trees.append(nesting)
                 ends.append(end_block([]))
         specs = _common_specs(name, trees, returned)

@@ -164,11 +164,11 @@ def power(x: TensorLike, y: TensorLike) -> Tensor:
     return emit("power", (left, right), (left.spec,))
 
 
-def _least_known(given: TensorLike, exponent: Tensor) -> float | None:
+def _least_known(power: TensorLike, exponent: Tensor) -> float | None:
     """The least exponent, if it is no value of the program: a number, an array, or a constant of one number."""
-    if isinstance(given, Tensor):
+    if isinstance(power, Tensor):
         return splat_number(exponent.value)
-    return float(np.min(given)) if np.size(given) else None
+    return float(np.min(power)) if np.size(power) else None
 
 
 def _divided(_: ir.Operation, x: Array, y: Array) -> Array:
@@ -279,9 +279,9 @@ def remainder(x: TensorLike, y: TensorLike) -> Tensor:
     return modulo(x, y)
 
 
-def _by_no_zero(compute: Callable[[Tensor], Tensor], divisor: Tensor, given: TensorLike) -> Tensor:
+def _by_no_zero(compute: Callable[[Tensor], Tensor], divisor: Tensor, written: TensorLike) -> Tensor:
     """What is computed with a divisor; 0 where that is the integer 0, which no device is asked to divide by."""
-    if divisor.dtype.is_float or (isinstance(given, bool | int | np.integer) and given != 0):
+    if divisor.dtype.is_float or (isinstance(written, bool | int | np.integer) and written != 0):
         return compute(divisor)
     none = equal(divisor, 0)
     return where(none, 0, compute(where(none, 1, divisor)))

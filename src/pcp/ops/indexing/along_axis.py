@@ -37,12 +37,12 @@ def value_for(name: str, x: Tensor, value: TensorLike) -> Tensor:
     Raises:
         DTypeMismatch: the type of x does not hold the values.
     """
-    kept, given = promoted(x, value)
+    kept, converted = promoted(x, value)
     if kept.dtype is not x.dtype:
         raise DTypeMismatch(
-            f"{name}: values that meet {x.dtype} in {given.dtype} were given; expected {x.dtype}; use .astype"
+            f"{name}: values that meet {x.dtype} in {converted.dtype} were given; expected {x.dtype}; use .astype"
         )
-    return given
+    return converted
 
 
 @operation

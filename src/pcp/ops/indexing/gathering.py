@@ -62,8 +62,8 @@ class WindowAxes:
     def of(cls, op: ir.Operation) -> Self:
         """Those of a gather or scatter."""
         attribute, names = ATTRIBUTES[op.name]
-        found = dimension_numbers(str(op.attributes[attribute]))
-        offset, collapsed, index_map, vector, *batch = (found.get(name, ()) for name in names)
+        numbers = dimension_numbers(str(op.attributes[attribute]))
+        offset, collapsed, index_map, vector, *batch = (numbers.get(name, ()) for name in names)
         return cls(offset, collapsed, index_map, vector[0] if vector else 0, *batch)
 
     def attribute(self, name: str) -> dict[str, str]:

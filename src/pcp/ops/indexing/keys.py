@@ -107,9 +107,9 @@ def _bounds(entry: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, in
         return int(entry) % size, int(entry) % size + 1, 1, False
     if isinstance(entry, slice):
         low, high, stride = entry.indices(size)
-        for given in (entry.start, entry.stop):
-            if given is not None:  # beyond the axis it means its end
-                least(-given if given < 0 else given + (stride < 0), size)
+        for end in (entry.start, entry.stop):
+            if end is not None:  # beyond the axis it means its end
+                least(-end if end < 0 else end + (stride < 0), size)
         greatest(low, high)
         if stride > 0:
             return low, max(low, high), stride, False

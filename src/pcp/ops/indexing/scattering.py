@@ -61,15 +61,15 @@ def _product(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
     kept = scatter(g, indices, updates, axes, "multiply", unique) if primal.active[0] else None
     if not primal.active[2]:
         return [kept, None, None]
-    found = _read(primal, g * x, axes)
+    of_updates = _read(primal, g * x, axes)
     if not unique:
         zero = equal(updates, 0)
         nonzero = where(zero, 1, updates)
         product = scatter(ones(x.shape, x.dtype), indices, nonzero, axes, "multiply")
         count = scatter(zeros(x.shape, DType.i32), indices, convert(zero, DType.i32), axes)
         other_zeros = _read(primal, count, axes) - convert(zero, DType.i32)
-        found = found * where(equal(other_zeros, 0), _read(primal, product, axes) / nonzero, 0)
-    return [kept, None, found]
+        of_updates = of_updates * where(equal(other_zeros, 0), _read(primal, product, axes) / nonzero, 0)
+    return [kept, None, of_updates]
 
 
 def _extreme(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
@@ -113,8 +113,8 @@ def _any_body(primal: Primal, axes: WindowAxes) -> list[Tensor]:
 
     def joined(old: list[Tensor], at: Tensor, new: list[Tensor], where_: WindowAxes) -> list[Tensor]:
         seen = [gather(x, at, where_, sizes) for x in old]
-        made = map_body(primal, [*seen, *new])
-        return [scatter(x, at, u, where_, None, unique=True) for x, u in zip(old, made, strict=True)]
+        combined = map_body(primal, [*seen, *new])
+        return [scatter(x, at, u, where_, None, unique=True) for x, u in zip(old, combined, strict=True)]
 
     if primal.flag("unique_indices"):
         return joined(tensors, indices, updates, axes)
@@ -134,8 +134,8 @@ def _any_body(primal: Primal, axes: WindowAxes) -> list[Tensor]:
         )
         return joined(old, row, parts, single)
 
-    found: list[Tensor] = fori_loop(0, rows.shape[0], step, tensors)
-    return found
+    scattered: list[Tensor] = fori_loop(0, rows.shape[0], step, tensors)
+    return scattered
 
 
 def _index_rows(indices: Tensor, axes: WindowAxes) -> Tensor:

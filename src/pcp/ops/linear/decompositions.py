@@ -123,13 +123,13 @@ def reflection_tangents(
     moved = over_right(dq[..., :, :k], high)  # dV + V dW W^-1
     inner = triu(triangular_solve(vectors[..., :k, :], moved[..., :k, :], unit_diagonal=True))  # dW W^-1
     dv = tril(moved - matmul(vectors, inner), -1)
-    found = grown(triu(dr), m - dr.shape[-2], 0) + grown(dv, 0, n - k)
+    dpacked = grown(triu(dr), m - dr.shape[-2], 0) + grown(dv, 0, n - k)
     dscales = scales[..., :k] * diagonal(inner, 0, -2, -1)
     missing = scales.shape[-1] - k
     if missing:
         rest = zeros((*scales.shape[:-1], missing), scales.dtype)
         dscales = concatenate([dscales, rest], scales.ndim - 1)
-    return found, dscales
+    return dpacked, dscales
 
 
 def hermitian(x: Tensor, lower: bool) -> Tensor:

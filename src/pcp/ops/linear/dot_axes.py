@@ -30,9 +30,9 @@ class DotAxes:
     @classmethod
     def of(cls, op: ir.Operation) -> Self:
         """Those of a `dot_general`."""
-        found = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+        numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
         contract, batch = (
-            (found.get(f"lhs_{kind}_dimensions", ()), found.get(f"rhs_{kind}_dimensions", ()))
+            (numbers.get(f"lhs_{kind}_dimensions", ()), numbers.get(f"rhs_{kind}_dimensions", ()))
             for kind in ("contracting", "batching")
         )
         return cls(contract, batch)

@@ -145,12 +145,12 @@ def _triangular_solve(primal: Primal, g: Tensor) -> Outgoing:
         return Expanded([again])
     y = primal.output()
     h = triangular_solve(a, g, lower, not transposed, unit)
-    found = None
+    of_a = None
     if primal.active[0]:
         outer = -(matmul(y, flipped(h)) if transposed else matmul(h, flipped(y)))
         offset = int(unit)
-        found = tril(outer, -offset) if lower else triu(outer, offset)
-    return [found, h if primal.active[1] else None]
+        of_a = tril(outer, -offset) if lower else triu(outer, offset)
+    return [of_a, h if primal.active[1] else None]
 
 
 def _solved(primal: Primal, a: Tensor, b: Tensor, way: str) -> Tensor:

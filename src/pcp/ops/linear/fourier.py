@@ -17,11 +17,11 @@ def _fft(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
     lengths, x = primal.integers("fft_length"), primal.input(0)
     if "IRFFT" in kind:
         # All frequencies but the first and, of an even length, the last stand for two.
-        found = conj(transform(g, "RFFT", lengths, x.spec))
+        spectrum = conj(transform(g, "RFFT", lengths, x.spec))
         place = iota(x.shape, x.ndim - 1)
         single = equal(place, 0) | (equal(place, lengths[-1] // 2) if lengths[-1] % 2 == 0 else False)
         share = where(single, 1.0, 2.0).astype(primal.output().dtype) / math.prod(lengths)
-        return [found * complex_(share, 0)]
+        return [spectrum * complex_(share, 0)]
     if "RFFT" in kind:
         missing = lengths[-1] - g.shape[-1]
         whole = pad(g, [(0, 0)] * (g.ndim - 1) + [(0, missing)])

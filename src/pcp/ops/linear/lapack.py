@@ -33,8 +33,8 @@ from pcp.tensor import Tensor, current_builder, emit
 
 def option(primal: Primal, name: str) -> str:
     """An option of LAPACK, as its letter; empty if it is absent."""
-    found = re.search(rf"\b{name} = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
-    return chr(int(found[1])) if found else ""
+    match = re.search(rf"\b{name} = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
+    return chr(int(match[1])) if match else ""
 
 
 def _again(primal: Primal, specs: Sequence[TensorSpec], **options: str) -> list[Tensor]:
@@ -97,42 +97,42 @@ def _orgqr(primal: Primal) -> Sequence[Tensor]:
 
 
 def _syevd(primal: Primal, *cotangents: Cotangent) -> Outgoing:
-    a, made = primal.input(0), list(primal.outputs)
+    a, results = primal.input(0), list(primal.outputs)
     if option(primal, "mode") == "N":
-        made = _again(primal, [t.spec for t in made], mode="V")
-    vectors, values, info = made
+        results = _again(primal, [t.spec for t in results], mode="V")
+    vectors, values, info = results
     tangents = eigh_tangents(vectors, values, hermitian(a, option(primal, "uplo") == "L"))
-    return Expanded([*tangents, info], made)
+    return Expanded([*tangents, info], results)
 
 
 def _gesdd(primal: Primal, *cotangents: Cotangent) -> Outgoing:
-    a, made = primal.input(0), list(primal.outputs)
-    left, s, u, vh, info = made
+    a, results = primal.input(0), list(primal.outputs)
+    left, s, u, vh, info = results
     lead, (m, n), k = a.shape[:-2], a.shape[-2:], s.shape[-1]
     if option(primal, "mode") == "A" and m != n and (cotangents[2], cotangents[3]) != (None, None):
         primal.refuse("a full singular value decomposition of a matrix that is not square has no derivative")
     if (option(primal, "mode") != "S" and m != n) or option(primal, "mode") == "N":
         sides = [TensorSpec((*lead, m, k), a.dtype), TensorSpec((*lead, k, n), a.dtype)]
         specs = [left.spec, s.spec, *sides, info.spec]
-        made = _again(primal, specs, mode="S")
-        _, s, u, vh, _ = made
+        results = _again(primal, specs, mode="S")
+        _, s, u, vh, _ = results
     du, ds, dvh = svd_tangents(u, s, vh, a)
-    return Expanded([left, ds, du, dvh, info], made)
+    return Expanded([left, ds, du, dvh, info], results)
 
 
 def _geev(primal: Primal, *cotangents: Cotangent) -> Outgoing:
-    a, made = primal.input(0), list(primal.outputs)
+    a, results = primal.input(0), list(primal.outputs)
     if option(primal, "compute_left") == "N" or option(primal, "compute_right") == "N":
-        made = _again(primal, [t.spec for t in made], compute_left="V", compute_right="V")
-    *parts, left, right, info = made
+        results = _again(primal, [t.spec for t in results], compute_left="V", compute_right="V")
+    *parts, left, right, info = results
     if not a.dtype.is_float:
         values, matrix = parts[0], a
     else:
         values, matrix = complex_(*parts), complex_(a, 0)
-    found, moved = eig_tangents(values, right, left, matrix)
+    dvalues, dright = eig_tangents(values, right, left, matrix)
     _, others = eig_tangents(conj(values), left, right, adjoint(matrix))
-    tangents = [real(found), imag(found)] if a.dtype.is_float else [found]
-    return Expanded([*tangents, others, moved, info], made)
+    tangents = [real(dvalues), imag(dvalues)] if a.dtype.is_float else [dvalues]
+    return Expanded([*tangents, others, dright, info], results)
 
 
 def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:

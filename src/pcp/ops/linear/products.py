@@ -212,8 +212,8 @@ def _batched_dot(batched: Batched) -> list[Tensor]:
         # The axis of samples of one side alone is the first of its free axes.
         place = len(axes.batch[0]) + (0 if batched.flags[0] else len(axes.free(0, left.ndim)))
     spec = TensorSpec(axes.shape(left, right), batched.specs[0].dtype)
-    (made,) = batched.clone_with([left, right], axes.attribute(), [spec])
-    return [moveaxis(made, place, 0)]
+    (product,) = batched.clone_with([left, right], axes.attribute(), [spec])
+    return [moveaxis(product, place, 0)]
 
 
 def _dot_flops(op: ir.Operation) -> int:

@@ -32,14 +32,14 @@ def moveaxis(x: TensorLike, source: int | Sequence[int], destination: int | Sequ
         ShapeMismatch: an axis does not exist or is named twice, or there are more of one than of the other.
     """
     tensor = as_tensor(x)
-    given = [(axes,) if isinstance(axes, int) else tuple(axes) for axes in (source, destination)]
-    for axes in given:
+    both = [(axes,) if isinstance(axes, int) else tuple(axes) for axes in (source, destination)]
+    for axes in both:
         checked_axes("moveaxis", axes, tensor.ndim)
-    if len(given[0]) != len(given[1]):
+    if len(both[0]) != len(both[1]):
         raise ShapeMismatch(
-            f"moveaxis: {len(given[0])} axes were given for {len(given[1])} places; expected as many"
+            f"moveaxis: {len(both[0])} axes were given for {len(both[1])} places; expected as many"
         )
-    old, new = ([checked_axis("moveaxis", a, tensor.ndim) for a in axes] for axes in given)
+    old, new = ([checked_axis("moveaxis", a, tensor.ndim) for a in axes] for axes in both)
     rest = iter(axis for axis in range(tensor.ndim) if axis not in old)
     order = [old[new.index(place)] if place in new else next(rest) for place in range(tensor.ndim)]
     return transpose(tensor, order) if order else tensor
@@ -74,8 +74,8 @@ def roll(x: TensorLike, shift: int | Sequence[int], axis: int | Sequence[int] | 
     shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
     if len(shifts) != len(axes):
         raise ShapeMismatch(f"roll: {len(shifts)} shifts were given for {len(axes)} axes; expected as many")
-    for distance, given in zip(shifts, axes, strict=True):
-        place = checked_axis("roll", given, tensor.ndim)
+    for distance, along in zip(shifts, axes, strict=True):
+        place = checked_axis("roll", along, tensor.ndim)
         size = tensor.shape[place]
         if abs(distance) > size and is_symbolic(size):
             raise ShapeMismatch(
@@ -159,9 +159,9 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
 @operation
 def broadcast_arrays(*tensors: TensorLike) -> tuple[Tensor, ...]:
     """The tensors, each repeated to the shape to which all of them broadcast."""
-    given = [as_tensor(t) for t in tensors]
-    shape = broadcast_shape("broadcast_arrays", *(t.shape for t in given))
-    return tuple(broadcast_to(t, shape) for t in given)
+    operands = [as_tensor(t) for t in tensors]
+    shape = broadcast_shape("broadcast_arrays", *(t.shape for t in operands))
+    return tuple(broadcast_to(t, shape) for t in operands)
 
 
 export_operations(__name__)

@@ -28,8 +28,8 @@ def checked_axes(name: str, axes: int | Sequence[int] | None, rank: int) -> tupl
     """
     if axes is None:
         return tuple(range(rank))
-    given = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
-    found = sorted(checked_axis(name, axis, rank) for axis in given)
-    if len(set(found)) != len(found):
-        raise ShapeMismatch(f"{name}: axes {given} name one axis twice")
-    return tuple(found)
+    named = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
+    places = sorted(checked_axis(name, axis, rank) for axis in named)
+    if len(set(places)) != len(places):
+        raise ShapeMismatch(f"{name}: axes {named} name one axis twice")
+    return tuple(places)

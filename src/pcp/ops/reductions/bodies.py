@@ -67,8 +67,10 @@ def map_body(primal: Primal, arguments: Sequence[Tensor], region: int = 0) -> li
             known[op.results[0]] = whole(op.operands[0])
         else:
             specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]
-            made = builder.emit(op.name, [whole(v) for v in op.operands], specs, dict(op.attributes.items()))
-            known.update(zip(op.results, made.results, strict=True))
+            mapped = builder.emit(
+                op.name, [whole(v) for v in op.operands], specs, dict(op.attributes.items())
+            )
+            known.update(zip(op.results, mapped.results, strict=True))
     return [Tensor(whole(value), builder) for value in returned_by(block)]
 
 

@@ -67,15 +67,15 @@ def _cumulative(
 ) -> Callable[..., Tensor]:
     def apply(x: TensorLike, axis: int | None = None, reverse: bool = False) -> Tensor:
         tensor, along = along_or_flat(x, axis)
-        given = tensor.dtype
-        if given is not DType.bool and given.kind not in kinds:
+        dtype = tensor.dtype
+        if dtype is not DType.bool and dtype.kind not in kinds:
             raise DTypeMismatch(
-                f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
+                f"{name}: element type {dtype} was given; expected {' or '.join(kinds)}; use .astype"
             )
-        if given is DType.bool or combine not in (maximum, minimum):
-            tensor = convert(tensor, accumulator(given))
-        found = associative_scan(combine, tensor, checked_axis(name, along, tensor.ndim), reverse)
-        return narrowed(found, given)
+        if dtype is DType.bool or combine not in (maximum, minimum):
+            tensor = convert(tensor, accumulator(dtype))
+        scanned = associative_scan(combine, tensor, checked_axis(name, along, tensor.ndim), reverse)
+        return narrowed(scanned, dtype)
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = (

@@ -127,10 +127,10 @@ def _reduction(
 
     def apply(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
         tensor = as_tensor(x)
-        given = tensor.dtype
-        if given.kind not in kinds and not (given is DType.bool and accumulates):
+        dtype = tensor.dtype
+        if dtype.kind not in kinds and not (dtype is DType.bool and accumulates):
             raise DTypeMismatch(
-                f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
+                f"{name}: element type {dtype} was given; expected {' or '.join(kinds)}; use .astype"
             )
         axes = checked_axes(name, axis, tensor.ndim)
         empty = [a for a in axes if not tensor.shape[a]]
@@ -140,11 +140,11 @@ def _reduction(
                 "expected at least one element"
             )
         if accumulates:
-            tensor = convert(tensor, accumulator(given))
+            tensor = convert(tensor, accumulator(dtype))
         if axes:
             reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
             tensor = keep_dimensions(reduced, tensor, axes) if keepdims else reduced
-        return narrowed(tensor, given)
+        return narrowed(tensor, dtype)
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
@@ -236,10 +236,12 @@ def _first_index_of(name: str, x: TensorLike, axis: int | None, extreme: Callabl
     place = checked_axis(name, along, tensor.ndim)
     if not tensor.shape[place]:
         raise ShapeMismatch(f"{name}: axis {place} of shape {tensor.shape} is empty")
-    found = equal(tensor, extreme(tensor, place, keepdims=True))
+    is_extreme = equal(tensor, extreme(tensor, place, keepdims=True))
     if tensor.dtype.is_float:
-        found = bitwise_or(found, not_equal(tensor, tensor))  # the extreme is NaN then, which equals nothing
-    return min_(where(found, iota(tensor.shape, place), tensor.shape[place]), place)
+        is_extreme = bitwise_or(
+            is_extreme, not_equal(tensor, tensor)
+        )  # the extreme is NaN then, which equals nothing
+    return min_(where(is_extreme, iota(tensor.shape, place), tensor.shape[place]), place)
 
 
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:

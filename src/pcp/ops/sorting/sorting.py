@@ -184,8 +184,8 @@ def _permutation(x: Tensor, axis: int, descending: bool) -> Tensor:
     if key.dtype is DType.u64:
         return _sorted([key, iota(x.shape, axis, INDEX)], axis)[1]
     packed = bitwise_or(shift_left(convert(key, DType.u64), 32), iota(x.shape, axis, DType.u64))
-    (found,) = _sorted([packed], axis)
-    return convert(convert(found, DType.u32), INDEX)  # the lower half
+    (ordered,) = _sorted([packed], axis)
+    return convert(convert(ordered, DType.u32), INDEX)  # the lower half
 
 
 Comparator = Callable[[list[Value]], Sequence[Value]]
@@ -269,8 +269,8 @@ def _read_anew_approximately(primal: Primal) -> Sequence[Tensor]:
     owner = primal.op.operands[1].owner
     if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.iota":
         primal.refuse("only a selection that also returns the positions of its elements has a rule")
-    found = re.search(r"reduction_dim = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
-    axis = int(found[1]) if found else places.ndim - 1
+    match = re.search(r"reduction_dim = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
+    axis = int(match[1]) if match else places.ndim - 1
     return [take_along_axis(primal.input(0), places, axis), places]
 
 

@@ -78,16 +78,16 @@ def quantile(x: TensorLike, q: float, axis: int | None = None, keepdims: bool = 
         raise ShapeMismatch(f"quantile: axis {place} of shape {flat.shape} is empty")
     ordered = sort(flat, place)
     if is_symbolic(size):
-        found = _at_symbolic_size(ordered, q, place, size)
-        result = where(is_nan(narrow(ordered, place, size - 1, size)), math.nan, found)
+        value = _at_symbolic_size(ordered, q, place, size)
+        result = where(is_nan(narrow(ordered, place, size - 1, size)), math.nan, value)
         return _placed(result, tensor.ndim, axis, place, keepdims)
     position = q * (size - 1)
     low = min(int(position), size - 1)
     high, share = min(low + 1, size - 1), position - low
     below, above = narrow(ordered, place, low, low + 1), narrow(ordered, place, high, high + 1)
-    found = below if not share else below * (1 - share) + above * share
+    value = below if not share else below * (1 - share) + above * share
     last = narrow(ordered, place, size - 1, size)  # NaNs are sorted to the end
-    result = where(is_nan(last), last, found)
+    result = where(is_nan(last), last, value)
     return _placed(result, tensor.ndim, axis, place, keepdims)
 
 

@@ -40,12 +40,12 @@ class Layout:
     @classmethod
     def of(cls, op: ir.Operation) -> "Layout":
         """The axes of a convolution."""
-        found = []
+        layouts = []
         text = str(op.attributes["dimension_numbers"])
         for ends, group in zip(_ENDS, re.findall(r"\[([^]]*)\]", text), strict=True):
             names = group.split(", ")
-            found.append(tuple(map(names.index, (*ends, *map(str, range(len(names) - 2))))))
-        return cls(*found)
+            layouts.append(tuple(map(names.index, (*ends, *map(str, range(len(names) - 2))))))
+        return cls(*layouts)
 
     def attribute(self) -> str:
         """StableHLO's form: `#stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>`."""
@@ -153,12 +153,12 @@ class Convolution:
         outputs, inputs = layout.kernel[:2]
         matrix = reshape(kernel, tuple(kernel.shape[axis] for axis in sorted((outputs, inputs))))
         axes = DotAxes(((layout.x[1],), (int(outputs < inputs),)))
-        made = axes.multiply(x, matrix, x.dtype, **attributes)
-        found = self._placed(made, [axis for axis in range(x.ndim) if axis != layout.x[1]])
-        widths = [(0, 0, 0)] * found.ndim
+        product = axes.multiply(x, matrix, x.dtype, **attributes)
+        placed = self._placed(product, [axis for axis in range(x.ndim) if axis != layout.x[1]])
+        widths = [(0, 0, 0)] * placed.ndim
         for axis, pair, step in zip(layout.result[2:], self.padding, self.x_dilation, strict=True):
             widths[axis] = (*pair, step - 1)
-        return pad(found, widths) if any(map(any, widths)) else found
+        return pad(placed, widths) if any(map(any, widths)) else placed
 
     def _of_the_whole(
         self, x: Tensor, kernel: Tensor, reached: Sequence[int], attributes: dict[str, Any]
@@ -167,10 +167,12 @@ class Convolution:
         layout = self.layout
         x = self._every(x, layout.x, reached, self.kernel_dilation)
         axes = DotAxes((layout.x[1:], layout.kernel[1:]))
-        made = axes.multiply(x, kernel, x.dtype, **attributes)
+        product = axes.multiply(x, kernel, x.dtype, **attributes)
         shape = [1] * x.ndim
-        shape[layout.result[0]], shape[layout.result[1]] = made.shape
-        return reshape(made if layout.result[0] < layout.result[1] else transpose(made, (1, 0)), tuple(shape))
+        shape[layout.result[0]], shape[layout.result[1]] = product.shape
+        return reshape(
+            product if layout.result[0] < layout.result[1] else transpose(product, (1, 0)), tuple(shape)
+        )
 
     @staticmethod
     def _every(x: Tensor, axes: Sequence[int], stop: Sequence[int], steps: Sequence[int]) -> Tensor:
@@ -182,13 +184,13 @@ class Convolution:
             return x
         return slice_(x, (0,) * x.ndim, bounds, strides)
 
-    def _placed(self, made: Tensor, remaining: Sequence[int]) -> Tensor:
+    def _placed(self, product: Tensor, remaining: Sequence[int]) -> Tensor:
         """A product, whose axes are those of x that remain and then the outputs, in the order of the result."""
         layout = self.layout
-        order = [0] * made.ndim
+        order = [0] * product.ndim
         for place, axis in zip(layout.x, layout.result, strict=True):
-            order[axis] = made.ndim - 1 if place == layout.x[1] else remaining.index(place)
-        return made if order == sorted(order) else transpose(made, order)
+            order[axis] = product.ndim - 1 if place == layout.x[1] else remaining.index(place)
+        return product if order == sorted(order) else transpose(product, order)
 
 
 def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
@@ -236,9 +238,9 @@ def _to_x(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
         groups,
         1,
     )
-    found = back.of(g, regrouped(turned, layout.kernel[0], layout.kernel[1], groups))
+    cotangent = back.of(g, regrouped(turned, layout.kernel[0], layout.kernel[1], groups))
     # With batch groups, what comes out as features of a group belongs to a part of the batch.
-    return regrouped(found, layout.x[1], layout.x[0], conv.batch_groups)
+    return regrouped(cotangent, layout.x[1], layout.x[0], conv.batch_groups)
 
 
 def _extents(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Iterator[tuple[int, int, int, int]]:
@@ -300,9 +302,9 @@ def batched_convolution(batched: Batched) -> list[Tensor]:
     (spec,) = batched.specs
     shape = list(spec.shape)
     shape[grown] *= batched.size
-    (made,) = batched.clone_with([x, kernel], groups, [TensorSpec(tuple(shape), spec.dtype)])
+    (joined,) = batched.clone_with([x, kernel], groups, [TensorSpec(tuple(shape), spec.dtype)])
     shape[grown : grown + 1] = [batched.size, spec.shape[grown]]
-    return [moveaxis(reshape(made, shape), grown, 0)]
+    return [moveaxis(reshape(joined, shape), grown, 0)]
 
 
 def _folded(tensor: Tensor, axis: int) -> Tensor:

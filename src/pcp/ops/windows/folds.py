@@ -51,30 +51,30 @@ def folded(
         shape: how many windows there are along each axis; none is 0.
         combine: the body.
     """
-    found = list(wholes)
+    tensors = list(wholes)
     for axis in reversed(range(len(shape))):  # so the elements of a window stay in order
-        found = _folded_along(axis, found, windows, shape[axis], combine)
-    return found
+        tensors = _folded_along(axis, tensors, windows, shape[axis], combine)
+    return tensors
 
 
 def _folded_along(
-    axis: int, found: list[Tensor], windows: Windows, count: int, combine: Combine
+    axis: int, tensors: list[Tensor], windows: Windows, count: int, combine: Combine
 ) -> list[Tensor]:
     def seen(tensors: list[Tensor], first: int, count: int, stride: int) -> list[Tensor]:
         return [_along(t, axis, first, count, stride) for t in tensors]
 
     size, stride, distance = windows.sizes[axis], windows.strides[axis], windows.window_dilation[axis]
     while size % 2 == stride % 2 == 0 and distance == 1:  # every window consists of the same pairs
-        pairs = found[0].shape[axis] // 2
-        found = combine(seen(found, 0, pairs, 2), seen(found, 1, pairs, 2))
+        pairs = tensors[0].shape[axis] // 2
+        tensors = combine(seen(tensors, 0, pairs, 2), seen(tensors, 1, pairs, 2))
         size, stride = size // 2, stride // 2
-    stretches, length = {1: found}, 1
+    stretches, length = {1: tensors}, 1
     while size > _FEW and 2 * length <= size:
         apart = length * distance
-        rest = found[0].shape[axis] - apart
-        found = combine(seen(found, 0, rest, 1), seen(found, apart, rest, 1))
+        rest = tensors[0].shape[axis] - apart
+        tensors = combine(seen(tensors, 0, rest, 1), seen(tensors, apart, rest, 1))
         length *= 2
-        stretches[length] = found
+        stretches[length] = tensors
     whole: list[Tensor] = []
     place = 0
     while place < size:
@@ -113,13 +113,13 @@ def chosen(
     places = _chosen_numbers(keys, numbers, windows, shape, direction)
     if math.prod(windows.sizes) > _SMALL:
         return [_elements_at(t, places) for t in tensors]
-    found: list[Tensor | None] = [None] * len(tensors)
+    sums: list[Tensor | None] = [None] * len(tensors)
     for offset in product(*map(range, windows.sizes)):
         reach = (*windows.reach(offset, shape), windows.strides)
         here = equal(places, slice_(numbers, *reach))
         parts = [where(here, slice_(t, *reach), 0) for t in tensors]
-        found = [part if whole is None else whole + part for whole, part in zip(found, parts, strict=True)]
-    return [whole for whole in found if whole is not None]
+        sums = [part if whole is None else whole + part for whole, part in zip(sums, parts, strict=True)]
+    return [whole for whole in sums if whole is not None]
 
 
 def _elements_at(tensor: Tensor, numbers: Tensor) -> Tensor:

@@ -33,10 +33,10 @@ def per_axis(name: str, sizes: Sizes, count: int, least: int = 1) -> tuple[int, 
     Raises:
         ShapeMismatch: there are more or fewer, or one is below `least`.
     """
-    given = (sizes,) * count if isinstance(sizes, int) else tuple(sizes)
-    if len(given) != count or any(size < least for size in given):
-        raise ShapeMismatch(f"{name} {given} were given; expected {count} integers of at least {least}")
-    return given
+    each = (sizes,) * count if isinstance(sizes, int) else tuple(sizes)
+    if len(each) != count or any(size < least for size in each):
+        raise ShapeMismatch(f"{name} {each} were given; expected {count} integers of at least {least}")
+    return each
 
 
 def dilated(size: int, distance: int) -> int:

@@ -71,8 +71,8 @@ def reduce_window(
     rank = tensor.ndim
     size = per_axis("reduce_window: window", window, rank)
     stride, base, spread = (
-        per_axis(f"reduce_window: {name}", given, rank)
-        for name, given in (
+        per_axis(f"reduce_window: {name}", setting, rank)
+        for name, setting in (
             ("strides", strides),
             ("base_dilation", base_dilation),
             ("window_dilation", window_dilation),
@@ -143,19 +143,19 @@ def _extreme(primal: Primal, windows: Windows, direction: str, least: str) -> Te
     x, start = primal.inputs
     nothing = neutral(least, x.dtype)
     whole = windows.padded(x, as_tensor(nothing))
-    (found,) = chosen(whole, [whole], windows, primal.output().shape, direction)
+    (extreme,) = chosen(whole, [whole], windows, primal.output().shape, direction)
     if splat_number(start.value) == nothing:
-        return found
-    wide = start.broadcast_to(found.shape)
-    return where(COMPARISONS[direction](wide, found), wide, found)
+        return extreme
+    wide = start.broadcast_to(extreme.shape)
+    return where(COMPARISONS[direction](wide, extreme), wide, extreme)
 
 
 def _any_body(primal: Primal, windows: Windows, count: int) -> Sequence[Tensor]:
     tensors, starts = primal.inputs[:count], primal.inputs[count:]
     wholes = [windows.padded(x, start) for x, start in zip(tensors, starts, strict=True)]
     shape = primal.output().shape
-    found = folded(wholes, windows, shape, lambda first, second: map_body(primal, [*first, *second]))
-    return map_body(primal, [*(start.broadcast_to(shape) for start in starts), *found])
+    combined = folded(wholes, windows, shape, lambda first, second: map_body(primal, [*first, *second]))
+    return map_body(primal, [*(start.broadcast_to(shape) for start in starts), *combined])
 
 
 declare(

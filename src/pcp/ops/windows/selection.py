@@ -53,14 +53,14 @@ def _place_by_place(primal: Primal) -> Sequence[Tensor]:
     windows, shape = windows_of(primal), source.shape
     whole = windows.padded(operand, as_tensor(0, operand.dtype))
     inside = windows.padded(full(operand.shape, True), as_tensor(False))
-    found, chosen_place, known = zeros(shape, operand.dtype), zeros(shape, DType.i32), full(shape, False)
+    selected, chosen_place, known = zeros(shape, operand.dtype), zeros(shape, DType.i32), full(shape, False)
     for number, offset in enumerate(windows.offsets()):
         reach = (*windows.reach(offset, shape), windows.strides)
         part, valid = slice_(whole, *reach), slice_(inside, *reach)
-        (kept,) = map_body(primal, [found, part])
+        (kept,) = map_body(primal, [selected, part])
         better = bitwise_and(valid, logical_not(bitwise_and(known, kept)))
-        found, chosen_place, known = (
-            where(better, part, found),
+        selected, chosen_place, known = (
+            where(better, part, selected),
             where(better, number, chosen_place),
             known | valid,
         )
