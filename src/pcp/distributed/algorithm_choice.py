@@ -37,19 +37,19 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
         )
     kind = ALGORITHMS[config.algorithm]
     choices = {name: getattr(config, name) for name in ALGORITHM_CHOICES if name != "quorum"}
-    given = {name: value for name, value in choices.items() if value not in (OWN, "")}
-    for name, value in given.items():
+    settings = {name: value for name, value in choices.items() if value not in (OWN, "")}
+    for name, value in settings.items():
         if name not in _settings_of(kind):
             others = [each for each, other in ALGORITHMS.items() if name in _settings_of(other)]
             raise InvalidTrainingConfig(
                 f"{name} is {value}, but the algorithm {config.algorithm} does not use it; leave it out, or choose "
                 f"--algorithm {' or '.join(others)}"
             )
-    _check_names(given)
+    _check_names(settings)
     lengths = {"inner_steps": config.inner_steps, "lease_steps": config.steps}
     steps = {name: length for name, length in lengths.items() if name in _settings_of(kind)}
     try:
-        algorithm: Algorithm = kind(**steps, **(_MEASURED.get(config.algorithm, {}) | given))
+        algorithm: Algorithm = kind(**steps, **(_MEASURED.get(config.algorithm, {}) | settings))
     except InvalidAlgorithm as error:
         raise InvalidTrainingConfig(
             f"the algorithm {config.algorithm} cannot run with these settings: {error}"
@@ -111,13 +111,13 @@ def _settings_of(kind: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(kind)}
 
 
-def _check_names(given: dict[str, Any]) -> None:
+def _check_names(settings: dict[str, Any]) -> None:
     for name in ("upload", "download"):
         try:
-            codec(given.get(name, "f32"))
+            codec(settings.get(name, "f32"))
         except (UnknownCodec, InvalidCodec) as error:
             raise InvalidTrainingConfig(f"{name} is not a codec: {error}") from None
-    if given.get("merge", "mean") not in MERGES:
+    if settings.get("merge", "mean") not in MERGES:
         raise InvalidTrainingConfig(
-            f"merge is {given['merge']!r}; expected one of {', '.join(sorted(MERGES))}"
+            f"merge is {settings['merge']!r}; expected one of {', '.join(sorted(MERGES))}"
         )

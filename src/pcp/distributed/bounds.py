@@ -123,8 +123,8 @@ class Text(Bound):
         """See `Bound`."""
         if isinstance(value, str) and len(value) <= self.letters:
             return value
-        given = f"text of {len(value)} letters" if isinstance(value, str) else shown(value)
-        raise OutOfBounds(f"is {given}; expected text of {self.letters} letters at most")
+        received = f"text of {len(value)} letters" if isinstance(value, str) else shown(value)
+        raise OutOfBounds(f"is {received}; expected text of {self.letters} letters at most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class Octets(Bound):
         if isinstance(value, bytes) and self.least <= len(value) <= self.most:
             return value
         expected = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
-        given = len(value) if isinstance(value, bytes) else shown(value)
-        raise OutOfBounds(f"is wrong: {self.what} has {expected} bytes; received {given}")
+        received = len(value) if isinstance(value, bytes) else shown(value)
+        raise OutOfBounds(f"is wrong: {self.what} has {expected} bytes; received {received}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Job:
     @property
     def offered(self) -> tuple[Blob, ...]:
         """Everything that some Worker fetches before its first lease."""
-        return (*self.blobs, *(blob for made in self.artifacts.values() for blob in made.values()))
+        return (*self.blobs, *(blob for of_chip in self.artifacts.values() for blob in of_chip.values()))
 
     def to_json(self) -> str:
         """The description as JSON."""
@@ -111,8 +111,8 @@ class Job:
         if self.artifacts:  # a Worker that does not know them compiles for itself
             content |= {
                 "artifacts": {
-                    chip: {name: _encode(blob) for name, blob in made.items()}
-                    for chip, made in self.artifacts.items()
+                    chip: {name: _encode(blob) for name, blob in of_chip.items()}
+                    for chip, of_chip in self.artifacts.items()
                 }
             }
         if self.sizes:  # a Worker that does not know them refuses the symbolic program
@@ -336,10 +336,12 @@ def _program(name: str) -> str:
 
 
 def _artifacts(content: dict[str, Any], programs: Collection[str]) -> dict[str, dict[str, Blob]]:
-    for chip, made in content.items():
-        if not _CHIP.fullmatch(chip) or made.keys() != set(programs):
+    for chip, of_chip in content.items():
+        if not _CHIP.fullmatch(chip) or of_chip.keys() != set(programs):
             raise ValueError(f"{chip[:40]!r} is not a chip with an artifact of every program")
-    return {chip: {name: _decode(blob) for name, blob in made.items()} for chip, made in content.items()}
+    return {
+        chip: {name: _decode(blob) for name, blob in of_chip.items()} for chip, of_chip in content.items()
+    }
 
 
 def _sizes(content: dict[str, dict[str, Any]], programs: Collection[str]) -> dict[str, dict[str, int]]:

@@ -127,13 +127,13 @@ def devices_here() -> list[str]:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIST_SECONDS, check=True
         )
-        found: list[str] = json.loads(done.stdout.splitlines()[-1])
+        devices: list[str] = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         words = str(getattr(error, "stderr", "") or error).strip().splitlines()
         raise DevicesUnknown(
             f"the devices of this machine cannot be listed: {words[-1] if words else error}; name them: --devices cuda:0,cuda:1"
         ) from None
-    return [each for each in found if not each.startswith("cpu")] or found[:1]
+    return [each for each in devices if not each.startswith("cpu")] or devices[:1]
 
 
 def run_on_devices(

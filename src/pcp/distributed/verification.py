@@ -176,8 +176,8 @@ def admit(
         with ChildProcess(
             policy.start(_CHILD), longest_line=_LONGEST_ANSWER, most_written=most_written
         ) as child:
-            given = {name: dict(each) for name, each in sizes.items()}
-            child.send(device if compiles else None, memory_bytes, dict(artifacts), given)
+            sizes_sent = {name: dict(each) for name, each in sizes.items()}
+            child.send(device if compiles else None, memory_bytes, dict(artifacts), sizes_sent)
             try:
                 _hear(child, list(artifacts), memory_bytes, seconds, cancelled)
             finally:

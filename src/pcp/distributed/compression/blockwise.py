@@ -122,5 +122,5 @@ def _largest(blocks: Tensor) -> Tensor:
     """The element of largest magnitude of each row; NaN is larger than infinity, and a negative one than a positive."""
     bits, one = bitcast(blocks, DType.u32), np.uint32(1)
     # With the sign as the lowest digit, the order of the bits is that of the magnitudes.
-    found = max_(bitwise_or(shift_left(bits, one), shift_right(bits, np.uint32(31))), 1)
-    return bitcast(bitwise_or(shift_right(found, one), shift_left(found, np.uint32(31))), DType.f32)
+    rotated = max_(bitwise_or(shift_left(bits, one), shift_right(bits, np.uint32(31))), 1)
+    return bitcast(bitwise_or(shift_right(rotated, one), shift_left(rotated, np.uint32(31))), DType.f32)

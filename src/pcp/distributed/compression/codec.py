@@ -84,10 +84,10 @@ class Codec(abc.ABC):
             PayloadMismatch: the payload is none of this codec for n elements.
         """
         expected = self.payload_specs(n)
-        given = {key: tensor.spec for key, tensor in payload.items()}
-        if given != expected:
+        actual = {key: tensor.spec for key, tensor in payload.items()}
+        if actual != expected:
             raise PayloadMismatch(
-                f"codec {self.name!r}: a payload of {_shown(given)} was given for {n} elements; "
+                f"codec {self.name!r}: a payload of {_shown(actual)} was given for {n} elements; "
                 f"expected {_shown(expected)}; decode with the codec and the length that it was encoded with"
             )
         return self._decoded(dict(payload))[:n]

@@ -90,9 +90,9 @@ class TopK(Codec):
 
     def _encoded(self, x: Tensor) -> Payload:
         chunks = reshape(pad(x, [(0, -x.size % CHUNK)]), (-1, CHUNK))
-        _, found = top_k(bitcast(magnitude_bits(chunks), DType.f32), self.k, 1)
+        _, largest = top_k(bitcast(magnitude_bits(chunks), DType.f32), self.k, 1)
         # XLA must not see slices of slices here, or it sorts whole chunks: 20 times slower on a CPU.
-        places = bitwise_and(found, CHUNK - 1)
+        places = bitwise_and(largest, CHUNK - 1)
         values = take_along_axis(chunks, places, 1)
         size = magnitude_bits(values)
         sent = size >= SMALLEST_NORMAL

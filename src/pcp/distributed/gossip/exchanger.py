@@ -107,8 +107,8 @@ class Exchanger:
 
     def number_for(self, wanted: int) -> int:
         """The number of the next exchange: the wanted one, or a higher one at which another waits for this worker."""
-        found = self._box.newest(self._is_meant_for(wanted))
-        return found.number if found is not None else wanted
+        offer = self._box.newest(self._is_meant_for(wanted))
+        return offer.number if offer is not None else wanted
 
     async def exchange(self, number: int, own: Blob, given_up: Callable[[], bool]) -> Exchanged:
         """Exchange offers. It takes no longer than sending one, and the wait.
@@ -122,13 +122,13 @@ class Exchanger:
             self._store.remove(blob.digest)
         self._spent = [own]
         patience = min(max(self._now() - self._ended, SHORTEST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
-        found = await self._exchanged(number, own, patience, given_up)
+        offer = await self._exchanged(number, own, patience, given_up)
         self._ended = self._now()
-        if found is None:
+        if offer is None:
             return Exchanged(number)
-        self._spent.append(found.blob)
-        self._box.remove(found)
-        return Exchanged(found.number, found.worker, found.blob)
+        self._spent.append(offer.blob)
+        self._box.remove(offer)
+        return Exchanged(offer.number, offer.worker, offer.blob)
 
     async def _exchanged(
         self, number: int, own: Blob, patience: float, given_up: Callable[[], bool]
@@ -138,15 +138,15 @@ class Exchanger:
         if partner is None:
             return None
         is_wanted = self._is_meant_for(number)
-        found = self._box.newest(is_wanted)
-        passed_over = found is None and self._is_passed_over(partner)
+        offer = self._box.newest(is_wanted)
+        passed_over = offer is None and self._is_passed_over(partner)
         if passed_over or not await self._sent(partner, listening[partner], own):
             patience = 0.0
-        found = found or await self._box.wait(is_wanted, patience, given_up)
-        if found is None and patience:
+        offer = offer or await self._box.wait(is_wanted, patience, given_up)
+        if offer is None and patience:
             log.warning("%s let exchange %d wait %.1f s in vain; going on alone", partner, number, patience)
             self._pass_over(partner)
-        return found
+        return offer
 
     def _pass_over(self, partner: str) -> None:
         self._passed_over[partner] = self._now() + PASSED_OVER_SECONDS, self._box.heard[partner]

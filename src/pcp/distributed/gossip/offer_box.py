@@ -87,11 +87,11 @@ class OfferBox:
         """The first offer that is wanted; None if none came in time, or waiting was given up."""
         until = self._now() + seconds
         with self._changed:
-            while (found := self._newest(wanted)) is None and not given_up():
+            while (offer := self._newest(wanted)) is None and not given_up():
                 if (left := until - self._now()) <= 0:
                     break
                 await self._wait(min(WAIT_SECONDS, left))
-            return found
+            return offer
 
     async def _wait(self, seconds: float) -> None:
         """Wait for an offer, for some time at most, and let others in meanwhile."""

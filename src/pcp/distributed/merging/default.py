@@ -129,8 +129,8 @@ def bounds(norms: np.ndarray, weights: np.ndarray, usable: np.ndarray) -> np.nda
         Of shape (contributions, leaves).
     """
     longer = np.maximum(1.0, weights[:, None] / weights[None, usable])
-    found: np.ndarray = np.median(longer[:, :, None] * norms[None, usable], axis=1)
-    return found
+    medians: np.ndarray = np.median(longer[:, :, None] * norms[None, usable], axis=1)
+    return medians
 
 
 def direction(pictures: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -165,5 +165,5 @@ def companions(pictures: np.ndarray, kept: np.ndarray) -> np.ndarray:
     unit = beside / lengths[:, None]
     alike = unit @ unit.T > ALIKE
     np.fill_diagonal(alike, True)
-    found: np.ndarray = alike.sum(1)
-    return found
+    counts: np.ndarray = alike.sum(1)
+    return counts

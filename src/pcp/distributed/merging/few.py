@@ -29,15 +29,15 @@ def bounded(norms: np.ndarray, weights: np.ndarray, usable: np.ndarray, past: np
         bound = LONELY * usual if usual.any() else norms[usable].max(0)
         return np.broadcast_to(bound, norms.shape)
     longer = np.maximum(1.0, weights[:, None] / weights[None, usable])
-    found: np.ndarray = np.maximum((longer[:, :, None] * norms[None, usable]).min(1), usual)
-    return found
+    bounds: np.ndarray = np.maximum((longer[:, :, None] * norms[None, usable]).min(1), usual)
+    return bounds
 
 
 def median_norms(past: np.ndarray) -> np.ndarray:
     """The usual norm of each leaf; zeros where there is no past."""
     known = past[np.any(past != 0, axis=1)]
-    found: np.ndarray = np.median(known, axis=0) if len(known) else np.zeros(past.shape[1])
-    return found
+    medians: np.ndarray = np.median(known, axis=0) if len(known) else np.zeros(past.shape[1])
+    return medians
 
 
 def contradict(pictures: np.ndarray, usable: np.ndarray) -> bool:
@@ -74,8 +74,8 @@ def remembered_direction(direction: np.ndarray, merged: np.ndarray) -> np.ndarra
     """
     length = np.linalg.norm(merged)
     unit = merged / length if length > 0 else merged
-    found: np.ndarray = (KEPT * direction + (1 - KEPT) * unit).astype(np.float32)
-    return found
+    averaged: np.ndarray = (KEPT * direction + (1 - KEPT) * unit).astype(np.float32)
+    return averaged
 
 
 def remembered_norms(past: np.ndarray, norms: np.ndarray) -> np.ndarray:

@@ -15,8 +15,8 @@ def replayed(marks: np.ndarray, seen: np.ndarray) -> np.ndarray:
     known = seen[np.any(seen != 0, axis=1)].astype(np.float64)
     if not len(known):
         return np.zeros(len(marks), bool)
-    found: np.ndarray = (_units(marks) @ _units(known).T).max(1) > 1 - NEAR**2 / 2
-    return found
+    is_near: np.ndarray = (_units(marks) @ _units(known).T).max(1) > 1 - NEAR**2 / 2
+    return is_near
 
 
 def remembered(seen: np.ndarray, marks: np.ndarray) -> np.ndarray:

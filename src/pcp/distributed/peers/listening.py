@@ -29,12 +29,12 @@ def listening_address(text: str) -> tuple[str, int]:
     Raises:
         BadAddress: the text names no such.
     """
-    found = _ADDRESS.fullmatch(text)
-    if found is None or (port := int(found[3])) > 65535 or not is_host(found[1] or found[2]):
+    match = _ADDRESS.fullmatch(text)
+    if match is None or (port := int(match[3])) > 65535 or not is_host(match[1] or match[2]):
         raise BadAddress(
             f"{text!r} is not an address to listen on; give HOST:PORT, for example 0.0.0.0:7434 or [::]:7434"
         )
-    return found[1] or found[2], port
+    return match[1] or match[2], port
 
 
 async def listen(

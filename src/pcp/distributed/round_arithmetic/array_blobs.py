@@ -87,9 +87,9 @@ def load_arrays(
         )
     for name, spec in zip(names, specs, strict=True):
         if (arrays[name].shape, arrays[name].dtype) != (spec.shape, spec.dtype.numpy):
-            found = f"{arrays[name].dtype}{list(arrays[name].shape)}"
+            actual = f"{arrays[name].dtype}{list(arrays[name].shape)}"
             raise ArraysRefused(
-                f"array {name!r} of blob {blob.digest.hex()[:16]} is {found}; expected {spec}"
+                f"array {name!r} of blob {blob.digest.hex()[:16]} is {actual}; expected {spec}"
             )
         if finite and not np.isfinite(_checkable(arrays[name])).all():
             raise ArraysRefused(f"array {name!r} of blob {blob.digest.hex()[:16]} holds infinities or NaN")

@@ -31,7 +31,7 @@ def load_vector(store: BlobStore, blob: Blob, size: int, finite: bool = False) -
         BlobMissing: it is not in the store.
     """
     tree = flatten({VECTOR: 0})[1]
-    found: npt.NDArray[np.float32] = load_arrays(store, blob, tree, [TensorSpec((size,), DType.f32)], finite)[
-        VECTOR
-    ]
-    return found
+    vector: npt.NDArray[np.float32] = load_arrays(
+        store, blob, tree, [TensorSpec((size,), DType.f32)], finite
+    )[VECTOR]
+    return vector

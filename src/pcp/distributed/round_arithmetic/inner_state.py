@@ -71,12 +71,12 @@ def relative_distance(one: Any, other: Any) -> float:
     (first, tree), (second, other_tree) = flatten(one), flatten(other)
     if tree != other_tree:
         return math.inf
-    found = 0.0
+    largest = 0.0
     for left, right in zip(first, second, strict=True):
         a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
         if a.shape != b.shape:
             return math.inf
         length = max(np.linalg.norm(a), np.linalg.norm(b))
         if length:
-            found = max(found, float(np.linalg.norm(a - b) / length))
-    return found
+            largest = max(largest, float(np.linalg.norm(a - b) / length))
+    return largest

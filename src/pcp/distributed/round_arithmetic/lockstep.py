@@ -279,11 +279,11 @@ class Lockstep:
     def _step(
         self, fragment: int, pushed: dict[int, Vector], behind: dict[int, _Behind]
     ) -> tuple[Verdict, ...]:
-        given = pushed if self._tamper is None else self._tamper(self._round, fragment, pushed)
-        order = sorted(given)
+        received = pushed if self._tamper is None else self._tamper(self._round, fragment, pushed)
+        order = sorted(received)
         weights = self._algorithm.weights([behind[worker] for worker in order])
         merged = self._merges[fragment](
-            [partial(given.__getitem__, worker) for worker in order], weights, self._merge_states[fragment]
+            [partial(received.__getitem__, worker) for worker in order], weights, self._merge_states[fragment]
         )
         self._merge_states[fragment] = merged.state
         last = self._steps[fragment]

@@ -106,11 +106,11 @@ def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[
     for name, program in programs.items():
         if name not in expected:
             raise ProgramRefused(f"the run has a program {name!r}, but only {len(vectors)} fragments")
-        for verb, found, wanted in (
+        for verb, actual, wanted in (
             ("take", Arrays.taken_by(program), expected[name][0]),
             ("return", Arrays.returned_by(program), expected[name][1]),
         ):
-            if found != wanted:
+            if actual != wanted:
                 raise ProgramRefused(
                     f"the programs of the run do not fit together: {name!r} does not {verb} "
                     "what the others hand on or expect"
@@ -125,8 +125,8 @@ def _require_there(programs: Mapping[str, Program], name: str) -> None:
 
 def _vectors(start: Program) -> list[Arrays]:
     """The fragments that a worker begins with."""
-    given = Arrays.taken_by(start).children()
-    vectors = given[0].children() if len(given) == 2 and given[1] == COUNT else []
+    arguments = Arrays.taken_by(start).children()
+    vectors = arguments[0].children() if len(arguments) == 2 and arguments[1] == COUNT else []
     for vector in vectors:
         flat = vector.tree == LEAF and len(vector.specs[0].shape) == 1
         if not flat or vector.specs[0].dtype is not DType.f32:

@@ -92,14 +92,14 @@ class Replica:
             vectors: every fragment.
             step: inner steps done before, for the schedule of the learning rate.
         """
-        given = tuple(vectors)
+        parameters = tuple(vectors)
         held, self._state = self._state, None
         if held is None:
-            self._state = self._plans["start"].run(given, np.int32(step))
+            self._state = self._plans["start"].run(parameters, np.int32(step))
         else:
-            self._state = self._plans["restart"].run(held, given, np.int32(step))
-        self._anchors, self._references = list(given), list(given)
-        self._residuals = [np.zeros(vector.shape, np.float32) for vector in given]
+            self._state = self._plans["restart"].run(held, parameters, np.int32(step))
+        self._anchors, self._references = list(parameters), list(parameters)
+        self._residuals = [np.zeros(vector.shape, np.float32) for vector in parameters]
         self._unpushed = set(range(self._fragments))
         self._unsettled.clear()
         self._begun_pushes.clear()

@@ -39,10 +39,10 @@ def confine(policy: dict[str, Any]) -> dict[str, str]:
         active["privileges"] = "none"
     except (OSError, KeyError):
         pass
-    if found := landlock.version():
+    if version := landlock.version():
         try:
-            landlock.restrict(found, _rules(policy))
-            active["files"] = f"Landlock {found}"
+            landlock.restrict(version, _rules(policy))
+            active["files"] = f"Landlock {version}"
         except OSError as error:
             active["files_error"] = str(error)
     if seccomp.available():

@@ -40,19 +40,21 @@ def version() -> int:
         return 0
 
 
-def restrict(found: int, rules: Iterable[tuple[str, int]]) -> None:
+def restrict(version: int, rules: Iterable[tuple[str, int]]) -> None:
     """Take from this thread, and from all that it starts, every access to files but some; and TCP.
 
     Arguments:
-        found: the version.
+        version: of Landlock.
         rules: a path, and what is allowed below it; paths that do not exist are left out.
 
     Raises:
         OSError: the kernel does not do it.
     """
-    handled = (1 << _RIGHTS[min(found, 5)]) - 1
-    attributes = (ctypes.c_uint64 * 3)(handled, _NETWORK if found >= 4 else 0, _SCOPED if found >= 6 else 0)
-    size = 8 if found < 4 else 16 if found < 6 else 24
+    handled = (1 << _RIGHTS[min(version, 5)]) - 1
+    attributes = (ctypes.c_uint64 * 3)(
+        handled, _NETWORK if version >= 4 else 0, _SCOPED if version >= 6 else 0
+    )
+    size = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = call(_CREATE_RULESET, ctypes.byref(attributes), size, 0)
     try:
         for path, rights in rules:

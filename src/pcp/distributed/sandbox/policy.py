@@ -174,8 +174,8 @@ class Protection:
     def __str__(self) -> str:
         if self.is_full:
             return f"{self.files} and {self.calls}, with limits"
-        found = [each for each in (self.files, self.calls) if each]
-        return f"{' and '.join(found)}, with limits" if found else "limits of memory and time only"
+        means = [each for each in (self.files, self.calls) if each]
+        return f"{' and '.join(means)}, with limits" if means else "limits of memory and time only"
 
 
 def is_confined() -> bool:
@@ -221,8 +221,8 @@ def _imported() -> Iterator[str]:
             places = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
             yield from (os.path.abspath(place) for place in places if place)
     for name in _NEEDED:
-        if name not in sys.modules and (found := PathFinder.find_spec(name)) is not None:
-            yield from map(os.path.abspath, found.submodule_search_locations or ())
+        if name not in sys.modules and (spec := PathFinder.find_spec(name)) is not None:
+            yield from map(os.path.abspath, spec.submodule_search_locations or ())
 
 
 def _readable() -> Iterator[str]:

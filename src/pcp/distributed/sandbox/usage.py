@@ -31,11 +31,11 @@ def _taken_below(folder: str | Path) -> int:
 
 
 def _nameless(process: int) -> int:
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     with contextlib.suppress(OSError), os.scandir(f"/proc/{process}/fd") as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 facts = os.stat(entry.path)
                 if stat.S_ISREG(facts.st_mode) and not facts.st_nlink:
-                    found[facts.st_dev, facts.st_ino] = 512 * facts.st_blocks
-    return sum(found.values())
+                    sizes[facts.st_dev, facts.st_ino] = 512 * facts.st_blocks
+    return sum(sizes.values())

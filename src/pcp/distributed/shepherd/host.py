@@ -309,9 +309,9 @@ class Host:
                 self._send(connection, message)
             case Close(connection, reason):
                 self._neighbours.left(connection)
-                if found := self.connections.pop(connection, None):
-                    log.info("closing the connection of %s: %s", found.address, reason)
-                    found.close()
+                if ended := self.connections.pop(connection, None):
+                    log.info("closing the connection of %s: %s", ended.address, reason)
+                    ended.close()
             case Compact(snapshot):
                 self._compact(snapshot)
             case RunOuterStep() | CompareStates() | WriteCheckpoint():

@@ -210,8 +210,8 @@ class Merger:
             return self._first(fragment)
         if fragment not in self._layouts:
             self._layouts[fragment] = layout(self._first(fragment))
-        found: dict[str, Any] = load_arrays(self._store, blob, *self._layouts[fragment])
-        return found
+        state: dict[str, Any] = load_arrays(self._store, blob, *self._layouts[fragment])
+        return state
 
     def _first(self, fragment: int) -> dict[str, Any]:
         merging = dict(self._merges[fragment].initial_state())

@@ -54,13 +54,13 @@ class StateChecks:
         Raises:
             ArraysRefused: a blob holds something else.
         """
-        found = 0.0
+        largest = 0.0
         if effect.states is not None:
-            found = relative_distance(*(self._load(blob) for blob in effect.states))
+            largest = relative_distance(*(self._load(blob) for blob in effect.states))
         if effect.payloads is not None:
             pushes = [self._merger.decoded(effect.fragment, blob) for blob in effect.payloads]
-            found = max(found, relative_distance(*pushes))
-        return found if math.isfinite(found) else math.inf
+            largest = max(largest, relative_distance(*pushes))
+        return largest if math.isfinite(largest) else math.inf
 
     def _load(self, blob: Blob) -> Any:
         return load_inner(self._store, blob, self._state, self._vectors)

@@ -201,9 +201,9 @@ class WatchedCoordinator:
             self._hellos[event.connection] = event.hello.worker, event.hello.incarnation
         if isinstance(event, events.MemberJoined | events.MessageReceived | events.ConnectionLost):
             world.observer.heard(self._hellos[event.connection][0], event.now)
-        found = self._coordinator.handle(event)
+        handled = self._coordinator.handle(event)
         check_books(self.state)
-        for effect in found:
+        for effect in handled:
             self._die_if_due(effect)
             world.trace("shepherd", effect)
             self._performing = effect

@@ -99,9 +99,9 @@ State = dict[str, Any]
 """`anchors`, where each fragment was adopted; `moved`, by how much since it was last pushed; `moments`, which outlive both."""
 
 
-def begin(given: Iterable[int], moments: int = 0) -> State:
+def begin(fragments: Iterable[int], moments: int = 0) -> State:
     """Return the inner state of a worker that adopts these fragments."""
-    anchors = [int(each) for each in given]
+    anchors = [int(each) for each in fragments]
     return {"anchors": anchors, "moved": [0] * len(anchors), "moments": moments}
 
 
@@ -157,16 +157,16 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
         state["anchors"][fragment] = int(value)
         return state
 
-    found: dict[str, Plan] = {
-        "start": Plan(lambda given, _: begin(given)),
-        "restart": Plan(lambda held, given, _: begin(given, held["moments"])),
+    by_name: dict[str, Plan] = {
+        "start": Plan(lambda fragments, _: begin(fragments)),
+        "restart": Plan(lambda held, fragments, _: begin(fragments, held["moments"])),
         "step": Plan(step),
     }
     for each in range(algorithm.fragments):
-        found[f"gradient.{each}"] = Plan(partial(gradient, each))
-        found[f"push.{each}"] = Plan(push)
-        found[f"put.{each}"] = Plan(partial(put, each))
-        found[f"mix.{each}"] = Plan(partial(mix, each))
-        found[f"flat.{each}"] = Plan(partial(flat, each))
-        found[f"receive.{each}"] = Plan(lambda anchor, change: Number(anchor + change))
-    return found
+        by_name[f"gradient.{each}"] = Plan(partial(gradient, each))
+        by_name[f"push.{each}"] = Plan(push)
+        by_name[f"put.{each}"] = Plan(partial(put, each))
+        by_name[f"mix.{each}"] = Plan(partial(mix, each))
+        by_name[f"flat.{each}"] = Plan(partial(flat, each))
+        by_name[f"receive.{each}"] = Plan(lambda anchor, change: Number(anchor + change))
+    return by_name

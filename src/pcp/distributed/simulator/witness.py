@@ -156,10 +156,10 @@ class Witness:
             self.alone += 1
             return
         self.exchanged += 1
-        made = exchanged.partner, exchanged.number
+        source = exchanged.partner, exchanged.number
         require(
-            exchanged.partner != worker and made in self._offers[exchanged.theirs],
-            f"{worker} gets an offer of {made}; it was made by {self._offers[exchanged.theirs]}",
+            exchanged.partner != worker and source in self._offers[exchanged.theirs],
+            f"{worker} gets an offer of {source}; it was made by {self._offers[exchanged.theirs]}",
         )
 
     def merged(

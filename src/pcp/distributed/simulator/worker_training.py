@@ -188,10 +188,10 @@ class VirtualInbox(Inbox):
         self, lease_id: int, fragment: int, version: int, given_up: Callable[[], bool]
     ) -> Adopt | None:
         """See `Inbox`."""
-        found = await super().wait_for(lease_id, fragment, version, given_up)
-        if found is not None:
-            self._owner.adopting[found.fragment] = found.version
-        return found
+        adopted = await super().wait_for(lease_id, fragment, version, given_up)
+        if adopted is not None:
+            self._owner.adopting[adopted.fragment] = adopted.version
+        return adopted
 
     async def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:  # noqa: ARG002 - see below
         """See `Inbox`. Who exchanges notices itself that it shall not; as between two processes, its answer comes always."""

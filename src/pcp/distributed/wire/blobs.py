@@ -288,12 +288,12 @@ class BlobStore:
         return len(unwanted)
 
     def _counted(self) -> dict[str, int]:
-        found = {}
+        sizes = {}
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 if stat.S_ISREG((facts := path.lstat()).st_mode):
-                    found[path.name] = facts.st_size
-        return found
+                    sizes[path.name] = facts.st_size
+        return sizes
 
     def _released(self, partial: PartialBlob) -> None:
         path, complete = partial.path, self.folder / partial.blob.digest.hex()

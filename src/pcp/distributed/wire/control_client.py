@@ -84,10 +84,10 @@ async def _connect_socket(address: str, limits: WireLimits) -> socket.socket:
     loop = asyncio.get_running_loop()
     problem: Exception = OSError("the name has no address")
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unreachable(f"cannot find {host}: {error.strerror or error}; check the address") from error
-    for family, kind, protocol, _, target in found:
+    for family, kind, protocol, _, target in addresses:
         raw = socket.socket(family, kind, protocol)
         raw.setblocking(False)
         try:

@@ -100,26 +100,26 @@ def connect(target: tuple[str, int], seconds: float, given_up: Callable[[], bool
     Raises:
         OSError: there is none by then, or it was given up.
     """
-    made: SimpleQueue[socket.socket | OSError] = SimpleQueue()
+    outcomes: SimpleQueue[socket.socket | OSError] = SimpleQueue()
     lock, deadline, left = threading.Lock(), time.monotonic() + seconds, False
 
     def attempt() -> None:  # nothing interrupts a look-up, so that may go on for a while
-        found = _connected(target, deadline)
+        outcome = _connected(target, deadline)
         with lock:
-            if left and isinstance(found, socket.socket):
-                found.close()
-            made.put(found)
+            if left and isinstance(outcome, socket.socket):
+                outcome.close()
+            outcomes.put(outcome)
 
     threading.Thread(target=attempt, name=f"connects to {target[0]}", daemon=True).start()
     while (rest := deadline - time.monotonic()) > 0 and not given_up():
         with contextlib.suppress(Empty):
-            found = made.get(timeout=min(rest, _LOOK_SECONDS))
-            if isinstance(found, OSError):
-                raise found
-            return found
+            outcome = outcomes.get(timeout=min(rest, _LOOK_SECONDS))
+            if isinstance(outcome, OSError):
+                raise outcome
+            return outcome
     with lock:
         left = True
-        if not made.empty() and isinstance(late := made.get(), socket.socket):
+        if not outcomes.empty() and isinstance(late := outcomes.get(), socket.socket):
             late.close()
     raise TimeoutError
 

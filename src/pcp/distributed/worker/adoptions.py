@@ -80,23 +80,23 @@ def _resolve_all(turn: Turn, task: Task, lease: Lease) -> None:
         _resolve(turn, task, adoption)
 
 
-def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
+def _resolve(turn: Turn, task: Task, content: Adoption | Merged) -> None:
     """Begin to fetch a fragment that the lease adopts, now that its content has a name."""
-    fragment, version = found.fragment, found.version
+    fragment, version = content.fragment, content.version
     own = {each.adoption.version: each for each in task.incoming if each.adoption.fragment == fragment}
     incoming = own.get(version)
     if incoming is None or incoming.blob is not None:
         return
     held = max((each for each in own if each < version), default=_held_before(turn, task, fragment))
     blob: Blob | None
-    if found.change is not None and held == version - 1:
-        blob, incoming.is_change = found.change, True
+    if content.change is not None and held == version - 1:
+        blob, incoming.is_change = content.change, True
     else:
-        blob = found.parameters
+        blob = content.parameters
     if blob is not None:
         incoming.blob = blob
         turn.effects.append(FetchBlob(blob))
-    elif found.change is not None:
+    elif content.change is not None:
         fail(turn, task, f"only a change to version {version} of fragment {fragment} is offered")
 
 

@@ -103,7 +103,7 @@ def loaded(artifacts: Mapping[str, bytes], chip: str, device: str) -> dict[str, 
         ArtifactForeign: one was compiled for another chip than the run says.
         OutOfMemory: one does not fit in the device's memory.
     """
-    found = {}
+    compiled = {}
     for name, content in artifacts.items():
         artifact = CompiledArtifact.from_bytes(content, f"the artifact {name!r}")
         if artifact.chip != chip:
@@ -111,8 +111,8 @@ def loaded(artifacts: Mapping[str, bytes], chip: str, device: str) -> dict[str, 
                 f"the artifact {name!r} was compiled for {artifact.chip}, and the run lists it for {chip}; the owner must "
                 "begin the run anew"
             )
-        found[name] = artifact.on(device)
-    return found
+        compiled[name] = artifact.on(device)
+    return compiled
 
 
 def _kind(chip: str) -> str:

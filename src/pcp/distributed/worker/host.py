@@ -114,10 +114,10 @@ class Host:
 
     def disconnected(self, number: int, reason: str) -> None:
         """A connection has ended, or (0) could not be made."""
-        found = self.connections.pop(number, None)
-        if found is not None:
-            found.close()
-        if found is not None or not number:
+        ended = self.connections.pop(number, None)
+        if ended is not None:
+            ended.close()
+        if ended is not None or not number:
             self.post(Disconnected(self._runtime.now(), number, reason))
 
     def _tick(self) -> None:
@@ -148,9 +148,9 @@ class Host:
             case Connect(after_seconds):
                 self._runtime.after(after_seconds, self._connect_again)
             case Disconnect(number, reason):
-                if found := self.connections.pop(number, None):
+                if ended := self.connections.pop(number, None):
                     log.info("closing the connection: %s", reason)
-                    found.close()
+                    ended.close()
             case SendMessage(number, message):
                 self._send(number, message)
             case Notice(message):

@@ -23,8 +23,8 @@ def remember_received(rows: tuple[SiteMeasurement, ...]) -> None:
     if not rows:
         return
     try:
-        found = checked([(row.subject, row.kernel, row.ratio) for row in rows])
-        count = ProfileDatabase().receive(found)
+        measured = checked([(row.subject, row.kernel, row.ratio) for row in rows])
+        count = ProfileDatabase().receive(measured)
     except (InvalidRows, DatabaseUnusable) as error:
         log.warning("what others measured is not used: %s", error)
         return

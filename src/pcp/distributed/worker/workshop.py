@@ -300,7 +300,7 @@ class Workshop:
                     self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds, batches)
                 ),
                 aborted,
-                lambda made: self._soon(self._pushed, lease, made),
+                lambda outcome: self._soon(self._pushed, lease, outcome),
             )
         except LeaseAborted:
             return None
@@ -316,21 +316,21 @@ class Workshop:
             self._wanted[lease.lease_id] = done.payload
         return self._trained(lease, done)
 
-    def _pushed(self, lease: Lease, made: Trained | Exception) -> None:
+    def _pushed(self, lease: Lease, outcome: Trained | Exception) -> None:
         """A push was made while the next lease is trained, or cannot be."""
         wanted = lease.lease_id in self._encoding
         self._encoding.discard(lease.lease_id)
-        if isinstance(made, Trained):
+        if isinstance(outcome, Trained):
             if wanted:
-                self._wanted[lease.lease_id] = made.payload
-                self._post(self._trained(lease, made))
+                self._wanted[lease.lease_id] = outcome.payload
+                self._post(self._trained(lease, outcome))
             else:
-                self._uploads.submit(lambda: self._drop(made.payload))
-        elif isinstance(made, PCPError | OSError):
+                self._uploads.submit(lambda: self._drop(outcome.payload))
+        elif isinstance(outcome, PCPError | OSError):
             if wanted:
-                self._post(LeaseFailed(self._now(), lease.lease_id, str(made), kind_of(made)))
+                self._post(LeaseFailed(self._now(), lease.lease_id, str(outcome), kind_of(outcome)))
         else:
-            raise made
+            raise outcome
 
     def _trained(self, lease: Lease, done: Trained) -> LeaseTrained:
         log.info(

@@ -78,14 +78,14 @@ def states(turn: Turn, member: Member, message: States) -> None:
     audit = turn.state.audits.audits.get(message.audit)
     if audit is None:
         return
-    given = {blob.digest: blob for blob in message.blobs}
+    blobs = {blob.digest: blob for blob in message.blobs}
     if audit.stage is Stage.STATES and member.worker_id == audit.worker_id:
-        if set(given) != {each for each in (audit.before, audit.after) if each}:
+        if set(blobs) != {each for each in (audit.before, audit.after) if each}:
             _guilty(turn, audit, member.worker_id, "it shows other states than it committed to")
             return
-        audit.shown = given
+        audit.shown = blobs
     elif audit.stage is Stage.REPEATED_STATES and member.worker_id == audit.auditor:
-        if set(given) != {mine.digest for _, mine in _differences(audit)}:
+        if set(blobs) != {mine.digest for _, mine in _differences(audit)}:
             _guilty(
                 turn, audit, member.worker_id, "it shows other states than it says its repetition came to"
             )

@@ -21,16 +21,16 @@ def adoptions(turn: Turn, member: Member, round: Round, steps: int) -> tuple[Ado
         round: the lease's.
         steps: the inner steps of its data.
     """
-    found = [
+    due = [
         each
         for fragment in range(len(member.versions))
         for each in (*_merged(turn, member, round, fragment), *_in_flight(turn, member, round, fragment))
         if each.step == 0 or each.step < steps
     ]
-    for each in found:
+    for each in due:
         member.versions[each.fragment] = each.version
         member.pushed.discard(each.fragment)
-    return tuple(sorted(found, key=lambda each: (each.step, each.fragment, each.version)))
+    return tuple(sorted(due, key=lambda each: (each.step, each.fragment, each.version)))
 
 
 def _merged(turn: Turn, member: Member, round: Round, number: int) -> Iterator[Adoption]:

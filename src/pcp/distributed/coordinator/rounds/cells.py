@@ -131,14 +131,14 @@ class Pending:
 def _disjoint(blocks: list[Cells]) -> list[Cells]:
     """The same cells in blocks of which no two have a batch in common."""
     edges = sorted({edge for each in blocks for edge in (each.data.start, data_ranges.stop(each.data))})
-    found = []
+    disjoint = []
     for start, end in pairwise(edges):
         fragments = frozenset[int]().union(
             *(each.fragments for each in blocks if each.data.start <= start < data_ranges.stop(each.data))
         )
         if fragments:
-            found.append(Cells(DataRange(start, end - start), fragments))
-    return found
+            disjoint.append(Cells(DataRange(start, end - start), fragments))
+    return disjoint
 
 
 def _start(cells: Cells) -> int:

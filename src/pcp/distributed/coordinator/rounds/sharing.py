@@ -71,11 +71,11 @@ def ask(turn: Turn) -> None:
     state.asked, lacking = turn.now, _lacking(state, fair)
     if lacking < LEAST_EXCHANGES or (unanswered and state.pending.counts[0]):
         return  # what is here is shared
-    given = _rounded(
+    exchanges = _rounded(
         {held.worker_id: max(0.0, held.left / every - fair[held.worker_id]) for held in donors}, lacking
     )
     for held in donors:
-        stop = max(_first_stop(held, every), held.lease.batches - given[held.worker_id] * every)
+        stop = max(_first_stop(held, every), held.lease.batches - exchanges[held.worker_id] * every)
         if stop < held.lease.batches:
             held.wanted = stop
 

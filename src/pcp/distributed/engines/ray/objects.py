@@ -103,10 +103,10 @@ class ObjectStore(BlobStore):
 
     def _object(self, blob: Blob) -> tuple[Any, npt.NDArray[np.uint8]]:
         with self._guard:
-            found = self._objects.get(blob.digest)
-        if found is None:
+            entry = self._objects.get(blob.digest)
+        if entry is None:
             raise BlobMissing(f"blob {blob.digest.hex()[:16]} of {blob.size} bytes is not here")
-        return found
+        return entry
 
 
 class ObjectCarrier:

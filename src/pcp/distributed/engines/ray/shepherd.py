@@ -132,8 +132,8 @@ class ShepherdActor(Switchboard):
         now = time.monotonic()
         with self._guard:
             self._objects = {
-                each: (found, asked)
-                for each, (found, asked) in self._objects.items()
+                each: (reference, asked)
+                for each, (reference, asked) in self._objects.items()
                 if now - asked < KEPT_SECONDS and self._shepherd.arrivals.has(each)
             }
             reference, _ = self._objects.get(blob, (None, now))

@@ -144,19 +144,19 @@ def namespace_of(folder: RunFolder) -> str:
 def _make_shepherd(folder: RunFolder) -> Any:
     """The Shepherd, on this node, where its folder is."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    made = ray.remote(ShepherdActor).options(name=SHEPHERD, num_cpus=0, scheduling_strategy=here)
-    return _made(functools.partial(made.remote, str(folder.path.resolve())))
+    actor = ray.remote(ShepherdActor).options(name=SHEPHERD, num_cpus=0, scheduling_strategy=here)
+    return _made(functools.partial(actor.remote, str(folder.path.resolve())))
 
 
 def _make_worker(name: str, authority: bytes, share: Share) -> Any:
-    made = ray.remote(WorkerActor).options(
+    actor = ray.remote(WorkerActor).options(
         name=name,
         num_cpus=share.processors,
         num_gpus=share.accelerators,
         scheduling_strategy="SPREAD",
     )
     processors = 0 if share.accelerators else share.processors
-    return _made(functools.partial(made.remote, name, authority, share.device, processors))
+    return _made(functools.partial(actor.remote, name, authority, share.device, processors))
 
 
 def _made(make: Callable[[], Any]) -> Any:

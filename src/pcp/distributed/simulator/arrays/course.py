@@ -49,9 +49,9 @@ class ArrayCourse:
 
     def job(self) -> tuple[Job, tuple[int, ...]]:
         """What Workers train, and the bytes of a push of each fragment."""
-        plain, made = _plain(self._algorithm), recipe()
+        plain, linear = _plain(self._algorithm), recipe()
         programs = {name: blob_of(each) for name, each in _artifacts(plain).items()}
-        data, seed = blob_of(made.file), made.config.seed
+        data, seed = blob_of(linear.file), linear.config.seed
         in_pairs = self._algorithm.topology is Topology.PAIRS
         job = Job(
             programs,
@@ -146,8 +146,8 @@ def _evaluation() -> Plan:
 
 @cache
 def _programs(algorithm: Algorithm) -> dict[str, Program]:
-    made: LinearRecipe = recipe()
-    return worker_programs(inner_step(made, algorithm), made.parameters, algorithm)
+    linear: LinearRecipe = recipe()
+    return worker_programs(inner_step(linear, algorithm), linear.parameters, algorithm)
 
 
 @cache

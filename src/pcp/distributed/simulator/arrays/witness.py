@@ -100,11 +100,11 @@ class ArrayWitness(Witness):
         whole = list(zip(contributions, weights, pushes, strict=True))
         if not self._algorithm.delay:
             return [(weight, push) for _, weight, push in whole]
-        found = []
+        movements = []
         for _, group in groupby(whole, lambda each: each[0].worker_id):
             own = list(group)
-            found.append((fsum(weight for _, weight, _ in own), sum(push for *_, push in own)))
-        return found
+            movements.append((fsum(weight for _, weight, _ in own), sum(push for *_, push in own)))
+        return movements
 
     def _merged(self, fragment: int, summed: Sequence[tuple[float, Vector]]) -> Vector:
         """The mean; of a radial merge, the mean norm of each array along the mean direction, if there is one."""
@@ -146,7 +146,7 @@ def _unit(vector: Vector) -> Vector:
     return vector / length if length else vector
 
 
-def _check_codec(codec: str, given: Vector, found: Vector, what: str) -> None:
+def _check_codec(codec: str, encoded: Vector, decoded: Vector, what: str) -> None:
     """Object to numbers that are further from those that were encoded than their codec may bring them.
 
     Arguments:
@@ -155,7 +155,7 @@ def _check_codec(codec: str, given: Vector, found: Vector, what: str) -> None:
     Raises:
         InvariantViolated: it does.
     """
-    largest, missed = np.abs(given).max(), np.abs(found - given)
+    largest, missed = np.abs(encoded).max(), np.abs(decoded - encoded)
     match codec:
         case "f32":
             allowed = 0.0
@@ -163,17 +163,17 @@ def _check_codec(codec: str, given: Vector, found: Vector, what: str) -> None:
             allowed = INT4_SHARE * largest
         case _:  # the two magnitudes of top-k are means, so their sum is that of what was given
             allowed = largest
-            kept, whole = np.abs(found).sum(), np.abs(given).sum()
+            kept, whole = np.abs(decoded).sum(), np.abs(encoded).sum()
             _require(
-                (np.abs(kept - whole) <= whole / 64 + TOLERANCE) & (found * given >= -TOLERANCE),
+                (np.abs(kept - whole) <= whole / 64 + TOLERANCE) & (decoded * encoded >= -TOLERANCE),
                 codec,
-                given,
-                found,
+                encoded,
+                decoded,
                 what,
             )
-    _require(missed <= allowed + TOLERANCE, codec, given, found, what)
+    _require(missed <= allowed + TOLERANCE, codec, encoded, decoded, what)
 
 
-def _require(holds: Vector, codec: str, given: Vector, found: Vector, what: str) -> None:
+def _require(holds: Vector, codec: str, encoded: Vector, decoded: Vector, what: str) -> None:
     if not holds.all():  # arrays are slow to write down
-        raise InvariantViolated(f"{what}: {found} by {codec}, of {given}")
+        raise InvariantViolated(f"{what}: {decoded} by {codec}, of {encoded}")

@@ -256,8 +256,8 @@ class ShepherdLife:
                 if wrong:
                     self.do(OuterStepFailed(now, number, "no room", lacked_room=True))
                     return
-                made = (blob_named(what, number) for what in ("parameters", "change", "outer"))
-                parameters, change, outer = made
+                blobs = (blob_named(what, number) for what in ("parameters", "change", "outer"))
+                parameters, change, outer = blobs
                 self.do(OuterStepDone(now, effect.round, parameters, change, outer))
             case WriteCheckpoint(version):
                 self.do(CheckpointFailed(now, version, "no") if wrong else CheckpointDone(now, version))

@@ -45,10 +45,10 @@ class Values:
     def _keep(self, name: str, value: Any) -> None:
         self._seen[name].append(value)
 
-    def message(self, struct: type[T], **given: Any) -> T:
+    def message(self, struct: type[T], **known: Any) -> T:
         """A message, or a part of one, with some fields given."""
-        drawn = {name: self._value(name, hint) for name, hint in _hints(struct) if name not in given}
-        return struct(**given, **drawn)
+        drawn = {name: self._value(name, hint) for name, hint in _hints(struct) if name not in known}
+        return struct(**known, **drawn)
 
     def changed(self, message: T) -> T:
         """The same message but for a field or two."""
@@ -105,8 +105,8 @@ class Values:
 
 
 def _hints(struct: Any) -> tuple[tuple[str, Any], ...]:
-    found: tuple[tuple[str, Any], ...] = _hints_of(struct)
-    return found
+    hints: tuple[tuple[str, Any], ...] = _hints_of(struct)
+    return hints
 
 
 @cache

@@ -161,8 +161,8 @@ class WorkerLife:
         kind: Any = self.random.choice(SAID)
         if kind is Assign:
             generation = self.logic.state.generation if self.random.random() < 0.8 else 1
-            given = {"generation": generation, "after": 0} if self.random.random() < 0.7 else {}
-            self._hear(Assign(self.values.message(Lease, **given)))
+            known = {"generation": generation, "after": 0} if self.random.random() < 0.7 else {}
+            self._hear(Assign(self.values.message(Lease, **known)))
         elif kind is Welcome:
             self._hear(self.values.message(Welcome, run=self.random.choice(("{}", "{}", "[]"))))
         elif self.random.random() < 0.05:

@@ -32,8 +32,8 @@ class StateTable:
         """
         if number not in self._states:
             raise training.Unusable(f"{number} is no inner state")
-        found: dict[str, Any] = json.loads(self._states[number])
-        return found | {"anchors": {key: training.Number(each) for key, each in found["anchors"].items()}}
+        state: dict[str, Any] = json.loads(self._states[number])
+        return state | {"anchors": {key: training.Number(each) for key, each in state["anchors"].items()}}
 
 
 class NumberShelf:

@@ -275,10 +275,10 @@ class BulkClient:
         raw.settimeout(self._limits.stall_seconds)
         return FramedChannel(channel, self.address, self.traffic)
 
-    def _check_name(self, found: str) -> None:
+    def _check_name(self, name: str) -> None:
         """Any worker has the name that TLS compared; this one must be the one that was meant."""
-        if self._worker is not None and found != self._worker:
-            raise CertificateRefused(f"{self.address} is {found}, and {self._worker} was to be there")
+        if self._worker is not None and name != self._worker:
+            raise CertificateRefused(f"{self.address} is {name}, and {self._worker} was to be there")
 
     def _interruptible(self, connection: socket.socket) -> None:
         self._socket = connection

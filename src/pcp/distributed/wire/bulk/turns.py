@@ -37,10 +37,10 @@ class Turns(Generic[Item]):
         with self._changed:
             while not self._closed:
                 busy = frozenset(name for name, count in self._running.items() if count >= self._of_one)
-                found = self._waiting.get(busy)
-                if found is not None:
-                    self._running[found[0]] += 1
-                    return found[1]
+                turn = self._waiting.get(busy)
+                if turn is not None:
+                    self._running[turn[0]] += 1
+                    return turn[1]
                 self._changed.wait()
             return None
 

@@ -289,10 +289,10 @@ def wrong(line: bytes, why: object) -> SaidWrong:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         raise SaidWrong("a key stands there twice")
-    return found
+    return content
 
 
 def _no_constant(name: str) -> Any:
@@ -329,13 +329,13 @@ def _record(form: type[_T], content: Any) -> _T:
         content = dict(zip(names, content, strict=True))
     if not isinstance(content, dict):
         raise OutOfBounds(f"{shown(content)} stands for {form.__name__}; expected {', '.join(names)}")
-    found = {}
+    values = {}
     for field, hint in _HINTS[form]:
         if field.name in content:
-            found[field.name] = _value(hint, content[field.name], field.name)
+            values[field.name] = _value(hint, content[field.name], field.name)
         elif field.default is MISSING:
             raise OutOfBounds(f"{field.name} is missing")
-    return form(**found)
+    return form(**values)
 
 
 def _value(hint: Any, value: Any, name: str) -> Any:

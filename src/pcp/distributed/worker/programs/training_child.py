@@ -104,8 +104,9 @@ class TrainingChild:
                 lambda number, offer, loss: self._say(
                     exchange=number, offer=offer and _named(offer), loss=finite_or_named([loss])[0]
                 ),
-                lambda made: self._say(
-                    lease=lease.lease_id, **(_done(made) if isinstance(made, Trained) else _trouble(made))
+                lambda outcome: self._say(
+                    lease=lease.lease_id,
+                    **(_done(outcome) if isinstance(outcome, Trained) else _trouble(outcome)),
                 ),
             )
         )

@@ -227,13 +227,13 @@ class TrainingProcess:
             return
         later, batches = self._later[lease_id]
         try:
-            made: Trained | Exception = self._trained(answer(), batches)
+            outcome: Trained | Exception = self._trained(answer(), batches)
         except SaidWrong:
             raise  # which ends the process, and `train` says so
         except PCPError as error:
-            made = error
+            outcome = error
         self._later.pop(lease_id, None)
-        later(made)
+        later(outcome)
 
     def _trained(self, said: Done, batches: int) -> Trained:
         trained = said.batches or batches

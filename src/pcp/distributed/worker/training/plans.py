@@ -26,7 +26,7 @@ Build = Callable[[Collection[str]], None]
 
 
 def admitted(
-    found: Mapping[str, bytes],
+    artifacts: Mapping[str, bytes],
     job: Job,
     device: str,
     cancelled: Callable[[], bool],
@@ -37,7 +37,7 @@ def admitted(
     """The programs of a run, and what calls them.
 
     Arguments:
-        found: programs, or artifacts, by name; their digests were checked.
+        artifacts: programs, or artifacts, by name; their digests were checked.
         job: the run, narrowed to artifacts where only these are taken.
         device: where to compute.
         cancelled: asked again and again whether to give up.
@@ -50,10 +50,10 @@ def admitted(
         InvalidArtifact, ArtifactForeign, OutOfMemory: as `loaded`.
     """
     if only_artifacts:
-        compiled = loaded(found, next(iter(job.artifacts)), device)
+        compiled = loaded(artifacts, next(iter(job.artifacts)), device)
         plans.update({name: _Ahead(each) for name, each in compiled.items()})
         return {name: each.program for name, each in compiled.items()}
-    programs = admit(found, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled, job.sizes)
+    programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled, job.sizes)
     if job.tolerance and "step" in programs:
         build(libraries_for(programs["step"], Target.of(device), job.tolerance))
     for name, program in programs.items():
@@ -80,9 +80,9 @@ def planned_within(step: Program, job: Job, device: str, cancelled: Callable[[],
             raise VerificationCancelled("the worker was asked to stop while its step was planned")
 
     seconds = min(job.plan_seconds, COMPILE_SECONDS)
-    found = planned_step(step, device, job.tolerance, seconds, progress=look)
-    log.info("%s", describe_path(found))
-    return found
+    planned = planned_step(step, device, job.tolerance, seconds, progress=look)
+    log.info("%s", describe_path(planned))
+    return planned
 
 
 class _Later:

@@ -273,27 +273,27 @@ class InnerTrainer:
         self._pushed.clear()
         first: dict[int, Any] = {}
         for adoption in work.due(0):
-            found = await self._received(work, adoption)
-            if found.is_change:
+            adopted = await self._received(work, adoption)
+            if adopted.is_change:
                 raise LeaseRefused(f"a change of fragment {adoption.fragment} was sent; a beginning is whole")
-            first[adoption.fragment] = self._vector(found)
+            first[adoption.fragment] = self._vector(adopted)
         self._replica.fresh([first[number] for number in range(len(first))], work.lease.first_step)
 
     async def _adopt(self, work: Work, step: int) -> None:
         """Adopt what is due before a step."""
         for adoption in work.due(step):
-            found = await self._received(work, adoption)
-            self._replica.adopt(found.fragment, self._vector(found))
+            adopted = await self._received(work, adoption)
+            self._replica.adopt(adopted.fragment, self._vector(adopted))
 
     async def _received(self, work: Work, adoption: Adoption) -> Adopt:
         began = self._now()
-        found = await self.inbox.wait_for(
+        adopted = await self.inbox.wait_for(
             work.lease.lease_id, adoption.fragment, adoption.version, work.aborted
         )
         work.waited += self._now() - began
-        if found is None:
+        if adopted is None:
             raise LeaseAborted
-        return found
+        return adopted
 
     async def _exchange(
         self,
@@ -307,19 +307,19 @@ class InnerTrainer:
         async def swap(number: int, own: Blob | None) -> Exchanged:
             began = self._now()
             offered(number, own, loss)
-            found = await self.inbox.wait_to_meet(work.aborted)
+            exchanged = await self.inbox.wait_to_meet(work.aborted)
             work.waited += self._now() - began
-            if found is None:
+            if exchanged is None:
                 raise LeaseAborted
-            return found
+            return exchanged
 
         await slow.exchange(swap)
 
-    def _vector(self, found: Adopt) -> Any:
+    def _vector(self, adopted: Adopt) -> Any:
         """The flat parameters of a fragment that is here."""
-        if not found.is_change:
-            return self._shelf.vector(found.fragment, found.blob)
-        return self._replica.received(found.fragment, self._shelf.change(found.fragment, found.blob))
+        if not adopted.is_change:
+            return self._shelf.vector(adopted.fragment, adopted.blob)
+        return self._replica.received(adopted.fragment, self._shelf.change(adopted.fragment, adopted.blob))
 
     def _settle(self) -> tuple[Settlement, ...]:
         settled = []
@@ -361,7 +361,7 @@ def make_trainer(
         job,
         store,
         shards,
-        lambda found: admitted(found, job, device, cancelled, plans, only_artifacts, build),
+        lambda artifacts: admitted(artifacts, job, device, cancelled, plans, only_artifacts, build),
     )
     profile = None
     if job.tolerance and not only_artifacts:
