@@ -55,14 +55,14 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def sizes_in(given: Sequence[str]) -> dict[str, int]:
+def sizes_in(texts: Sequence[str]) -> dict[str, int]:
     """The sizes in texts as `batch=8,length=512`.
 
     Raises:
         InvalidSizes: one is no name and number.
     """
     sizes = {}
-    for part in (part for text in given for part in text.split(",")):
+    for part in (part for text in texts for part in text.split(",")):
         name, _, size = part.partition("=")
         if not name.strip().isidentifier() or not size.strip().isdecimal():
             raise InvalidSizes(f"--at {part!r} is no size; expected a name and a number, as --at length=512")
@@ -70,7 +70,7 @@ def sizes_in(given: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def read_at(path: Path, given: Sequence[str]) -> Program:
+def read_at(path: Path, sizes: Sequence[str]) -> Program:
     """The program in a file, and of a symbolic one that at the sizes that are given.
 
     Raises:
@@ -79,14 +79,14 @@ def read_at(path: Path, given: Sequence[str]) -> Program:
         UnreadableFile, NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: as `read_program`.
     """
     program = read_program(path)
-    found: Program | SymbolicProgram = program.at(**sizes_in(given)) if given else program
-    if isinstance(found, SymbolicProgram):
-        missing = ",".join(f"{name}=..." for name in found.symbols)
+    closed: Program | SymbolicProgram = program.at(**sizes_in(sizes)) if sizes else program
+    if isinstance(closed, SymbolicProgram):
+        missing = ",".join(f"{name}=..." for name in closed.symbols)
         raise SizesRefused(
-            f"{path} is a symbolic program whose sizes {', '.join(found.symbols)} are open; expected a number for each: "
+            f"{path} is a symbolic program whose sizes {', '.join(closed.symbols)} are open; expected a number for each: "
             f"give --at {missing}"
         )
-    return found
+    return closed
 
 
 def arguments_from(
@@ -97,7 +97,7 @@ def arguments_from(
     Raises:
         WrongInputs: some are missing, or there are others; the message names them.
     """
-    found, missing = [], []
+    values, missing = [], []
     left = dict(arrays)
     entries: Sequence[Argument | SymbolicArgument] = program.arguments
     for position, entry in enumerate(entries):
@@ -105,7 +105,7 @@ def arguments_from(
         if key is None:
             missing.append(f"{entry.name} {entry.spec}" if entry.name else f"{position} {entry.spec}")
         else:
-            found.append(_typed(entry, left.pop(key)))
+            values.append(_typed(entry, left.pop(key)))
     if missing:
         raise WrongInputs(
             f"{path} lacks {len(missing)} of the program's {len(program.arguments)} arguments: {', '.join(missing[:8])}"
@@ -116,7 +116,7 @@ def arguments_from(
         raise WrongInputs(
             f"{path} has arrays that are not arguments of the program: {', '.join(left)}; the program takes: {names}"
         )
-    nested: tuple[Any, ...] = program.argument_tree.unflatten(found)
+    nested: tuple[Any, ...] = program.argument_tree.unflatten(values)
     return nested
 
 

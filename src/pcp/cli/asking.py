@@ -28,12 +28,12 @@ def asked(url: str, expected: str, advice: str) -> dict[str, Any]:
     """
     try:
         with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as stream:
-            found = json.loads(stream.read(LARGEST_ANSWER))
+            page = json.loads(stream.read(LARGEST_ANSWER))
     except (OSError, ValueError, RecursionError) as error:
         raise NoAnswer(f"no answer from {url}: {getattr(error, 'reason', error)}; {advice}") from None
-    if not isinstance(found, dict) or expected not in found:
+    if not isinstance(page, dict) or expected not in page:
         raise NoAnswer(f"{url} does not answer as a page of PCP does: there is no {expected!r}; {advice}")
-    answer: dict[str, Any] = restored(found)
+    answer: dict[str, Any] = restored(page)
     return answer
 
 

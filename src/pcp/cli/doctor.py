@@ -74,56 +74,56 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     problems = 0
     for name, check in CHECKS.items():
-        found = check()
-        problems += found.status == "problem"
+        finding = check()
+        problems += finding.status == "problem"
         if arguments.json:
-            print(json.dumps({"check": name} | asdict(found)), flush=True)
+            print(json.dumps({"check": name} | asdict(finding)), flush=True)
             continue
-        print(f"{found.status:8}{name:12}{found.message}", flush=True)
-        if found.advice:
-            print(f"{'':20}{found.advice}", flush=True)
+        print(f"{finding.status:8}{name:12}{finding.message}", flush=True)
+        if finding.advice:
+            print(f"{'':20}{finding.advice}", flush=True)
     return 1 if problems else 0
 
 
 def check_python() -> Finding:
     """The interpreter."""
-    found = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
+    version = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
     if sys.version_info < OLDEST_PYTHON:
-        return Finding("problem", found, "PCP needs Python 3.11 or newer")
-    return Finding("ok", found)
+        return Finding("problem", version, "PCP needs Python 3.11 or newer")
+    return Finding("ok", version)
 
 
 def check_jax() -> Finding:
     """The two halves of jax, which must fit each other and PCP."""
     versions = {name: _version(name) for name in ("jax", "jaxlib")}
-    found = ", ".join(f"{name} {version or 'is missing'}" for name, version in versions.items())
+    words = ", ".join(f"{name} {version or 'is missing'}" for name, version in versions.items())
     if None in versions.values():
-        return Finding("problem", found, f"install PCP with its dependencies: pip install {DISTRIBUTION}")
+        return Finding("problem", words, f"install PCP with its dependencies: pip install {DISTRIBUTION}")
     numbers = [_numbers(version) for version in versions.values() if version]
     if not all(OLDEST_JAX <= each < FIRST_UNKNOWN_JAX for each in numbers):
-        return Finding("problem", found, "PCP is made for jax and jaxlib from 0.10.2 on and before 0.12")
+        return Finding("problem", words, "PCP is made for jax and jaxlib from 0.10.2 on and before 0.12")
     if len(set(numbers)) > 1:
-        return Finding("note", found, "install the same version of both; others are not tested")
-    return Finding("ok", found)
+        return Finding("note", words, "install the same version of both; others are not tested")
+    return Finding("ok", words)
 
 
 def check_libraries() -> Finding:
     """What else PCP imports."""
     versions = {name: _version(name) for name in LIBRARIES}
-    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    words = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     if missing := [name for name, version in versions.items() if version is None]:
-        return Finding("problem", found, f"install {', '.join(missing)}")
-    return Finding("ok", found)
+        return Finding("problem", words, f"install {', '.join(missing)}")
+    return Finding("ok", words)
 
 
 def check_extras() -> Finding:
     """Which optional extras are here, each with all that it names."""
-    found: dict[str, list[bool]] = {}
+    parts: dict[str, list[bool]] = {}
     for required in metadata.requires(DISTRIBUTION) or ():
         if (match := EXTRA.fullmatch(required)) and match["extra"] not in FOR_DEVELOPERS:
-            found.setdefault(match["extra"], []).append(_version(match["name"]) is not None)
-    here = sorted(extra for extra, there in found.items() if all(there))
-    lacking = sorted(found.keys() - set(here))
+            parts.setdefault(match["extra"], []).append(_version(match["name"]) is not None)
+    here = sorted(extra for extra, there in parts.items() if all(there))
+    lacking = sorted(parts.keys() - set(here))
     words = ", ".join(here) or "none"
     return Finding("ok", f"{words}; not installed: {', '.join(lacking)}" if lacking else words)
 
@@ -136,9 +136,9 @@ def check_devices() -> Finding:
         return Finding(
             "problem", f"no device can be used: {error}", "check the driver and the jax plug-in of the device"
         )
-    found = ", ".join(f"{each} with {human(each.capacity)}" for each in devices)
+    words = ", ".join(f"{each} with {human(each.capacity)}" for each in devices)
     others = ", ".join(_of_other_backends())
-    return Finding("ok", f"{found}; by other backends: {others}" if others else found)
+    return Finding("ok", f"{words}; by other backends: {others}" if others else words)
 
 
 def _of_other_backends() -> list[str]:
@@ -159,14 +159,14 @@ def check_processor() -> Finding:
     cores = core_count()
     model, flags = _processor(Path("/proc/cpuinfo"))
     features = [name for flag, name in FEATURES.items() if flag in flags]
-    found = f"{model or platform.machine()}, {cores} cores for this process"
+    words = f"{model or platform.machine()}, {cores} cores for this process"
     if not flags:
-        return Finding("ok", found)
+        return Finding("ok", words)
     if "AMX" in features or "AVX-512" in features or "NEON" in features:
-        return Finding("ok", f"{found}, with {', '.join(features)}")
+        return Finding("ok", f"{words}, with {', '.join(features)}")
     return Finding(
         "note",
-        f"{found}, with {', '.join(features) or 'no vector units known here'}",
+        f"{words}, with {', '.join(features) or 'no vector units known here'}",
         "products are slower than with AVX-512 or AMX",
     )
 
@@ -229,10 +229,10 @@ def check_cache() -> Finding:
             f"{cache.folder} cannot be written ({error.strerror}), so every program is compiled anew",
             "make it writable, or name another folder in PCP_CACHE_DIR",
         )
-    found = f"{cache.folder}: {len(kept)} programs, {human(sum(kept))} of {human(cache.limit)}, {human(free)} free"
+    words = f"{cache.folder}: {len(kept)} programs, {human(sum(kept))} of {human(cache.limit)}, {human(free)} free"
     if free < 1 << 30:
-        return Finding("note", found, "little room is left on that disk")
-    return Finding("ok", found)
+        return Finding("note", words, "little room is left on that disk")
+    return Finding("ok", words)
 
 
 def check_command() -> Finding:
@@ -259,13 +259,13 @@ def check_command() -> Finding:
 def check_sandbox() -> Finding:
     """What keeps programs from the network away from this user's files."""
     try:
-        found = protection()
+        means = protection()
     except (NotConfined, OSError) as error:
         return Finding("problem", str(error), "a Worker cannot verify programs here")
-    words = f"a Worker verifies and runs programs under {found}"
-    if found.is_full:
+    words = f"a Worker verifies and runs programs under {means}"
+    if means.is_full:
         return Finding("ok", words)
-    if not found.files:
+    if not means.files:
         lacks = "Landlock (Linux 5.13 or newer, in the kernel's list of security modules)"
     else:
         lacks = "seccomp, or PCP does not know this processor's system calls"

@@ -117,8 +117,8 @@ def open_model(path: Path) -> TextModel:
         raise NoTextModel(f"{path} {_FILES.get(path.suffix, 'is a file')}. Instead, {_EXPECTED}")
     if not (path / "config.json").exists():
         runs = sorted(inner.parent for inner in path.glob("*/config.json"))
-        found = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
-        raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{found}")
+        hint = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
+        raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{hint}")
     return (
         read_transformers_folder(path)
         if holds_transformers_model(path)

@@ -55,27 +55,27 @@ def run(arguments: argparse.Namespace) -> int:
             "--vjp and --value were both given; a vector-Jacobian product does not return the value; leave out one of them"
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
-    made: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
-    if isinstance(made, SymbolicProgram) and arguments.output.suffix == ".mlir":
+    gradient: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
+    if isinstance(gradient, SymbolicProgram) and arguments.output.suffix == ".mlir":
         raise SizesRefused(
-            f"{arguments.output} is to be MLIR, but the program has the symbols {', '.join(made.symbols)}; expected a name "
+            f"{arguments.output} is to be MLIR, but the program has the symbols {', '.join(gradient.symbols)}; expected a name "
             "that ends otherwise, as gradient.pcp: PCP's own form holds symbols"
         )
     with writing(arguments.output):
         if arguments.output.suffix == ".mlir":
-            write_atomically(arguments.output, made.text.encode())
+            write_atomically(arguments.output, gradient.text.encode())
         else:
-            made.save(arguments.output)
+            gradient.save(arguments.output)
     if arguments.json:
         facts = {
             "file": str(arguments.output),
-            "digest": made.digest,
-            "arguments": {entry.name: str(entry.spec) for entry in made.arguments},
-            "results": {entry.name or str(i): str(entry.spec) for i, entry in enumerate(made.results)},
+            "digest": gradient.digest,
+            "arguments": {entry.name: str(entry.spec) for entry in gradient.arguments},
+            "results": {entry.name or str(i): str(entry.spec) for i, entry in enumerate(gradient.results)},
         }
         print(json.dumps(facts))
     else:
-        print(f"{arguments.output}: {made}")
+        print(f"{arguments.output}: {gradient}")
     return 0
 
 

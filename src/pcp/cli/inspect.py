@@ -102,11 +102,11 @@ def _show_symbolic(program: SymbolicProgram, as_json: bool) -> None:
 def _profile(program: Program, arguments: argparse.Namespace) -> OperationProfile:
     if arguments.inputs is None:
         rng = np.random.default_rng(0)
-        given = program.argument_tree.unflatten([_random(entry, rng) for entry in program.arguments])
+        values = program.argument_tree.unflatten([_random(entry, rng) for entry in program.arguments])
     else:
-        given = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
+        values = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     with writing(arguments.trace):
-        return plan(program, arguments.device).profile(*given, path=arguments.trace)
+        return plan(program, arguments.device).profile(*values, path=arguments.trace)
 
 
 def _random(entry: Argument, rng: np.random.Generator) -> np.ndarray[Any, Any]:

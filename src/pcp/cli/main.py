@@ -117,10 +117,10 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for name, summary in COMMANDS.items():
         # Only the command that was asked for is imported: the others cost seconds.
-        if name in given[:1]:
+        if name in words[:1]:
             module = importlib.import_module(f"pcp.cli.{name}")
             command = commands.add_parser(name, **module.DESCRIPTION, formatter_class=_Formatter)
             module.add_arguments(command)
@@ -132,9 +132,9 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
         else:
             commands.add_parser(name, help=summary)
     try:
-        parsed = parser.parse_args(given)
+        parsed = parser.parse_args(words)
     except WrongCommandLine as wrong:
-        if "--json" in given:
+        if "--json" in words:
             _as_json(wrong)
         wrong.say_and_exit()
     _start_log(os.environ.get("PCP_LOG"))

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_at(arguments.program, arguments.at)
     with SearchProgress(quiet=arguments.json) as progress:
-        made = plan(
+        planned = plan(
             program,
             places(arguments.device),
             arguments.tolerance,
@@ -104,12 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.save_path is not None:
         try:
-            made.path.save(arguments.save_path)
+            planned.path.save(arguments.save_path)
         except OSError as error:
             raise UnwritableFile(
                 f"cannot write the path to {arguments.save_path}: {error.strerror}"
             ) from None
-    print(json.dumps(made.to_json()) if arguments.json else made)
+    print(json.dumps(planned.to_json()) if arguments.json else planned)
     return 0
 
 

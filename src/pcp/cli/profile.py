@@ -303,14 +303,16 @@ def _subject(database: ProfileDatabase, what: str) -> tuple[str, list[Measuremen
     known = database.subjects()
     if Path(what).is_file() or not re.fullmatch(r"[0-9a-f]{4,64}", what):
         digest = read_program(Path(what)).digest
-        found = [digest] if digest in known else []
+        subjects = [digest] if digest in known else []
     else:
         digest = what
-        found = [subject for subject in known if subject.startswith(what)]
-    if len(found) == 1:
-        return found[0], database.measurements(found[0])
-    if found:
-        raise UnknownSubject(f"{what} begins {len(found)} subjects: {', '.join(found[:4])}; give more digits")
+        subjects = [subject for subject in known if subject.startswith(what)]
+    if len(subjects) == 1:
+        return subjects[0], database.measurements(subjects[0])
+    if subjects:
+        raise UnknownSubject(
+            f"{what} begins {len(subjects)} subjects: {', '.join(subjects[:4])}; give more digits"
+        )
     raise UnknownSubject(
         f"there is no measurement of {what} (digest {digest[:12]}) in {database.file}, which knows {len(known)} subjects; "
         "`pcp profile ls` lists them, `pcp explore` measures"

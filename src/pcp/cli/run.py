@@ -58,15 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.at:
         program = program.at(**sizes_in(arguments.at))
     arrays = {} if arguments.inputs is None else read_array_file(arguments.inputs)
-    given = arguments_from(program, arrays, arguments.inputs or Path("no --inputs file"))
+    values = arguments_from(program, arrays, arguments.inputs or Path("no --inputs file"))
     if isinstance(program, SymbolicProgram):
-        program = cast(Program, program.at(**program.sizes_of(*given)))
+        program = cast(Program, program.at(**program.sizes_of(*values)))
     compiled: Compiled
     call: Callable[..., Any]
     if artifact is None:
         taps = print if arguments.taps and not arguments.json else None
-        compiled = made = plan(program, arguments.device, taps=taps)
-        call = functools.partial(made.run, check=arguments.check)
+        compiled = planned = plan(program, arguments.device, taps=taps)
+        call = functools.partial(planned.run, check=arguments.check)
     else:
         if arguments.check or arguments.taps:
             raise InvalidArtifact(
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         compiled = artifact.on(arguments.device)
         call = compiled.call
     began = time.perf_counter()
-    results, _ = flatten(call(*given))
+    results, _ = flatten(call(*values))
     compiled.backend.wait(results)
     seconds = time.perf_counter() - began
     keys = [entry.name or str(position) for position, entry in enumerate(program.results)]

@@ -229,9 +229,9 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
 def _folder(arguments: argparse.Namespace) -> RunFolder:
     """The folder of the run that the arguments ask for, made or opened."""
     names = {field.name for field in dataclasses.fields(TrainingConfig)}
-    given = {name: value for name, value in vars(arguments).items() if name in names}
+    named = {name: value for name, value in vars(arguments).items() if name in names}
     if arguments.resume is not None:
-        extra = [*given, *(["config"] if "config" in arguments else []), *(["run"] if arguments.run else [])]
+        extra = [*named, *(["config"] if "config" in arguments else []), *(["run"] if arguments.run else [])]
         if extra:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in extra)
             raise SettingsOfAResumedRun(
@@ -240,7 +240,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
             )
         return RunFolder.open(arguments.resume)
     read = read_config(arguments.config) if "config" in arguments else {}
-    settings = {"device": default_device()} | read | given
+    settings = {"device": default_device()} | read | named
     config = configured(settings)
     if not config.workers and needs_driver(config.device):
         config = config.replaced(**{k: v for k, v in _ON_ACCELERATORS.items() if k not in settings})
@@ -298,11 +298,11 @@ def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
 
 def _free(path: Path) -> Path:
     """`path`, or the first of path-2, path-3, ... where nothing stands."""
-    number, found = 1, path
-    while found.exists():
+    number, free = 1, path
+    while free.exists():
         number += 1
-        found = path.with_name(f"{path.name}-{number}")
-    return found
+        free = path.with_name(f"{path.name}-{number}")
+    return free
 
 
 def _prompt(folder: RunFolder) -> str:

@@ -276,8 +276,8 @@ async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:
 
 
 def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or not (size := int(float(found[1]) * _UNITS[found[2].lower()])):
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a size; give a number and a unit, such as 20GB (of 10^9 bytes) or 8GiB (of 2^30)"
         )

@@ -52,13 +52,13 @@ def cotangents_of(program: Program, state: int = 0) -> list[Array]:
 
 def differentiable_arguments(program: Program) -> list[int]:
     """The arguments, counted at the top level, that have leaves, all of them floating-point or complex."""
-    found, first = [], 0
+    places, first = [], 0
     for place, child in enumerate(program.argument_tree.children):
         leaves = program.arguments[first : first + child.leaf_count]
         first += child.leaf_count
         if leaves and all(entry.spec.dtype.is_differentiable for entry in leaves):
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 def values_and_gradients(
@@ -88,7 +88,7 @@ def by_argument(program: Program, wrt: Sequence[int], values: Sequence[Any]) -> 
     return dict(zip((f"gradient of {name}" for name in names), flatten(tuple(values))[0], strict=True))
 
 
-def compare(origin: Any, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def compare(origin: Any, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Compare arrays by name.
 
     Arguments:
@@ -103,7 +103,7 @@ def compare(origin: Any, found: Mapping[str, Any], expected: Mapping[str, Any]) 
     for name, theirs in arrays.items():
         dtype = dtype_of(theirs.dtype)
         tolerance = TOLERANCES.get(dtype, COARSE if dtype.is_float else 0.0)
-        error = _error(np.asarray(found[name]), theirs, least)
+        error = _error(np.asarray(actual[name]), theirs, least)
         if not error <= tolerance:
             wrong.append(f"  {name}: relative error {error:.2g}, tolerance {tolerance:g}")
     if wrong:

@@ -106,10 +106,10 @@ def _imported(
     result_tree: list[Tree] = []
 
     def flat_function(*values: Any) -> list[Any]:
-        given = list(leaves)
+        inputs = list(leaves)
         for value, mark, (_, restore, _) in zip(values, marks, entries, strict=True):
-            given[mark.index] = restore(value)
-        returned, structure = flatten(jax_arrays(function(*treedef.unflatten(given))))
+            inputs[mark.index] = restore(value)
+        returned, structure = flatten(jax_arrays(function(*treedef.unflatten(inputs))))
         result_tree[:] = [structure]
         return returned
 
@@ -178,14 +178,14 @@ def _same(value: Any) -> Any:
 
 
 def _key_argument(leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any], Any], Role]:
-    found: list[Any] = []
+    kinds: list[Any] = []
 
     def data(key: Any) -> Any:
-        found.append(jax.random.key_impl(key))
+        kinds.append(jax.random.key_impl(key))
         return jax.random.key_data(key)
 
     struct = jax.eval_shape(data, _struct(leaf.shape, leaf.dtype))
-    return struct, lambda value: jax.random.wrap_key_data(value, impl=found[0]), Role.input
+    return struct, lambda value: jax.random.wrap_key_data(value, impl=kinds[0]), Role.input
 
 
 def _spec_of(struct: Any) -> TensorSpec:

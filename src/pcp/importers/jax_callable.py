@@ -140,10 +140,10 @@ def _batch(arrays: Sequence[Array], axes: Sequence[int | None], *, program: Prog
     mapped = [array for array, axis in zip(moved, axes, strict=True) if axis is not None]
 
     def one(entries: Sequence[Array]) -> list[Array]:
-        given = iter(entries)
+        own = iter(entries)
         return _bind(
             program,
-            *(array if axis is None else next(given) for array, axis in zip(moved, axes, strict=True)),
+            *(array if axis is None else next(own) for array, axis in zip(moved, axes, strict=True)),
         )
 
     results = jax.lax.map(one, mapped)

@@ -34,8 +34,8 @@ def check_beside_jax(function: Callable[..., Any], program: Program, arguments: 
     """
     leaves, structure = jax_flatten(tuple(arguments))
     values = [_filled(leaf, place) for place, leaf in enumerate(leaves)]
-    given = structure.unflatten(values)
-    nested = jax_arrays(given)
+    filled = structure.unflatten(values)
+    nested = jax_arrays(filled)
     wrt = differentiable_arguments(program)
     moving = by_argument(program, wrt, [nested[i] for i in wrt])
     marks = flatten([containers(leaves, structure)[i] for i in wrt])[0]
@@ -48,7 +48,7 @@ def check_beside_jax(function: Callable[..., Any], program: Program, arguments: 
         return [y for y in flatten(jax_arrays(function(*structure.unflatten(whole))))[0] if _moves(y)]
 
     cotangents = cotangents_of(program)
-    theirs = by_name(jax_arrays(jax.jit(lambda: function(*given))()), "result")
+    theirs = by_name(jax_arrays(jax.jit(lambda: function(*filled))()), "result")
     expected: dict[str, Any] = {}
     if wrt and cotangents:
         try:
@@ -60,10 +60,10 @@ def check_beside_jax(function: Callable[..., Any], program: Program, arguments: 
         except (TypeError, ValueError, NotImplementedError) as error:
             _LOG.warning("JAX has no gradient of this function, so only values are compared: %s", error)
             wrt = []
-    results, found = values_and_gradients(program, nested, wrt, cotangents)
+    results, pulled = values_and_gradients(program, nested, wrt, cotangents)
     compare(function, by_name(results, "result"), theirs)
-    if found:
-        compare(function, by_argument(program, wrt, found), expected)
+    if pulled:
+        compare(function, by_argument(program, wrt, pulled), expected)
 
 
 def _filled(leaf: Any, place: int) -> Any:

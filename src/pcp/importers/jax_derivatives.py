@@ -162,10 +162,10 @@ class CustomDerivatives:
 
         def forward(*values: Any) -> list[Any]:
             of_moving, primals = split(values)
-            made, pull = jax.vjp(of_moving, *primals)
+            outputs_of_primals, pull = jax.vjp(of_moving, *primals)
             residuals, structure = jax.tree.flatten(pull)
             pullback[:] = [structure]
-            return [*made, *residuals]
+            return [*outputs_of_primals, *residuals]
 
         def backward(*values: Any) -> list[Any]:
             count = len(values) - len(returned)
@@ -174,8 +174,8 @@ class CustomDerivatives:
                 cotangents[place] = value
             return list(pullback[0].unflatten(values[:count])(cotangents))
 
-        made = jax.eval_shape(forward, *structs)
-        residuals = [_struct_of(struct) for struct in made[len(outputs) :]]
+        after_forward = jax.eval_shape(forward, *structs)
+        residuals = [_struct_of(struct) for struct in after_forward[len(outputs) :]]
         return {
             "fwd": self._lower(forward, structs, order),
             "bwd": self._lower(backward, [*residuals, *(outputs[i] for i in returned)], order),

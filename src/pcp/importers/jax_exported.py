@@ -40,30 +40,30 @@ def mapped_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 def with_symbols(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Arguments in which symbolic sizes of JAX are those of `pcp.spec`, and the constraints on them."""
-    found: list[str] = []
+    constraints: list[str] = []
 
     def opened(leaf: Any) -> Any:
         if not is_open(leaf):
             return leaf
-        found.extend(constraints_of(leaf.shape))
+        constraints.extend(constraints_of(leaf.shape))
         return spec(tuple(size if isinstance(size, int) else str(size) for size in leaf.shape), leaf.dtype)
 
-    made = mapped_leaves(opened, arguments)
-    return made, tuple(dict.fromkeys(found))
+    symbolic = mapped_leaves(opened, arguments)
+    return symbolic, tuple(dict.fromkeys(constraints))
 
 
 def constraints_of(shape: Sequence[Any]) -> list[str]:
     """What was said of symbols where they were made, in PCP's words; what has none is left to the program to assert."""
-    made = []
+    constraints = []
     for size in shape:
         for entry in getattr(getattr(size, "scope", None), "_explicit_constraints", ()):
             try:
-                made.append(str(Constraint.parse(entry.debug_str)))
+                constraints.append(str(Constraint.parse(entry.debug_str)))
             except (
                 InvalidConstraint
             ):  # as a comparison with max(a, b), which the exported program asserts itself
                 continue
-    return made
+    return constraints
 
 
 def exported_program(
@@ -100,10 +100,10 @@ def exported_program(
         refine(module, [entry.spec.shape for entry in closed])
         clean(module)
         main = main_of(module)
-        given = [Argument(n, entry.spec, Role.input) for n, entry in zip(names, closed, strict=True)]
+        taken = [Argument(n, entry.spec, Role.input) for n, entry in zip(names, closed, strict=True)]
         types = function_type(main).results
         returned = [Result(n, spec_of(t)) for n, t in zip(result_tree.names(), types, strict=True)]
-        describe_signature(main, given, returned, tree, result_tree)
+        describe_signature(main, taken, returned, tree, result_tree)
         return Program.from_module(module)
 
     opened, more = with_symbols(tuple(leaves))

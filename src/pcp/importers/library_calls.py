@@ -16,17 +16,17 @@ _TRANSPOSES = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
 
 def replace_library_calls(module: ir.Module) -> None:
     """Replace Cholesky factorisations and triangular solutions by LAPACK in a module, in place."""
-    found = [
+    calls = [
         op
         for op in named_operations(module.operation, "stablehlo.custom_call")
         if string_of(op.attributes["call_target_name"]) in _ROUTINES
     ]
-    while found:
-        op = found.pop()
+    while calls:
+        op = calls.pop()
         routine = _ROUTINES[string_of(op.attributes["call_target_name"])]
         with context(), op.location, ir.InsertionPoint(op):
-            made = _REPLACEMENTS[routine](op)
-        for old, new in zip(op.results, made, strict=True):
+            results = _REPLACEMENTS[routine](op)
+        for old, new in zip(op.results, results, strict=True):
             old.replace_all_uses_with(new)
         op.erase()
 

@@ -38,41 +38,41 @@ class _Kind:
     parameters: Callable[[Mapping[str, Any], Any], Parameters]
 
 
-def _gpt2_config(given: _Settings) -> GPT2Config:
+def _gpt2_config(settings: _Settings) -> GPT2Config:
     names = ("n_layer", "n_head", "n_embd", "n_positions", "vocab_size")
-    return GPT2Config(*(given[name] for name in names))
+    return GPT2Config(*(settings[name] for name in names))
 
 
-def _gpt2_supported(given: _Settings) -> dict[str, tuple[Any, ...]]:
+def _gpt2_supported(settings: _Settings) -> dict[str, tuple[Any, ...]]:
     return {
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "layer_norm_epsilon": (1e-5,),
-        "n_inner": (None, 4 * (given.get("n_embd") or 0)),
+        "n_inner": (None, 4 * (settings.get("n_embd") or 0)),
         "scale_attn_weights": (True,),
         "scale_attn_by_inverse_layer_idx": (False,),
         "add_cross_attention": (False,),
     }
 
 
-def _llama_config(given: _Settings) -> LlamaConfig:
-    heads = given["num_attention_heads"]
+def _llama_config(settings: _Settings) -> LlamaConfig:
+    heads = settings["num_attention_heads"]
     return LlamaConfig(
-        layers=given["num_hidden_layers"],
+        layers=settings["num_hidden_layers"],
         heads=heads,
-        key_value_heads=given.get("num_key_value_heads") or heads,
-        width=given["hidden_size"],
-        hidden=given["intermediate_size"],
-        context=given["max_position_embeddings"],
-        vocabulary=given["vocab_size"],
-        tied=given.get("tie_word_embeddings", False),
-        rotary_base=float(_rotary(given).get("rope_theta", 10000.0)),
-        epsilon=given.get("rms_norm_eps", 1e-6),
+        key_value_heads=settings.get("num_key_value_heads") or heads,
+        width=settings["hidden_size"],
+        hidden=settings["intermediate_size"],
+        context=settings["max_position_embeddings"],
+        vocabulary=settings["vocab_size"],
+        tied=settings.get("tie_word_embeddings", False),
+        rotary_base=float(_rotary(settings).get("rope_theta", 10000.0)),
+        epsilon=settings.get("rms_norm_eps", 1e-6),
     )
 
 
-def _llama_supported(given: _Settings) -> dict[str, tuple[Any, ...]]:
-    width, heads = given.get("hidden_size") or 0, given.get("num_attention_heads") or 1
-    plain = _rotary(given).get("rope_type", "default") == "default"
+def _llama_supported(settings: _Settings) -> dict[str, tuple[Any, ...]]:
+    width, heads = settings.get("hidden_size") or 0, settings.get("num_attention_heads") or 1
+    plain = _rotary(settings).get("rope_type", "default") == "default"
     unscaled = (None, {"rope_type": "default"})
     return {
         "hidden_act": ("silu", "swish"),
@@ -80,13 +80,13 @@ def _llama_supported(given: _Settings) -> dict[str, tuple[Any, ...]]:
         "mlp_bias": (False,),
         "head_dim": (None, width // heads),
         "rope_scaling": unscaled,
-        "rope_parameters": (given.get("rope_parameters"),) if plain else unscaled,
+        "rope_parameters": (settings.get("rope_parameters"),) if plain else unscaled,
     }
 
 
-def _rotary(given: _Settings) -> _Settings:
+def _rotary(settings: _Settings) -> _Settings:
     """How positions turn: settings of their own in newer files, beside the others in older ones."""
-    return given.get("rope_parameters") or given
+    return settings.get("rope_parameters") or settings
 
 
 _KINDS = {

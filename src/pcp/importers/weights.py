@@ -66,15 +66,15 @@ def load_weights(
         NoWeights: the program has no arguments that are weights.
     """
     specs, names, tree = _wanted(like)
-    given = map_weights(Path(path))
+    tensors = map_weights(Path(path))
     sources = [_renamed(name, rename) for name in names]
-    _check(Path(path), dict(zip(sources, specs, strict=True)), given, allow_unused)
+    _check(Path(path), dict(zip(sources, specs, strict=True)), tensors, allow_unused)
     if mapped:
-        return tree.unflatten([given[source] for source in sources])
+        return tree.unflatten([tensors[source] for source in sources])
     target = backends.Target.of(device)
     backend, place = backends.backend(target.backend), target.device
     arrays = [
-        backend.place(given[source], spec, place, alias=False)
+        backend.place(tensors[source], spec, place, alias=False)
         for source, spec in zip(sources, specs, strict=True)
     ]
     log.info("placed %d tensors of %s on %s", len(arrays), path, place)
@@ -150,9 +150,9 @@ def _sibling(file: str) -> str:
     return file
 
 
-def _check(path: Path, wanted: dict[str, TensorSpec], given: dict[str, Array], allow_unused: bool) -> None:
-    unused = [name for name in given if name not in wanted]
-    missing = [name for name in wanted if name not in given]
+def _check(path: Path, wanted: dict[str, TensorSpec], tensors: dict[str, Array], allow_unused: bool) -> None:
+    unused = [name for name in tensors if name not in wanted]
+    missing = [name for name in wanted if name not in tensors]
     problems = [
         f"missing: {_few([name + _near(name, unused) for name in missing])}" if missing else "",
         f"unexpected: {_few([name + _near(name, missing) for name in unused])}"
@@ -162,17 +162,17 @@ def _check(path: Path, wanted: dict[str, TensorSpec], given: dict[str, Array], a
     misshapen = [
         f"{name} is {array.dtype}{list(array.shape)}, expected {spec}"
         for name, spec in wanted.items()
-        if (array := given.get(name)) is not None and not _fits(array, spec)
+        if (array := tensors.get(name)) is not None and not _fits(array, spec)
     ]
     problems.append(f"wrong shape or element type: {_few(misshapen)}" if misshapen else "")
-    found = [problem for problem in problems if problem]
-    if found:
+    differences = [problem for problem in problems if problem]
+    if differences:
         advice = (
             "; map names with rename=, or leave tensors out with allow_unused=True"
             if missing or unused
             else ""
         )
-        raise WeightsMismatch("\n  ".join([f"{path} does not hold these weights{advice}:", *found]))
+        raise WeightsMismatch("\n  ".join([f"{path} does not hold these weights{advice}:", *differences]))
 
 
 def _fits(array: Array, spec: TensorSpec) -> bool:

@@ -38,11 +38,11 @@ def loss_with_buffers(program: Program) -> LossWithBuffers:
 
 def _roles(program: Program) -> list[set[Role]]:
     """The roles of the leaves of every top-level argument."""
-    found, start = [], 0
+    roles, start = [], 0
     for child in program.argument_tree.children:
-        found.append({entry.role for entry in program.arguments[start : start + child.leaf_count]})
+        roles.append({entry.role for entry in program.arguments[start : start + child.leaf_count]})
         start += child.leaf_count
-    return found
+    return roles
 
 
 def _with_loss_first(program: Program) -> Program:

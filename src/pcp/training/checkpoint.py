@@ -161,8 +161,8 @@ def save(
 
 def latest(folder: Path) -> int | None:
     """Tell the newest step that has a checkpoint; None where there is none."""
-    found = _list(folder)
-    return found[-1][0] if found else None
+    checkpoints = _list(folder)
+    return checkpoints[-1][0] if checkpoints else None
 
 
 def steps(folder: Path) -> list[int]:
@@ -240,21 +240,21 @@ def _describe(spec: tuple[str, tuple[int, ...]] | None) -> str:
 
 
 def _list(folder: Path) -> list[tuple[int, int, Path]]:
-    found = []
+    checkpoints = []
     for path in folder.iterdir() if folder.is_dir() else ():
         match = _NAME.fullmatch(path.name)
         if match:
-            found.append((int(match[1]), int(match[2] or 1), path))
-    return sorted(found)
+            checkpoints.append((int(match[1]), int(match[2] or 1), path))
+    return sorted(checkpoints)
 
 
 def _find(folder: Path, step: int | None) -> Path:
-    found = _list(folder)
-    if not found:
+    checkpoints = _list(folder)
+    if not checkpoints:
         raise CheckpointNotFound(
             f"There is no checkpoint in {folder}. Give the folder of a run that saved one."
         )
-    matching = [path for number, _, path in found if step is None or number == step]
+    matching = [path for number, _, path in checkpoints if step is None or number == step]
     if not matching:
         have = ", ".join(str(number) for number in steps(folder))
         raise CheckpointNotFound(f"There is no checkpoint of step {step} in {folder}; there are: {have}.")
@@ -282,10 +282,10 @@ def _free_name(folder: Path, step: int) -> str:
 
 
 def _prune(folder: Path, keep: int) -> None:
-    found = _list(folder)
-    newest = {step: path for step, _, path in found}
+    checkpoints = _list(folder)
+    newest = {step: path for step, _, path in checkpoints}
     kept = {newest[step] for step in sorted(newest)[-keep:]}
-    for _, _, path in found:
+    for _, _, path in checkpoints:
         if path not in kept:
             # Renamed first: a folder that is half removed must not look like a checkpoint.
             doomed = folder / f"{_TEMPORARY}{path.name}"

@@ -98,7 +98,7 @@ def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: 
         )
 
     path = None if stored is None else Path.from_json(stored)
-    found = planned_step(
+    planned = planned_step(
         recipe.step,
         config.device,
         config.tolerance,
@@ -109,8 +109,8 @@ def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: 
         config.memory,
     )
     if config.tolerance or config.memory:
-        report({"event": "planned", "message": describe_path(found)})
-    return found
+        report({"event": "planned", "message": describe_path(planned)})
+    return planned
 
 
 def _compare(step: int, metadata: dict[str, Any], made_with: dict[str, Any], folder: RunFolder) -> None:

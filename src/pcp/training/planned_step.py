@@ -47,7 +47,7 @@ def planned_step(
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
             log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
-    given = example() if tolerance and example is not None else None
+    arguments = example() if tolerance and example is not None else None
     return plan(
         step,
         device=device,
@@ -55,7 +55,7 @@ def planned_step(
         memory=memory or None,
         budget=seconds,
         progress=progress,
-        example=given,
+        example=arguments,
     )
 
 

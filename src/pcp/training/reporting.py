@@ -76,9 +76,9 @@ class Reporting:
         assert losses is not None
         np.asarray(losses[1][-1])  # the step has ended: what follows is no part of its time
         waited = time.perf_counter()
-        found = evaluate()
+        loss = evaluate()
         self._began += time.perf_counter() - waited
-        self.flush(validation_loss=found)
+        self.flush(validation_loss=loss)
 
     def _gather(self, step: int, metrics: dict[str, Any]) -> None:
         self._due, self._losses = (step, self._losses, metrics), []

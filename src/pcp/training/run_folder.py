@@ -163,7 +163,7 @@ def load_state(
     if expected is not None:
         leaves, layout = flatten(expected)
         wanted = dict(zip(layout.names(), leaves, strict=True))
-    found = checkpoint.load(folder.checkpoints, step, expected=wanted)
-    tree = Tree.from_json(json.dumps(found.manifest.structure))
+    stored = checkpoint.load(folder.checkpoints, step, expected=wanted)
+    tree = Tree.from_json(json.dumps(stored.manifest.structure))
     tree = layout if layout == tree else tree  # which has the caller's order of keys, too
-    return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
+    return stored.step, tree.unflatten(stored.arrays[name] for name in tree.names()), stored.metadata

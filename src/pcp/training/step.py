@@ -108,13 +108,13 @@ def training_step(
     if not isinstance(loss, Program):
         expect_function(loss, "pcp.training_step")
     expect_optimizer(optimizer)
-    given = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
+    with_buffers = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
-    program = raised(with_constant_shifts(without_unknown_composites(given.program)))
+    program = raised(with_constant_shifts(without_unknown_composites(with_buffers.program)))
     parameters, *batch = _specs(program)
-    buffers = batch.pop(0) if given.has_buffers else None
-    has_metrics = _has_metrics(program, given.changes)
-    if given.changes and accumulate > 1:
+    buffers = batch.pop(0) if with_buffers.has_buffers else None
+    has_metrics = _has_metrics(program, with_buffers.changes)
+    if with_buffers.changes and accumulate > 1:
         raise InvalidAccumulation(
             f"accumulate is {accumulate}, but the loss changes buffers, which is not the same for a batch in parts; expected 1"
         )
@@ -130,7 +130,7 @@ def training_step(
     whole = widened(tuple(batch), accumulate)
 
     def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
-        held = (state["buffers"],) if given.has_buffers else ()
+        held = (state["buffers"],) if with_buffers.has_buffers else ()
         value, gradients = call(differentiated, params, *held, *batch)
         return value, gradients
 
@@ -141,8 +141,8 @@ def training_step(
             of_part = functools.partial(evaluated, state)
             value, gradients = mean_over_micro_batches(of_part, state["params"], batch, accumulate)
         loss, metrics = value if has_metrics else (value, {})
-        carried = {"buffers": state["buffers"]} if given.has_buffers else {}
-        if given.changes:
+        carried = {"buffers": state["buffers"]} if with_buffers.has_buffers else {}
+        if with_buffers.changes:
             carried["buffers"], metrics = metrics["buffers"], metrics["metrics"]
         if clip_norm is None:
             norm = global_norm(gradients)
@@ -216,9 +216,9 @@ def _specs(program: Program) -> list[Any]:
     arguments = program.argument_tree.unflatten([entry.spec for entry in program.arguments])
     parameters: list[TensorSpec] = flatten(arguments[0])[0] if arguments else []
     if not parameters or not all(entry.dtype.is_float for entry in parameters):
-        found = ", ".join(str(entry) for entry in parameters[:4]) or "none"
+        specs = ", ".join(str(entry) for entry in parameters[:4]) or "none"
         raise NotALoss(
-            f"the first argument of a loss must be parameters of floating-point types; found {found}"
+            f"the first argument of a loss must be parameters of floating-point types; found {specs}"
         )
     return [map_tree(lambda entry: spec(entry.shape, entry.dtype), argument) for argument in arguments]
 
@@ -249,23 +249,23 @@ def _expect_metrics(program: Program, changes_buffers: bool) -> None:
         results, beside = results[len(results) - metrics.leaf_count :], metrics
     flat = beside.kind == "dict" and all(child.kind == "leaf" for child in beside.children)
     stray = next((entry for entry in results if entry.spec.shape != ()), None)
-    specs, start, given = [entry.spec for entry in results], 0, None
+    specs, start, argument = [entry.spec for entry in results], 0, None
     for place, child in enumerate(program.argument_tree.children):
         own = [entry.spec for entry in program.arguments[start : start + child.leaf_count]]
         start += child.leaf_count
         if place and own and child == beside and own == specs:
-            given = place
-    if flat and stray is None and given is None:
+            argument = place
+    if flat and stray is None and argument is None:
         return
-    found = (
-        f"nested as its argument {given} and of the same shapes"
-        if given is not None
+    described = (
+        f"nested as its argument {argument} and of the same shapes"
+        if argument is not None
         else f"the array {stray.name} of {stray.spec}"
         if stray is not None
         else f"{beside}, no dictionary of scalars"
     )
     raise NotALoss(
-        f"a loss returns a floating-point scalar, or one and a dictionary of metrics; beside the loss stands {found}; "
+        f"a loss returns a floating-point scalar, or one and a dictionary of metrics; beside the loss stands {described}; "
         "expected metrics, scalars by name that no argument has. If it is state, such as "
         "running means, let the state be the second argument and its successor the first result: (state, loss) from "
         "(parameters, state, ...), with roles=('weight', 'state', 'input', ...), and the step carries it"

@@ -34,14 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_at(arguments.program, arguments.at)
-    made = compile_ahead(program, arguments.target)
+    artifact = compile_ahead(program, arguments.target)
     with writing(arguments.output):
-        made.save(arguments.output)
-    facts = {"target": made.chip, "file": str(arguments.output), "module_bytes": len(made.module)}
+        artifact.save(arguments.output)
+    facts = {"target": artifact.chip, "file": str(arguments.output), "module_bytes": len(artifact.module)}
     if arguments.json:
         print(json.dumps({"program": program.digest} | facts))
     else:
         print(
-            f"wrote {arguments.output}: {program.digest[:12]} for {made.chip}, {len(made.module)} bytes of module"
+            f"wrote {arguments.output}: {program.digest[:12]} for {artifact.chip}, {len(artifact.module)} bytes of module"
         )
     return 0

@@ -24,13 +24,13 @@ def check_confined(allowed: bool) -> str:
     Raises:
         NothingConfines: something is missing, and the user does not.
     """
-    found = protection()
-    if not found.is_full and not allowed:
+    means = protection()
+    if not means.is_full and not allowed:
         raise NothingConfines(
-            f"what an endpoint answers is executed, and here it would be kept back by {found} only: it needs Landlock (Linux "
+            f"what an endpoint answers is executed, and here it would be kept back by {means} only: it needs Landlock (Linux "
             "5.13) and seccomp; run this in a virtual machine of its own, and give --allow-unconfined there"
         )
-    return str(found)
+    return str(means)
 
 
 def confined(module: str, writable: Path, readable: Path) -> Start:

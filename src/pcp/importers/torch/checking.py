@@ -49,16 +49,16 @@ def check_beside_torch(
     torch = torch_package()
     examples = [_filled(value, 100 * i) for i, value in enumerate(inputs)]
     named = {key: _filled(value, 100 * i + 50) for i, (key, value) in enumerate(keywords.items())}
-    given = [x for x in (*examples, *named.values()) if not isinstance(x, CONSTANTS)]
+    all_examples = [x for x in (*examples, *named.values()) if not isinstance(x, CONSTANTS)]
     arguments: list[Any] = [{key: np.array(array) for key, array in arrays.items()} for arrays in held]
-    arguments += [_arrays(plain_containers(x, lambda leaf: leaf)) for x in given]
+    arguments += [_arrays(plain_containers(x, lambda leaf: leaf)) for x in all_examples]
     wrt = [i for i in differentiable_arguments(program) if i == 0 or i >= len(held)]
 
     # On copies: a module may write into its buffers.
     weights = {name: module.get_parameter(name).detach().clone().requires_grad_() for name in held[0]}
     state = [*module.named_parameters(), *module.named_buffers()]
     own = {name: tensor.detach().clone() for name, tensor in state if name not in weights} | weights
-    moving = by_argument(program, wrt, [given[i - len(held)] if i else weights for i in wrt])
+    moving = by_argument(program, wrt, [all_examples[i - len(held)] if i else weights for i in wrt])
     for leaf in moving.values():
         leaf.requires_grad_()
     returned = torch.func.functional_call(module, own, tuple(examples), named)
@@ -80,13 +80,13 @@ def check_beside_torch(
 def _gradients(torch: Any, outputs: Sequence[Any], seeds: Sequence[Any], moving: Mapping[str, Any]) -> Arrays:
     """PyTorch's own gradients by name; zeros where nothing depends on a tensor."""
     pairs = [(y, seed) for y, seed in zip(outputs, seeds, strict=True) if y.requires_grad]
-    found: Sequence[Any] = [None] * len(moving)
+    gradients: Sequence[Any] = [None] * len(moving)
     if pairs:
         ends, starts = zip(*pairs, strict=True)
-        found = torch.autograd.grad(ends, list(moving.values()), starts, allow_unused=True)
+        gradients = torch.autograd.grad(ends, list(moving.values()), starts, allow_unused=True)
     return {
         name: array_from_torch(torch.zeros_like(x) if gradient is None else gradient)
-        for (name, x), gradient in zip(moving.items(), found, strict=True)
+        for (name, x), gradient in zip(moving.items(), gradients, strict=True)
     }
 
 

@@ -95,16 +95,16 @@ def from_torch(
         CannotCheck: with `check`, the module draws random numbers.
         InvalidConstraint, BuiltDifferently: of symbols, as `pcp.trace`.
     """
-    module, given, named, more = of_exported(module, inputs, keywords)
+    module, positional, named, more = of_exported(module, inputs, keywords)
     first: list[Imported] = []
 
     def make(closed: tuple[Any, ...]) -> Program:
-        made = _imported(module, closed[0], closed[1], output, seed, check and not first)
+        imported = _imported(module, closed[0], closed[1], output, seed, check and not first)
         if not first:
-            first.append(made)
-        return made.program
+            first.append(imported)
+        return imported.program
 
-    open_arguments = (tuple(given), dict(named))
+    open_arguments = (tuple(positional), dict(named))
     conditions = (*constraints, *more)
     program = at_sizes(open_arguments, conditions, make, mapped, _numbers_in(module), _COST, _UNSEEN)
     return replace(first[0], program=program)
@@ -141,8 +141,8 @@ def _imported(
         held: dict[str, Tensor] = rest[0] if buffers else {}
         interpreter = Interpreter(held.get(RANDOM_KEY))
         values = border.values(weights, held, rest[1:] if buffers else rest)
-        found = interpreter.run(graph.graph, values, border.attribute)
-        new, returned = border.results(found)
+        outputs = interpreter.run(graph.graph, values, border.attribute)
+        new, returned = border.results(outputs)
         chosen = returned if output is None else output(returned)
         if not changes:
             return chosen

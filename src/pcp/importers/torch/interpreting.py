@@ -139,36 +139,36 @@ class Interpreter:
         try:
             if row.is_contiguous:
                 _check_contiguous(node.args[0].meta["val"])
-            found = row.function(*self._arguments(node, row), **self._keywords(node, row, wanted))
-            return _converted(found, wanted)
+            result = row.function(*self._arguments(node, row), **self._keywords(node, row, wanted))
+            return _converted(result, wanted)
         except PCPError as error:
             raise CannotImport(f"{name}: {error}\n  from {user_line(node)}") from error
         finally:
             builder.pinned = outer
 
     def _arguments(self, node: Any, row: Row) -> list[Any]:
-        given = [self._value(entry) for entry in node.args]
+        values = [self._value(entry) for entry in node.args]
         if row.promotion is None:
-            return given
+            return values
         dtype = _common_type(node, row.promotion)
-        return [convert(entry, dtype) if isinstance(entry, Tensor) else entry for entry in given]
+        return [convert(entry, dtype) if isinstance(entry, Tensor) else entry for entry in values]
 
     def _keywords(self, node: Any, row: Row, wanted: Any) -> dict[str, Any]:
-        given = {
+        values = {
             key: self._value(entry)
             for key, entry in node.kwargs.items()
             if key not in _WITHOUT_MEANING and not (key == "dtype" and entry is None)
         }
         if row.promotion is not None:
             dtype = _common_type(node, row.promotion)
-            given = {k: convert(v, dtype) if isinstance(v, Tensor) else v for k, v in given.items()}
+            values = {k: convert(v, dtype) if isinstance(v, Tensor) else v for k, v in values.items()}
         if row.knows_result:
-            given["result"] = wanted
+            values["result"] = wanted
         if row.is_random:
             assert self.key is not None  # check_supported saw to it
             keys = random.split(self.key)
-            self.key, given["key"] = keys[0], keys[1]
-        return given
+            self.key, values["key"] = keys[0], keys[1]
+        return values
 
     def _value(self, entry: Any) -> Any:
         if isinstance(entry, list | tuple):
@@ -196,14 +196,14 @@ def _wanted(node: Any) -> Any:
     return tuple(spec_from_torch(entry) if i in used else None for i, entry in enumerate(value))
 
 
-def _converted(found: Any, wanted: Any) -> Any:
+def _converted(result: Any, wanted: Any) -> Any:
     if isinstance(wanted, tuple):
-        return [None if spec is None else _converted(f, spec) for f, spec in zip(found, wanted, strict=True)]
-    if found.shape != wanted.shape:
+        return [None if spec is None else _converted(f, spec) for f, spec in zip(result, wanted, strict=True)]
+    if result.shape != wanted.shape:
         raise CannotImport(
-            f"the row gives shape {found.shape}; PyTorch gives {wanted.shape}; the row is wrong"
+            f"the row gives shape {result.shape}; PyTorch gives {wanted.shape}; the row is wrong"
         )
-    return convert(found, wanted.dtype)
+    return convert(result, wanted.dtype)
 
 
 def _common_type(node: Any, promotion: str) -> DType:

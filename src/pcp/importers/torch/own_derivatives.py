@@ -104,7 +104,7 @@ def _is_derivative_of_forward(torch: Any, kind: Any, arguments: Sequence[Any]) -
         wanted = [x for x in examples if getattr(x, "requires_grad", False)]
         new_style = _takes_no_context(torch, kind)
         alone = kind.forward(*examples) if new_style else kind.forward(_Context(examples), *examples)
-        found = []
+        gradients = []
         for outputs in (kind.apply(*examples), alone):
             moving = [
                 y
@@ -112,10 +112,10 @@ def _is_derivative_of_forward(torch: Any, kind: Any, arguments: Sequence[Any]) -
                 if getattr(y, "requires_grad", False)
             ]
             seeds = [torch.cos(torch.arange(y.numel(), dtype=y.dtype).reshape(y.shape)) for y in moving]
-            found.append(torch.autograd.grad(moving, wanted, seeds, allow_unused=True))
+            gradients.append(torch.autograd.grad(moving, wanted, seeds, allow_unused=True))
         pairs = [
             (torch.zeros_like(x) if g is None else g for g in pair)
-            for x, *pair in zip(wanted, *found, strict=True)
+            for x, *pair in zip(wanted, *gradients, strict=True)
         ]
         return all(torch.allclose(one, other, rtol=1e-3, atol=1e-4) for one, other in pairs)
     except Exception as error:  # a forward may do anything with what it is given
@@ -143,26 +143,26 @@ def _is_of_pytorch(kind: type) -> bool:
 
 
 def _refuse_hooks(torch: Any, module: Any) -> None:
-    found = [
+    hooks = [
         f"  {name or 'the module'}: {_described(hook)} ({kind.strip('_')})"
         for name, part in module.named_modules()
         for kind in ("_backward_hooks", "_backward_pre_hooks")
         for hook in getattr(part, kind).values()
     ]
-    found += [
+    hooks += [
         f"  {name}: {_described(hook)} ({kind.strip('_')})"
         for name, parameter in module.named_parameters()
         for kind in ("_backward_hooks", "_post_accumulate_grad_hooks")
         for hook in (getattr(parameter, kind, None) or {}).values()
     ]
     everywhere = torch.nn.modules.module
-    found += [
+    hooks += [
         f"  every module: {_described(hook)}"
         for kind in ("_global_backward_hooks", "_global_backward_pre_hooks")
         for hook in getattr(everywhere, kind, {}).values()
     ]
-    if found:
-        lines = "\n".join(found)
+    if hooks:
+        lines = "\n".join(hooks)
         raise OwnDerivative(
             f"hooks on gradients are no part of the graph that torch.export makes:\n{lines}\n"
             "take them off before the import (handle.remove()), or write what they do as operations of the forward pass"

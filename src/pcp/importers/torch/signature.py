@@ -79,9 +79,9 @@ class Signature:
         self.places: list[int] = []
         leaves: list[tuple[int | None, Any]] = []
         for number, argument in enumerate(arguments):
-            found, _ = self._pytree.tree_flatten_with_path(argument)
+            with_paths, _ = self._pytree.tree_flatten_with_path(argument)
             is_constant = isinstance(argument, CONSTANTS)
-            leaves.extend((None if is_constant else len(self.specs), path) for path, _ in found)
+            leaves.extend((None if is_constant else len(self.specs), path) for path, _ in with_paths)
             if not is_constant:
                 self.places.append(number)
                 self.specs.append(plain_containers(argument, _spec_of))
@@ -93,18 +93,18 @@ class Signature:
     ) -> dict[str, Any]:
         """What every placeholder stands for, by its name."""
         held = {"weights": weights, "buffers": buffers}
-        found: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for entry in self._entries:
             name = entry.arg.name
             if name in self._sources:
                 group, source = self._sources[name]
-                found[name] = held[group][source]
+                by_name[name] = held[group][source]
             elif name in self._paths:
                 argument, path = self._paths[name]
-                found[name] = None if argument is None else _at(inputs[argument], path)
+                by_name[name] = None if argument is None else _at(inputs[argument], path)
             else:
-                found[name] = self._constant(entry)
-        return found
+                by_name[name] = self._constant(entry)
+        return by_name
 
     def _constant(self, entry: Any) -> Tensor | None:
         value = self._program.constants.get(entry.target)
@@ -117,15 +117,15 @@ class Signature:
         value = getattr(self._program.graph_module, name)
         return as_tensor(array_from_torch(value)) if hasattr(value, "shape") else value
 
-    def results(self, found: Sequence[Any]) -> tuple[dict[str, Any], Any]:
+    def results(self, returned: Sequence[Any]) -> tuple[dict[str, Any], Any]:
         """The new values of buffers that are changed, and the module's output."""
         outputs = self._program.graph_signature.output_specs
         new = {
             entry.target: value
-            for entry, value in zip(outputs, found, strict=True)
+            for entry, value in zip(outputs, returned, strict=True)
             if entry.kind.name == "BUFFER_MUTATION"
         }
-        leaves = found[len(new) :]
+        leaves = returned[len(new) :]
         output = self._pytree.tree_unflatten(leaves, self._program.call_spec.out_spec)
         return new, plain_containers(output, lambda leaf: leaf)
 
@@ -137,8 +137,8 @@ def _spec_of(tensor: Any) -> Any:
         raise ConstantInContainer(
             f"{tensor!r} stands among the tensors of an argument; expected tensors alone: give it as an argument of its own"
         )
-    found = spec_from_torch(tensor)
-    return ArgumentSpec(found, Role.input)
+    own = spec_from_torch(tensor)
+    return ArgumentSpec(own, Role.input)
 
 
 def _at(value: Any, path: Sequence[Any]) -> Any:

@@ -71,8 +71,8 @@ def find_archive(archive: SourceArchive, configuration: PipConfiguration, client
     failures: list[str] = []
     for finder in finders:
         try:
-            found = finder.find_all_packages(archive.package, allow_yanked=True)
-            named = [package.link for package in found if package.link.filename == archive.filename]
+            packages = finder.find_all_packages(archive.package, allow_yanked=True)
+            named = [package.link for package in packages if package.link.filename == archive.filename]
         except (httpx2.HTTPError, OSError, ValueError) as error:
             place = Link(str(finder.sources[0]["url"])).redacted
             logger.warning("%s could not be searched for %s: %s", place, archive.filename, error)

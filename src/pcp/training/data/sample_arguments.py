@@ -36,18 +36,18 @@ def arrays_of_batch(path: Path, loss: LossProgram) -> list[Array]:
             f"{path} has the arrays {', '.join(arrays) or 'none'}; the loss takes batches of {loss.describe_batch()}. "
             "Name the arrays as these arguments, or give all of them in this order without names, as in np.savez(file, x, y)"
         )
-    found = [arrays[key] for key in keys if key is not None]
-    for entry, key, array in zip(loss.batch, keys, found, strict=True):
+    samples = [arrays[key] for key in keys if key is not None]
+    for entry, key, array in zip(loss.batch, keys, samples, strict=True):
         wanted, shape = entry.spec.dtype.numpy, entry.spec.shape[1:]
         if array.ndim < 1 or array.shape[1:] != shape or array.dtype != wanted:
             expected = ", ".join(map(str, ("samples", *shape)))
             raise WrongSamples(
                 f"the array {key!r} of {path} is {array.dtype}{list(array.shape)}; the loss takes {wanted}[{expected}]"
             )
-    if len({len(array) for array in found}) > 1:
-        counts = ", ".join(f"{len(array)} in {key!r}" for key, array in zip(keys, found, strict=True))
+    if len({len(array) for array in samples}) > 1:
+        counts = ", ".join(f"{len(array)} in {key!r}" for key, array in zip(keys, samples, strict=True))
         raise WrongSamples(f"the arrays of {path} have different numbers of samples: {counts}")
-    return found
+    return samples
 
 
 def _keys(arrays: Mapping[str, Array], loss: LossProgram) -> list[str | None]:

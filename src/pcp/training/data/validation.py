@@ -76,8 +76,8 @@ def mean_loss(rows: Iterable[tuple[ValidationChunk, npt.ArrayLike]]) -> float:
         InvalidBatches: losses of another shape; no chunks.
     """
     total, windows = 0.0, 0
-    for chunk, given in rows:
-        losses = np.asarray(given, np.float64)
+    for chunk, of_rows in rows:
+        losses = np.asarray(of_rows, np.float64)
         if losses.shape != (len(chunk.inputs),):
             raise InvalidBatches(
                 f"Losses of shape {losses.shape} were given for a chunk of {len(chunk.inputs)} rows; expected one loss a row."

@@ -91,9 +91,9 @@ def smooth(
 
 def _finite_curve(rows: Sequence[Record], key: str) -> Curve:
     steps, values = curve(rows, key)
-    found = np.asarray(values, np.float64)
-    usable = np.isfinite(found)
-    return np.asarray(steps, np.int64)[usable], found[usable]
+    numbers = np.asarray(values, np.float64)
+    usable = np.isfinite(numbers)
+    return np.asarray(steps, np.int64)[usable], numbers[usable]
 
 
 def _draw_training(axes: Axes, training: Curve) -> npt.NDArray[np.float64]:
@@ -200,7 +200,7 @@ def _speed(rows: Sequence[Record]) -> list[str]:
 
 
 def _write(canvas: FigureCanvasAgg, path: Path) -> None:
-    made = BytesIO()
-    canvas.figure.savefig(made, format="png")
+    image = BytesIO()
+    canvas.figure.savefig(image, format="png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, made.getvalue())
+    write_atomically(path, image.getvalue())

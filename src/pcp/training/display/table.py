@@ -62,13 +62,13 @@ def render(summary: Row, rows: Iterable[Row], hint: str = "") -> RenderableType:
 
 def numbers_of(summary: Row) -> dict[str, str]:
     """Format what is known of a run: label -> number, those that are not known left out."""
-    found = {
+    known = {
         "loss": (summary["loss"], "{:.4f}"),
         "validation loss": (summary["validation_loss"], "{:.4f}"),
         "tokens/s": (summary["tokens_per_second"], "{:,.0f}"),
         "MFU": (summary["mfu"], "{:.1%}"),
     }
-    numbers = {label: text.format(value) for label, (value, text) in found.items() if value is not None}
+    numbers = {label: text.format(value) for label, (value, text) in known.items() if value is not None}
     if summary["remaining_seconds"] is not None:
         numbers["ETA"] = format_duration(summary["remaining_seconds"])
     if summary["round"]:

@@ -149,8 +149,8 @@ def _is_text(batch: tuple[Argument, ...]) -> bool:
 def _moves_labels(
     program: Program, arrays: Mapping[int, tuple[str, Array]], positions: tuple[int, ...]
 ) -> bool:
-    given = [arrays[index][1] if index in arrays else None for index in range(len(program.arguments))]
-    return moves_labels(program, given, *positions)
+    values = [arrays[index][1] if index in arrays else None for index in range(len(program.arguments))]
+    return moves_labels(program, values, *positions)
 
 
 def _check_result(program: Program, path: Path) -> None:
@@ -161,9 +161,9 @@ def _check_result(program: Program, path: Path) -> None:
         and (tree.children[0], tree.children[1].kind) == (LEAF, "dict")
     )
     if not (tree == LEAF or is_pair) or results[0].spec.shape != () or not results[0].spec.dtype.is_float:
-        found = ", ".join(str(entry.spec) for entry in results[:_LISTED]) or "nothing"
+        returned = ", ".join(str(entry.spec) for entry in results[:_LISTED]) or "nothing"
         raise NotATrainableLoss(
-            f"{path} is not a loss: it returns {found}; a loss returns one floating-point scalar, or a pair of one and a "
+            f"{path} is not a loss: it returns {returned}; a loss returns one floating-point scalar, or a pair of one and a "
             "dictionary of metrics"
         )
     states = [entry.name for entry in program.arguments if entry.role is Role.state]
@@ -215,16 +215,16 @@ def _weights_by_argument(
     entries = program.arguments
     marked = _marked(program)
     short = [name for child in program.argument_tree.children for name in child.names()]
-    found: dict[int, str] = {}
+    keys: dict[int, str] = {}
     for index in marked or range(len(entries)):
         names = [entries[index].name, *short[index : index + 1], f"arg{index}"]
-        key = next((name for name in names if name in arrays and name not in found.values()), None)
+        key = next((name for name in names if name in arrays and name not in keys.values()), None)
         if key is not None:
-            found[index] = key
-    missing = [entries[index] for index in marked if index not in found]
-    unexpected = [name for name in arrays if name not in found.values()]
-    if not missing and not unexpected and found:
-        return found
+            keys[index] = key
+    missing = [entries[index] for index in marked if index not in keys]
+    unexpected = [name for name in arrays if name not in keys.values()]
+    if not missing and not unexpected and keys:
+        return keys
     said = [f"it lacks {_listed(missing)}"] if missing else []
     said += [f"it has {_some(unexpected)}, which the program does not take"] if unexpected else []
     said += [f"the program takes {_listed(entries)}"] if not marked else []
@@ -281,7 +281,7 @@ def _arranged(
         parameters = dict(weights.values())
         names = tuple(sorted(parameters))
     taken = [spec(entry.spec.shape, dtype or entry.spec.dtype) for entry in batch]
-    same = all(given.spec == entry.spec for given, entry in zip(taken, batch, strict=True))
+    same = all(own.spec == entry.spec for own, entry in zip(taken, batch, strict=True))
     if (
         in_front
         and same

@@ -135,8 +135,8 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
 
 def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
     if not folder.loss_file.exists():
-        given = _read_loss(Path(config.model), config.weights, config.data, config.seed)
-        given.write_weights(folder.weights_file, given.parameters)
+        original = _read_loss(Path(config.model), config.weights, config.data, config.seed)
+        original.write_weights(folder.weights_file, original.parameters)
         write_atomically(folder.loss_file, Path(config.model).read_bytes())
     loss = _read_loss(folder.loss_file, str(folder.weights_file), config.data, config.seed)
     data = _text(folder, config, loss) if _is_text(config.data) else _samples(folder, config, loss)

@@ -60,9 +60,9 @@ def _last_token_counts(program: Program, arguments: Sequence[Any], tokens: int, 
     other[:, -1] = 1 - other[:, -1]
     run = plan(program).run
     losses = []
-    for given in (text, other):
+    for inputs in (text, other):
         leaves = list(arguments)
-        leaves[tokens], leaves[labels] = given, text.astype(program.arguments[labels].spec.dtype.numpy)
+        leaves[tokens], leaves[labels] = inputs, text.astype(program.arguments[labels].spec.dtype.numpy)
         result = run(*program.argument_tree.unflatten(leaves))
         losses.append(float(np.asarray(result[0] if isinstance(result, tuple) else result)))
     return losses[0] != losses[1]

@@ -56,8 +56,8 @@ def reshape(x: Tensor, _: Sequence[int], *, result: TensorSpec, **__: object) ->
 @row("squeeze.dim", "squeeze.dims")
 def squeeze(x: Tensor, axes: int | Sequence[int]) -> Tensor:
     """x without those of the axes that have size 1."""
-    given = [axes] if isinstance(axes, int) else axes
-    gone = {axis % x.ndim for axis in given if x.ndim and x.shape[axis] == 1}
+    named = [axes] if isinstance(axes, int) else axes
+    gone = {axis % x.ndim for axis in named if x.ndim and x.shape[axis] == 1}
     return ops.reshape(x, [size for axis, size in enumerate(x.shape) if axis not in gone])
 
 

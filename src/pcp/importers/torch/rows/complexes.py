@@ -64,17 +64,17 @@ def _along(x: Tensor, axis: int, forward: bool) -> Tensor:
     """The transform along an axis, not divided."""
     moved = ops.moveaxis(x, axis, -1)
     size = moved.shape[-1]
-    found = transform(moved, "FFT" if forward else "IFFT", (size,), moved.spec)
-    return ops.moveaxis(found if forward else found * ops.convert(size, x.dtype), -1, axis)
+    transformed = transform(moved, "FFT" if forward else "IFFT", (size,), moved.spec)
+    return ops.moveaxis(transformed if forward else transformed * ops.convert(size, x.dtype), -1, axis)
 
 
 @row("_fft_c2c.default")
 def complex_to_complex(x: Tensor, axes: Sequence[int], normalization: int, forward: bool) -> Tensor:
     """The transform along axes, or its inverse."""
-    found = x
+    transformed = x
     for axis in axes:
-        found = _along(found, axis, forward)
-    return _normalised(found, [x.shape[axis] for axis in axes], normalization)
+        transformed = _along(transformed, axis, forward)
+    return _normalised(transformed, [x.shape[axis] for axis in axes], normalization)
 
 
 @row("_fft_r2c.default", knows_result=True)
@@ -88,10 +88,10 @@ def real_to_complex(
     moved = ops.moveaxis(x, last, -1)
     size = moved.shape[-1]
     half = TensorSpec((*moved.shape[:-1], size // 2 + 1), result.dtype)
-    found = ops.moveaxis(transform(moved, "RFFT", (size,), half), -1, last)
+    transformed = ops.moveaxis(transform(moved, "RFFT", (size,), half), -1, last)
     rest = [axis for axis in axes if axis % x.ndim != last % x.ndim]
     return _normalised(
-        complex_to_complex(found, rest, 0, True), [x.shape[axis] for axis in axes], normalization
+        complex_to_complex(transformed, rest, 0, True), [x.shape[axis] for axis in axes], normalization
     )
 
 
@@ -103,6 +103,6 @@ def complex_to_real(x: Tensor, axes: Sequence[int], normalization: int, size: in
     needed = size // 2 + 1
     moved = moved[..., :needed]
     whole = TensorSpec((*moved.shape[:-1], size), real_type(x.dtype))
-    found = transform(moved, "IRFFT", (size,), whole) * ops.convert(size, whole.dtype)
+    transformed = transform(moved, "IRFFT", (size,), whole) * ops.convert(size, whole.dtype)
     sizes = [*(x.shape[axis] for axis in rest), size]
-    return _normalised(ops.moveaxis(found, -1, last), sizes, normalization)
+    return _normalised(ops.moveaxis(transformed, -1, last), sizes, normalization)

@@ -59,8 +59,8 @@ def arange(*bounds: float, result: TensorSpec, **_: object) -> Tensor:
     return counted * ops.convert(step, result.dtype) + ops.convert(start, result.dtype)
 
 
-def _frequencies(made: Callable[[int, float], np.ndarray[Any, Any]]) -> Callable[..., Tensor]:
-    return lambda count, distance=1.0, **_: as_tensor(made(count, distance))
+def _frequencies(frequencies: Callable[[int, float], np.ndarray[Any, Any]]) -> Callable[..., Tensor]:
+    return lambda count, distance=1.0, **_: as_tensor(frequencies(count, distance))
 
 
 row("fft_fftfreq.default")(_frequencies(np.fft.fftfreq))

@@ -52,18 +52,18 @@ def embedding(
     table: Tensor, places: Tensor, padding: int = -1, scale_by_count: bool = False, _sparse: bool = False
 ) -> Tensor:
     """Rows of a table; that of `padding` has no gradient, and the others' may be divided by how often each was taken."""
-    found = ops.take(table, places, 0)
+    rows = ops.take(table, places, 0)
     if scale_by_count:
         flat = ops.reshape(places, (-1,))
         counts = ops.put_along_axis(
             ops.zeros(table.shape[:1], table.dtype), flat, ops.ones(flat.shape, table.dtype), 0, "add"
         )
-        scaled = found / ops.stop_gradient(ops.expand_dims(ops.take(counts, places, 0), -1))
-        found = ops.stop_gradient(found) + (scaled - ops.stop_gradient(scaled))
+        scaled = rows / ops.stop_gradient(ops.expand_dims(ops.take(counts, places, 0), -1))
+        rows = ops.stop_gradient(rows) + (scaled - ops.stop_gradient(scaled))
     if padding < 0:
-        return found
-    is_padding = ops.broadcast_to(ops.expand_dims(ops.equal(places, padding), -1), found.shape)
-    return ops.where(is_padding, ops.stop_gradient(found), found)
+        return rows
+    is_padding = ops.broadcast_to(ops.expand_dims(ops.equal(places, padding), -1), rows.shape)
+    return ops.where(is_padding, ops.stop_gradient(rows), rows)
 
 
 @row("gather.default")
@@ -165,18 +165,18 @@ def embedding_bag(
     begins = ops.expand_dims(offsets[:count], 1)
     numbers = ops.iota(places.shape, 0, offsets.dtype)
     bags = ops.sum(ops.convert(ops.less_equal(begins, numbers), DType.i32), 0) - 1
-    found = embedding(table, places, padding, scale_by_count)
+    rows = embedding(table, places, padding, scale_by_count)
     counts = ops.ones(places.shape, DType.bool) if padding < 0 else ops.not_equal(places, padding)
     if weights is not None:
-        found = found * ops.expand_dims(weights, 1)
+        rows = rows * ops.expand_dims(weights, 1)
     if mode == 2:
         inside = ops.equal(bags, ops.reshape(ops.iota(count, 0, DType.i32), (count, 1))) & counts
-        wide = ops.where(ops.expand_dims(inside, 2), ops.expand_dims(found, 0), float("-inf"))
+        wide = ops.where(ops.expand_dims(inside, 2), ops.expand_dims(rows, 0), float("-inf"))
         chosen = ops.argmax(ops.stop_gradient(wide), 1)
-        largest = ops.take_along_axis(found, chosen, 0)
+        largest = ops.take_along_axis(rows, chosen, 0)
         is_empty = ops.logical_not(ops.any(inside, 1, True))
         return ops.where(is_empty, 0, largest), None, None, None
-    kept = ops.where(ops.expand_dims(counts, 1), found, 0)
+    kept = ops.where(ops.expand_dims(counts, 1), rows, 0)
     summed = ops.index_update(ops.zeros((count, table.shape[1]), table.dtype), (bags,), kept, "add")
     if mode == 1:
         sizes = ops.index_update(

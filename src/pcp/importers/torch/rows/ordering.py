@@ -108,13 +108,13 @@ def mode(x: Tensor, axis: int = -1, keepdim: bool = False) -> tuple[Tensor, Tens
 
 def _extreme_so_far(is_largest: bool, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """The extreme element of every beginning of an axis, and its place, of equal ones the last; a NaN stays."""
-    given = _vector(x)
-    wide = ops.convert(given, DType.i32) if given.dtype is DType.bool else given
+    vector = _vector(x)
+    wide = ops.convert(vector, DType.i32) if vector.dtype is DType.bool else vector
     best = (ops.cummax if is_largest else ops.cummin)(wide, axis)
     is_new = ops.equal(wide, best) | (ops.is_nan(wide) if wide.dtype.is_float else False)
-    numbers = ops.iota(given.shape, axis % given.ndim, DType.i32)
+    numbers = ops.iota(vector.shape, axis % vector.ndim, DType.i32)
     places = ops.cummax(ops.where(is_new, numbers, 0), axis)
-    values = ops.take_along_axis(given, places, axis)
+    values = ops.take_along_axis(vector, places, axis)
     return ops.reshape(values, x.shape), ops.reshape(places, x.shape)
 
 

@@ -50,8 +50,8 @@ def bernoulli_like(x: Tensor, chance: float = 0.5, *, key: Tensor, **_: object) 
 def _integers(bounds: Callable[..., tuple[int, int]]) -> Callable[..., Tensor]:
     """Evenly distributed integers, from the arguments that say from where up to where."""
 
-    def draw(*given: Any, key: Tensor, result: TensorSpec, **_: object) -> Tensor:
-        return random.randint(key, result.shape, *bounds(*given))
+    def draw(*arguments: Any, key: Tensor, result: TensorSpec, **_: object) -> Tensor:
+        return random.randint(key, result.shape, *bounds(*arguments))
 
     return draw
 

@@ -70,14 +70,14 @@ def _network(layer: Layer) -> Callable[..., tuple[Tensor, ...]]:
             x = ops.swapaxes(x, 0, 1)
         last: list[Sequence[Tensor]] = []
         for depth in range(layers):
-            made = []
+            of_ways = []
             for way in range(directions):
                 place = depth * directions + way
                 part = _parameters(weights[place * each : (place + 1) * each], has_biases)
                 rows, final = layer(x, part, [s[place] for s in states], way == 1)
-                made.append(rows)
+                of_ways.append(rows)
                 last.append(final)
-            x = ops.concatenate(made, 2) if bidirectional else made[0]
+            x = ops.concatenate(of_ways, 2) if bidirectional else of_ways[0]
         finals = [ops.stack(column) for column in zip(*last, strict=True)]
         if is_alone:
             return ops.squeeze(x, 0), *(ops.squeeze(s, 1) for s in finals)
@@ -87,12 +87,12 @@ def _network(layer: Layer) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def _parameters(weights: Sequence[Tensor], has_biases: bool) -> Parameters:
-    found = {"input": weights[0].T, "hidden": weights[1].T}
+    named = {"input": weights[0].T, "hidden": weights[1].T}
     if has_biases:
-        found |= {"bias": weights[2], "hidden_bias": weights[3]}
+        named |= {"bias": weights[2], "hidden_bias": weights[3]}
     if len(weights) > (4 if has_biases else 2):
         raise ProjectedState("an LSTM with proj_size was given; expected one without: set proj_size=0")
-    return found
+    return named
 
 
 class ProjectedState(PCPError):

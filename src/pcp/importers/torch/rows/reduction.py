@@ -83,10 +83,10 @@ def variance(
     x: Tensor, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
     """The variance along axes; the number of elements is lessened by `correction`, which is 1 if None."""
-    given, along = wide(x), axes_of(x, axes)
+    widened, along = wide(x), axes_of(x, axes)
     count = x.size if along is None else math.prod(x.shape[axis] for axis in along)
     lessened = max(count - (1 if correction is None else correction), 0)
-    centred = given - ops.mean(given, along, keepdims=True)
+    centred = widened - ops.mean(widened, along, keepdims=True)
     return ops.sum(centred * centred, along, keepdim) / lessened
 
 
@@ -105,10 +105,10 @@ def _place_of(
 ) -> Tensor:
     """The place of an extreme element along an axis, or in everything."""
     if axis is None or not x.ndim:
-        found = function(ops.ravel(x), 0)
-        return ops.reshape(found, (1,) * x.ndim) if keepdim else found
-    found = function(x, axis)
-    return ops.expand_dims(found, axis % x.ndim) if keepdim else found
+        place = function(ops.ravel(x), 0)
+        return ops.reshape(place, (1,) * x.ndim) if keepdim else place
+    place = function(x, axis)
+    return ops.expand_dims(place, axis % x.ndim) if keepdim else place
 
 
 def _extreme(
@@ -124,8 +124,8 @@ def _extreme(
 
 def _cumulative(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
     def apply(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
-        given = wide(ops.convert(x, result.dtype))
-        return function(given, axis) if x.ndim else given
+        widened = wide(ops.convert(x, result.dtype))
+        return function(widened, axis) if x.ndim else widened
 
     return apply
 

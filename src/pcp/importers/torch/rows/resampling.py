@@ -72,8 +72,8 @@ def _places_of_gradient(name: str, old: int, new: int, factor: float | None) -> 
     if new == old or new == 2 * old:
         return numbers * old // new
     scale = np.float32(1 / factor) if factor else np.float32(old) / np.float32(new)
-    found = np.float32(scale) * (numbers + (0.5 if "exact" in name else 0)).astype(np.float32)
-    return np.minimum(found.astype(np.int32), old - 1)
+    places = np.float32(scale) * (numbers + (0.5 if "exact" in name else 0)).astype(np.float32)
+    return np.minimum(places.astype(np.int32), old - 1)
 
 
 def _upsample(
@@ -83,8 +83,8 @@ def _upsample(
     for number, axis in enumerate(range(2, x.ndim)):
         old, new = x.shape[axis], result.shape[axis]
         each = torch_package().eye(old, dtype=_computed(x)).reshape(1, old, *[1] * (x.ndim - 3), old)
-        found = _of_last_axis(name, each, new, (align_corners,), factors[number] if factors else None)
-        x = _along(x, axis, found.reshape(old, new).numpy().T)
+        weights = _of_last_axis(name, each, new, (align_corners,), factors[number] if factors else None)
+        x = _along(x, axis, weights.reshape(old, new).numpy().T)
     return x
 
 

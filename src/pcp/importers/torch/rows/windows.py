@@ -39,10 +39,10 @@ def convolution(
     orders = (f"NC{space}", f"OI{space}", f"NC{space}")
     if transposed:
         extra = _each(output_padding, count)
-        made = ops.conv_transpose(x, kernel, stride, pairs, dilation, extra, groups, orders)
+        convolved = ops.conv_transpose(x, kernel, stride, pairs, dilation, extra, groups, orders)
     else:
-        made = ops.conv_general(x, kernel, stride, pairs, 1, dilation, groups, orders)
-    return made if bias is None else made + ops.reshape(bias, (-1, *[1] * count))
+        convolved = ops.conv_general(x, kernel, stride, pairs, 1, dilation, groups, orders)
+    return convolved if bias is None else convolved + ops.reshape(bias, (-1, *[1] * count))
 
 
 def _max_pool(
@@ -89,8 +89,8 @@ def _max_pool(
     stacked = ops.stack(values)
     best = ops.expand_dims(ops.argmax(stacked, 0), 0)
     chosen = (ops.take_along_axis(t, best, 0) for t in (stacked, ops.stack(places)))
-    pooled, found = (ops.squeeze(t, 0) for t in chosen)
-    return pooled, found
+    pooled, places_of_best = (ops.squeeze(t, 0) for t in chosen)
+    return pooled, places_of_best
 
 
 def _avg_pool(

@@ -82,9 +82,9 @@ def refuse_zeros(path: Path, data: bytes, place: int = 0) -> None:
     Raises:
         CorpusNotText: there is one.
     """
-    if (found := data.find(b"\0")) >= 0:
+    if (offset := data.find(b"\0")) >= 0:
         raise CorpusNotText(
-            f"{path} is not text: byte 0x00 at offset {place + found}, as in files of numbers and in UTF-16. "
+            f"{path} is not text: byte 0x00 at offset {place + offset}, as in files of numbers and in UTF-16. "
             f"{ACCEPTED}. Convert text of another encoding (iconv -f UTF-16 -t UTF-8); {SAMPLES}"
         )
 
@@ -116,10 +116,10 @@ def refuse_structure(path: Path, head: bytes, whole: bool) -> None:
     """
     lines = head.decode("utf-8", errors="replace").lstrip("\ufeff").splitlines(keepends=True)
     complete = [line for line in (lines if whole else lines[:-1]) if line.strip()]
-    found = _json_lines(path, complete, "".join(lines), whole) or _table(path, complete)
-    if found is None:
+    structure = _json_lines(path, complete, "".join(lines), whole) or _table(path, complete)
+    if structure is None:
         return
-    name, code = found
+    name, code = structure
     file, text = shlex.quote(str(path)), shlex.quote(f"{path.stem}.text.txt")
     raise CorpusNotText(
         f"{path} is {name}, and would be trained on with its brackets, names and separators. {ACCEPTED}. Write its text to a "

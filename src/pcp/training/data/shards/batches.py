@@ -85,7 +85,7 @@ class ShardedBatches(TokenBatches):
         """
         if not 0 <= index * self.batch_size < 1 << 63:
             raise InvalidBatches(f"Batch {index} was asked for; expected 0 <= index < 2^63 / batch size.")
-        found = []
+        places = []
         position, wanted = index * self.batch_size, self.batch_size
         while wanted:
             epoch, turn, rest = self._find(position)
@@ -94,9 +94,9 @@ class ShardedBatches(TokenBatches):
             count = int(self._windows[shard])
             first = rest - (int(ends[turn]) - count)
             windows = _permutation(count, self.seed, epoch, shard + 1)[first : first + wanted]
-            found.append((shard, windows))
+            places.append((shard, windows))
             position, wanted = position + len(windows), wanted - len(windows)
-        return found
+        return places
 
     def batch(self, index: int) -> tuple[TokenArray, TokenArray]:
         """Inputs and targets, both i32[batch, context]; a target is the token after its input.

@@ -75,15 +75,15 @@ class ShardCache:
             CacheTooSmall: it is larger than the cache.
             OSError: the disk is full.
         """
-        found = self._here(shard)
-        if found is None:
+        tokens = self._here(shard)
+        if tokens is None:
             with self._lock:
                 self._expected = ()  # nothing further comes before this one
             with self._folder_lock:
-                found = self._here(shard)
-                if found is None:
-                    found = self._bring(shard, ())
-        return found
+                tokens = self._here(shard)
+                if tokens is None:
+                    tokens = self._bring(shard, ())
+        return tokens
 
     def expect(self, present: Shard, following: Iterable[Shard]) -> None:
         """Fetch the shards that are needed next, on a thread, as far as they fit beside the present one.
@@ -142,10 +142,10 @@ class ShardCache:
             path.unlink(missing_ok=True)
             self._make_room(size, kept)
             self._fetch_from_any(shard, path, size)
-        found = mapped(self.folder, self.index, shard)
+        tokens = mapped(self.folder, self.index, shard)
         with self._lock:
-            self._mapped[shard] = found
-        return found
+            self._mapped[shard] = tokens
+        return tokens
 
     def _make_room(self, needed: int, kept: Collection[Shard]) -> None:
         files = {path.name: path.stat().st_size for path in self.folder.iterdir()}

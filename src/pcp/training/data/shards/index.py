@@ -90,12 +90,12 @@ class ShardIndex:
             index = ShardIndex(
                 str(content["tokenizer"]), int(content["vocabulary_size"]), training, validation
             )
-            given = content["digest"]
+            digest = content["digest"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ShardIndexCorrupt(f"{source} is not an index of token shards: {error!r}.") from None
-        if given != index.digest:
+        if digest != index.digest:
             raise ShardIndexCorrupt(
-                f"{source} has digest {index.digest}, but says {given}. Write the shards anew."
+                f"{source} has digest {index.digest}, but says {digest}. Write the shards anew."
             )
         return index
 

@@ -58,34 +58,34 @@ def write_shards(
         PlaceUnreachable: the place cannot be written to.
     """
     with written(Path(tempfile.gettempdir())), ExitStack() as stack:
-        made: Tokenizer
+        encoder: Tokenizer
         if tokenizer == "bytes":
-            made, total = ByteTokenizer(), sum(map(len, _pieces(text)))
+            encoder, total = ByteTokenizer(), sum(map(len, _pieces(text)))
             encoded: Iterator[Tokens] = map(ByteTokenizer().encode_bytes, _pieces(text))
         elif tokenizer == "characters":
-            found: set[str] = set()
+            characters: set[str] = set()
             total = 0
             for piece in _decoded(text):
                 total += len(piece)
-                found.update(piece)
+                characters.update(piece)
             _expect_tokens(text, total)
-            made = CharacterTokenizer("".join(sorted(found)))
-            encoded = map(made.encode, _decoded(text))
+            encoder = CharacterTokenizer("".join(sorted(characters)))
+            encoded = map(encoder.encode, _decoded(text))
         else:
             if tokenizer == "bpe":
-                made = BytePairTokenizer.train(_decoded(text), vocabulary)
+                encoder = BytePairTokenizer.train(_decoded(text), vocabulary)
             else:
-                made = BytePairTokenizer(_definition(Path(tokenizer)))
+                encoder = BytePairTokenizer(_definition(Path(tokenizer)))
             # How many tokens there are is known when all are: they wait in a file.
             spool = stack.enter_context(tempfile.TemporaryFile())
-            dtype = np.dtype(token_dtype(made.vocabulary_size))
-            for piece in _in_words(_decoded(text), made):
-                spool.write(made.encode(piece).tobytes())
+            dtype = np.dtype(token_dtype(encoder.vocabulary_size))
+            for piece in _in_words(_decoded(text), encoder):
+                spool.write(encoder.encode(piece).tobytes())
             total = spool.tell() // dtype.itemsize
             spool.seek(0)
             encoded = (np.frombuffer(data, dtype) for data in iter(lambda: spool.read(_PIECE), b""))
         _expect_tokens(text, total)
-        return _written(place, made, encoded, total, shard_tokens)
+        return _written(place, encoder, encoded, total, shard_tokens)
 
 
 def _expect_tokens(text: Path, total: int) -> None:
