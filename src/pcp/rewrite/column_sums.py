@@ -14,14 +14,14 @@ from pcp.tensor import Tensor
 def column_sums(x: Value) -> list[ir.Operation]:
     """The operations that add up a tensor along all axes but the last."""
     rank = len(spec_of(x.type).shape)
-    found = []
+    sums = []
     for user in users_of(result_owner(x)):
         if user.name != "stablehlo.reduce" or user.operands[0] != x:
             continue
         is_of_rows = integers_of(user.attributes["dimensions"]) == tuple(range(rank - 1))
         if is_of_rows and View(user.results[0], (rank - 1,)).reduced("add", rank) is not None:
-            found.append(user)
-    return found
+            sums.append(user)
+    return sums
 
 
 def replace_column_sums(sums: list[ir.Operation], total: Tensor) -> None:

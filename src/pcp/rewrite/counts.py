@@ -58,8 +58,8 @@ class Band:
             axis: that of the keys.
             known: what is said besides.
         """
-        found = [(part, _bounds(part, axis)) for part in parts]
-        bounds = [*known, *(bound for _, said in found for bound in said)]
+        said_by = [(part, _bounds(part, axis)) for part in parts]
+        bounds = [*known, *(bound for _, said in said_by for bound in said)]
         upper = [bound for bound in bounds if bound.is_most]
         if not upper:
             return cls(0, None, None, tuple(parts))
@@ -71,7 +71,7 @@ class Band:
             if bound.queries == queries and (bound.is_most or bound.number <= offset)
         }
         least = max((bound.number for bound in counts if not bound.is_most), default=None)
-        others = [part for part, said in found if not said or not counts.issuperset(said)]
+        others = [part for part, said in said_by if not said or not counts.issuperset(said)]
         return cls(queries, offset, None if least is None else offset - least + 1, tuple(others))
 
 
@@ -91,8 +91,8 @@ def shows_some_key(mask: View, axis: int, lengths: tuple[int, int]) -> bool:
 
 def _bounds(part: Part, axis: int) -> list[Bound]:
     """Those that a mask says and nothing else does; empty if it says something else."""
-    found = [_bound(each, axis) for each in conjuncts(*part, through=True)]
-    return [bound for bound in found if bound is not None] if None not in found else []
+    bounds = [_bound(each, axis) for each in conjuncts(*part, through=True)]
+    return [bound for bound in bounds if bound is not None] if None not in bounds else []
 
 
 def _bound(part: Part, axis: int) -> Bound | None:

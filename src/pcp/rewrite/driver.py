@@ -61,10 +61,10 @@ def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
     with context(), building(Builder(module, block)) as builder:
         while before != counts.total():
             before = counts.total()
-            found = [op for op in walk_block(block) if op.name in table]
-            limit = ROUNDS * (len(found) + 1) if limit is None else limit
-            counts += _round(found, builder, table)
-            del found  # no Python object may stand for what is erased now
+            candidates = [op for op in walk_block(block) if op.name in table]
+            limit = ROUNDS * (len(candidates) + 1) if limit is None else limit
+            counts += _round(candidates, builder, table)
+            del candidates  # no Python object may stand for what is erased now
             erase_dead(block)
             if counts.total() > limit:
                 name, count = counts.most_common(1)[0]
@@ -96,9 +96,9 @@ def _applied(op: ir.Operation, builder: Builder, rows: Sequence[Row]) -> str | N
         builder.pinned = op.location
         try:
             for row in rows:
-                found = row.replace(op)
-                if found is not None:
-                    for old, new in zip(op.results, found, strict=True):
+                replacement = row.replace(op)
+                if replacement is not None:
+                    for old, new in zip(op.results, replacement, strict=True):
                         old.replace_all_uses_with(new.value)
                     return row.name
         finally:

@@ -49,8 +49,8 @@ def outlined(
 
     symbol = private_function(builder.module.operation, record.name, [value.type for value in operands], fill)
     types = [result.type for result in op.results]
-    made = emit_composite(builder, record.name, operands, types, symbol, attributes)
-    return [Tensor(value, builder) for value in made]
+    results = emit_composite(builder, record.name, operands, types, symbol, attributes)
+    return [Tensor(value, builder) for value in results]
 
 
 def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation] | None:
@@ -58,21 +58,21 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
 
     The order of the block is that in which gradients are summed, so it is kept.
     """
-    ends, found, waiting = set(operands), {last}, [last]
-    while waiting and len(found) <= LARGEST:
+    ends, members, waiting = set(operands), {last}, [last]
+    while waiting and len(members) <= LARGEST:
         op = waiting.pop()
         for value in (*op.operands, *values_from_outside(op)):
-            made = None if value in ends else defining_op(value)
-            if made is not None and made not in found:
-                found.add(made)
-                waiting.append(made)
+            maker = None if value in ends else defining_op(value)
+            if maker is not None and maker not in members:
+                members.add(maker)
+                waiting.append(maker)
     inside = []
     for view in ir.InsertionPoint(last).block.operations:
-        if view.operation in found:
+        if view.operation in members:
             inside.append(view.operation)
         if view.operation == last:
             break
-    return inside if len(inside) == len(found) <= LARGEST else None
+    return inside if len(inside) == len(members) <= LARGEST else None
 
 
 def _is_closed(
@@ -83,7 +83,7 @@ def _is_closed(
     An operand that is only given another shape may be given it for others too: that is no work that would be done twice.
     """
     members = set(inside)
-    depends, given = set(operands), set(operands)
+    depends, reshaped = set(operands), set(operands)
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
         if any(defining_op(value) is None and value not in depends for value in taken):
@@ -93,8 +93,8 @@ def _is_closed(
         if not any(value in depends for value in taken):
             continue
         depends.update(op.results)
-        if op.name in SHAPES and op.operands[0] in given:
-            given.update(op.results)
+        if op.name in SHAPES and op.operands[0] in reshaped:
+            reshaped.update(op.results)
             continue
         is_shared = not all(user in members or is_dead(user) for user in users_of(op))
         if op != last and is_shared and any(spec_of(y.type).size > largest_shared for y in op.results):

@@ -62,9 +62,9 @@ def elements(value: Value) -> Array | None:
     if number is not None:
         return np.full(shape, number, dtype.numpy)
     op = defined_by(value, "constant") if dtype is not DType.bf16 else None  # the bindings cannot read those
-    if op is None or not isinstance(found := op.attributes["value"], ir.DenseElementsAttr):
+    if op is None or not isinstance(attribute := op.attributes["value"], ir.DenseElementsAttr):
         return None
-    return np.array(found).reshape(shape)
+    return np.array(attribute).reshape(shape)
 
 
 def filled(wanted: TensorSpec, number: Any) -> Tensor:

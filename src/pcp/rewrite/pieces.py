@@ -117,23 +117,23 @@ class Body:
             reads = tuple(dict.fromkeys(read for number in takes for read in self._reads(number)))
             makes = tuple(range(len(self.values), len(self.values) + len(op.results)))
             kind = (_code(op, {}), tuple(number in self._copies for number in takes))
-            made = Member(op, kinds.setdefault(kind, len(kinds)), takes, makes, reads)
+            member = Member(op, kinds.setdefault(kind, len(kinds)), takes, makes, reads)
             numbers.update(zip(op.results, makes, strict=True))
             self.values += op.results
             if kept.isdisjoint(op.results) and not stays(op) and _is_copied(op, bool(reads)):
-                self._copies[makes[0]] = made
+                self._copies[makes[0]] = member
             else:
-                self._append(made)
+                self._append(member)
         self.returned = tuple(numbers[value] for value in returned)
 
     def _reads(self, number: int) -> tuple[int, ...]:
         return self._copies[number].reads if number in self._copies else (number,)
 
-    def _append(self, made: Member) -> None:
-        for number in made.reads:
+    def _append(self, member: Member) -> None:
+        for number in member.reads:
             self.readers.setdefault(number, []).append(len(self.sequence))
             self.last_read[number] = len(self.sequence)
-        self.sequence.append(made)
+        self.sequence.append(member)
 
     def reorder(self, order: Sequence[int]) -> None:
         """Let the sequence stand in another order, each operation still behind those that it depends on.
@@ -179,14 +179,14 @@ class Cutter:
         sequence = []
         for which, (start, stop) in enumerate(ranges):
             operations = body.sequence[start:stop]
-            made = dict.fromkeys(number for each in operations for number in each.makes)
+            results = dict.fromkeys(number for each in operations for number in each.makes)
             read = dict.fromkeys(number for each in operations for number in each.reads)
-            takes = tuple(number for number in read if number not in made)
-            makes = tuple(number for number in made if last.get(number, -1) >= stop)
+            takes = tuple(number for number in read if number not in results)
+            makes = tuple(number for number in results if last.get(number, -1) >= stop)
             ends = tuple(number for number in takes if last[number] < stop)
             aliases = []
             for number in takes:
-                is_given = may_donate(which) and number in ends and self._heirs.get(number) in made
+                is_given = may_donate(which) and number in ends and self._heirs.get(number) in results
                 aliases.append(makes.index(self._heirs.pop(number)) if is_given else None)
             sequence.append(Segment(self._program(operations, takes, makes, aliases), takes, makes, ends))
         return Segments(tuple(sequence), body.returned, tuple(self._heirs))
@@ -225,14 +225,14 @@ def extracted(
         module = ir.Module.create()
         main, block = open_main(module, specs)
         builder = Builder(module, block)
-        made = clone_operations(operations, dict(zip(inputs, block.arguments, strict=True)), block, outputs)
+        copies = clone_operations(operations, dict(zip(inputs, block.arguments, strict=True)), block, outputs)
         with building(builder):
-            close_main(main, block, [Tensor(value, builder) for value in made])
+            close_main(main, block, [Tensor(value, builder) for value in copies])
         arguments = [
             Argument(str(place), spec, Role.input if alias is None else Role.state, alias)
             for place, (spec, alias) in enumerate(zip(specs, aliases, strict=True))
         ]
-        results = [Result(str(place), spec_of(value.type)) for place, value in enumerate(made)]
+        results = [Result(str(place), spec_of(value.type)) for place, value in enumerate(copies)]
         trees = (Tree("tuple", (), (LEAF,) * len(entries)) for entries in (arguments, results))
         describe_signature(main, arguments, results, *trees)
     return Program.from_module(module)

@@ -32,8 +32,8 @@ def portions(program: Program, most: int) -> Segments:
     block = entry_block(module)
     check_divisible(module)
     body = Body(block, block_operations(block), returned_by(block))
-    found = repeats([each.kind for each in body.sequence], SHORTEST)
-    edges = {0, len(body.sequence)}.union(*(_edges(body, each, most) for each in found))
+    repeated = repeats([each.kind for each in body.sequence], SHORTEST)
+    edges = {0, len(body.sequence)}.union(*(_edges(body, each, most) for each in repeated))
     ranges = [piece for start, stop in pairwise(sorted(edges)) for piece in _small(body, start, stop, most)]
     with context():
         return Cutter(program, body).segments(ranges, lambda _: False)

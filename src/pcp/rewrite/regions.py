@@ -78,11 +78,11 @@ def regions(program: Program, places: Mapping[str, int]) -> Regions:
             f"{program.digest[:12]}, the first of them {missing[0][:12]}; expected keys of its operations: plan again"
         )
     body = Body(block, operations, returned, lambda op: keys[op] in places)
-    order, ranges, found = _runs(body.sequence, [places.get(keys[each.op], HOME) for each in body.sequence])
+    order, ranges, where = _runs(body.sequence, [places.get(keys[each.op], HOME) for each in body.sequence])
     body.reorder(order)
     with context():
-        cut = Cutter(program, body).segments(ranges, lambda which: found[which] == HOME)
-    return Regions(cut, tuple(found))
+        cut = Cutter(program, body).segments(ranges, lambda which: where[which] == HOME)
+    return Regions(cut, tuple(where))
 
 
 def check_divisible(module: ir.Module) -> None:
@@ -117,8 +117,8 @@ def _runs(
     """An order of operations in which those of one place follow one another, the ranges that they make, and their places."""
     firsts = set(places)
     tried = [_greedy(sequence, places, first) for first in sorted(firsts)]
-    order, ranges, found = min(tried, key=lambda each: len(each[1]), default=([], [], []))
-    return order, ranges, found
+    order, ranges, where = min(tried, key=lambda each: len(each[1]), default=([], [], []))
+    return order, ranges, where
 
 
 def _greedy(
@@ -138,7 +138,7 @@ def _greedy(
             heapq.heappush(ready[places[index]], index)
     order: list[int] = []
     ranges: list[tuple[int, int]] = []
-    found: list[int] = []
+    where: list[int] = []
     place = first
     while any(ready.values()):
         if not ready[place]:
@@ -152,5 +152,5 @@ def _greedy(
                 if not left[user]:
                     heapq.heappush(ready[places[user]], user)
         ranges.append((start, len(order)))
-        found.append(place)
-    return order, ranges, found
+        where.append(place)
+    return order, ranges, where

@@ -42,12 +42,12 @@ def repeats(symbols: Sequence[int], shortest: int) -> list[Repeat]:
     sequence = np.asarray(symbols)
     periods = _periods(symbols)
     free = np.ones(len(symbols), bool)
-    found = []
+    stretches = []
     while (best := _best(sequence, free, periods)) is not None:
         free[best.start : best.stop] = False
         if best.period >= shortest:
-            found.append(best)
-    return sorted(found)
+            stretches.append(best)
+    return sorted(stretches)
 
 
 def _periods(symbols: Sequence[int]) -> list[int]:
@@ -69,7 +69,7 @@ def _best(sequence: np.ndarray, free: np.ndarray, periods: Sequence[int]) -> Rep
         again = (sequence[:-period] == sequence[period:]) & free[:-period] & free[period:]
         edges = np.flatnonzero(np.diff(again, prepend=False, append=False))
         for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            made = Repeat(start, period, stop + period)
-            if made.saved >= period and (best is None or made.saved > best.saved):
-                best = made
+            stretch = Repeat(start, period, stop + period)
+            if stretch.saved >= period and (best is None or stretch.saved > best.saved):
+                best = stretch
     return best

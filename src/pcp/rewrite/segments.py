@@ -48,18 +48,16 @@ def segments(program: Program) -> Segments | None:
     if len(operations) < WORTHWHILE or not _can_be_cut(block, operations, returned):
         return None
     body = Body(block, operations, returned)
-    found = repeats([each.kind for each in body.sequence], SHORTEST)
-    if sum(each.saved for each in found) < WORTHWHILE:
+    repeated = repeats([each.kind for each in body.sequence], SHORTEST)
+    if sum(each.saved for each in repeated) < WORTHWHILE:
         return None
-    ranges = list(pairwise(sorted({0, len(body.sequence)}.union(*(_cuts(body, each) for each in found)))))
+    ranges = list(pairwise(sorted({0, len(body.sequence)}.union(*(_cuts(body, each) for each in repeated)))))
     if sum(map(flops_of, operations)) < LEAST_FLOPS * len(ranges):
         return None
     with context():
-        made = Cutter(program, body).segments(ranges)
-    different = {
-        each.program: stop - start for each, (start, stop) in zip(made.sequence, ranges, strict=True)
-    }
-    return made if len(body.sequence) - sum(different.values()) >= WORTHWHILE else None
+        cut = Cutter(program, body).segments(ranges)
+    different = {each.program: stop - start for each, (start, stop) in zip(cut.sequence, ranges, strict=True)}
+    return cut if len(body.sequence) - sum(different.values()) >= WORTHWHILE else None
 
 
 def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: Sequence[Value]) -> bool:
@@ -67,9 +65,9 @@ def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: S
 
     An `rng` draws other numbers wherever it stands; equal segments are one executable, of which that is not known.
     """
-    made = set(returned) - set(block.arguments)
+    computed = set(returned) - set(block.arguments)
     return (
-        len(made) == len(returned)
+        len(computed) == len(returned)
         and all(spec_if_tensor(value.type) is not None for op in operations for value in op.results)
         and not any(op.name == "stablehlo.rng" or has_effect(op) for op in walk_block(block))
     )
@@ -90,6 +88,6 @@ def begin_of(body: Body, repeat: Repeat) -> int:
 def _passed(body: Body, start: int, period: int) -> int:
     """Bytes that are made in the period from a place on, and read in the next."""
     following = range(start + period, start + 2 * period)
-    made = (number for op in body.sequence[start : start + period] for number in op.makes)
-    read = (n for n in made if any(place in following for place in body.readers.get(n, ())))
+    numbers = (number for op in body.sequence[start : start + period] for number in op.makes)
+    read = (n for n in numbers if any(place in following for place in body.readers.get(n, ())))
     return sum(spec_of(body.values[number].type).bytes for number in read)

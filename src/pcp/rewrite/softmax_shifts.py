@@ -40,11 +40,11 @@ def with_constant_shifts(program: Program) -> Program:
     inline_calls(module)
     block = entry_block(module)
     # All are found before one is marked: a softmax may hold one computation twice, and a mark would make these differ.
-    found = [op for op in walk_block(block) if op.name == "stablehlo.reduce" and _is_shift(op)]
+    shifts = [op for op in walk_block(block) if op.name == "stablehlo.reduce" and _is_shift(op)]
     with module.context:
-        for op in found:
+        for op in shifts:
             op.attributes[STOP_GRADIENT] = ir.UnitAttr.get()
-    return Program.from_module(module) if found else program
+    return Program.from_module(module) if shifts else program
 
 
 def _is_shift(op: ir.Operation) -> bool:

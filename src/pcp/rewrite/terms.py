@@ -20,7 +20,7 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.view import View
 
-Found = dict[Any, Any]
+Bindings = dict[Any, Any]
 """Views by names and by terms without one; numbers and axes by names. `rank` is that of the whole."""
 Operand = Union["Term", float]
 
@@ -40,21 +40,21 @@ class Term:
         made_by: kinds of the operations that make it; none if any may. Most values are told from a term by this alone.
     """
 
-    ways: Callable[[View, Found], Iterator[Found]]
+    ways: Callable[[View, Bindings], Iterator[Bindings]]
     kind: str = ""
     name: str = ""
     operands: tuple["Term", ...] = ()
     made_by: frozenset[str] = frozenset()
 
-    def __call__(self, view: View, found: Found) -> Iterator[Found]:
+    def __call__(self, view: View, bindings: Bindings) -> Iterator[Bindings]:
         """Every way in which it matches a view; where it was found before, that must be the same value."""
         key = self.name or self
-        known = found.get(key)
+        known = bindings.get(key)
         if known is not None:
-            yield from (found,) if known.is_same(view) else ()
+            yield from (bindings,) if known.is_same(view) else ()
         else:
             kept = {key: view} if self.name or self.operands else {}
-            yield from ({**each, **kept} for each in self.ways(view, found))
+            yield from ({**each, **kept} for each in self.ways(view, bindings))
 
     def __add__(self, other: Operand) -> "Term":
         return apply("add", self, other)
@@ -80,15 +80,15 @@ class Term:
 
 def value(name: str) -> Term:
     """Any value; of the shape of the results where it is an input of a `Pattern`."""
-    return Term(lambda _, found: iter((found,)), "value", name)
+    return Term(lambda _, bindings: iter((bindings,)), "value", name)
 
 
 def full(name: str) -> Term:
     """An input that runs along all axes: it is no smaller tensor that was spread."""
 
-    def fits(view: View, found: Found) -> Iterator[Found]:
+    def fits(view: View, bindings: Bindings) -> Iterator[Bindings]:
         if spec_of(view.source().value.type).size == spec_of(view.value.type).size:
-            yield found
+            yield bindings
 
     return Term(fits, "value", name)
 
@@ -96,9 +96,9 @@ def full(name: str) -> Term:
 def vector(name: str) -> Term:
     """An input that runs along the last axis only; other axes that it has are of size 1."""
 
-    def fits(view: View, found: Found) -> Iterator[Found]:
+    def fits(view: View, bindings: Bindings) -> Iterator[Bindings]:
         if [axis for axis in view.source().axes if axis is not None] == [len(view.axes) - 1]:
-            yield found
+            yield bindings
 
     return Term(fits, "vector", name)
 
@@ -106,25 +106,25 @@ def vector(name: str) -> Term:
 def scalar(name: str) -> Term:
     """An input of one element, constant or not."""
 
-    def fits(view: View, found: Found) -> Iterator[Found]:
+    def fits(view: View, bindings: Bindings) -> Iterator[Bindings]:
         if spec_of(view.source().value.type).size == 1:
-            yield found
+            yield bindings
 
     return Term(fits, "scalar", name)
 
 
 def number(*numbers: float) -> Term:
     """One of these numbers, everywhere."""
-    return Term(lambda view, found: iter((found,) if view.is_number(*numbers) else ()))
+    return Term(lambda view, bindings: iter((bindings,) if view.is_number(*numbers) else ()))
 
 
 def constant(name: str) -> Term:
     """Any one number, everywhere."""
 
-    def any_number(view: View, found: Found) -> Iterator[Found]:
+    def any_number(view: View, bindings: Bindings) -> Iterator[Bindings]:
         known = view.number()
         if known is not None:
-            yield {**found, name: known}
+            yield {**bindings, name: known}
 
     return Term(any_number)
 
@@ -134,7 +134,7 @@ def either(*terms: Operand) -> Term:
     choices = _terms_of(terms)
     made_by = [choice.made_by for choice in choices]
     return Term(
-        lambda view, found: (each for choice in choices for each in choice(view, found)),
+        lambda view, bindings: (each for choice in choices for each in choice(view, bindings)),
         operands=choices,
         made_by=frozenset().union(*made_by) if all(made_by) else frozenset(),
     )
@@ -144,18 +144,18 @@ def apply(kind: str, *operands: Operand) -> Term:
     """An elementwise operation by its name, in either order where that is the same; or a composite, by its first operands."""
     terms = _terms_of(operands)
 
-    def elementwise(view: View, found: Found) -> Iterator[Found]:
+    def elementwise(view: View, bindings: Bindings) -> Iterator[Bindings]:
         views = view.operands(kind)
         if views is not None and len(views) == len(terms):
-            yield from _all_match(terms, views, found)
+            yield from _all_match(terms, views, bindings)
             if kind in _COMMUTATIVE:
-                yield from _all_match(terms, views[::-1], found)
+                yield from _all_match(terms, views[::-1], bindings)
 
-    def composite(view: View, found: Found) -> Iterator[Found]:
+    def composite(view: View, bindings: Bindings) -> Iterator[Bindings]:
         source = view.source()
         op = defining_op(source.value)
         if op is not None and _is_made_by(op, kind) and _is_whole(source):
-            yield from _all_match(terms, tuple(map(View.of, op.operands))[: len(terms)], found)
+            yield from _all_match(terms, tuple(map(View.of, op.operands))[: len(terms)], bindings)
 
     if "." in kind:
         return Term(composite, kind, operands=terms)
@@ -166,11 +166,11 @@ def product(left: Operand, right: Operand) -> Term:
     """A `dot_general` over any axes, whose result has all axes. Operands are seen with their own axes."""
     terms = _terms_of((left, right))
 
-    def multiplied(view: View, found: Found) -> Iterator[Found]:
+    def multiplied(view: View, bindings: Bindings) -> Iterator[Bindings]:
         source = view.source()
         op = defining_op(source.value)
         if op is not None and op.name == "stablehlo.dot_general" and _is_whole(source):
-            yield from _all_match(terms, tuple(map(View.of, op.operands)), found)
+            yield from _all_match(terms, tuple(map(View.of, op.operands)), bindings)
 
     return Term(multiplied, "dot_general", operands=terms, made_by=frozenset({"dot_general"}))
 
@@ -179,13 +179,13 @@ def compare(direction: str, left: Operand, right: Operand) -> Term:
     """A comparison, in either order."""
     terms = _terms_of((left, right))
 
-    def compared(view: View, found: Found) -> Iterator[Found]:
-        made, sides = view.made_by("compare"), view.operands("compare")
-        if made is not None and sides is not None:
-            if comparison_direction(made) == direction:
-                yield from _all_match(terms, sides, found)
-            if comparison_direction(made) == _MIRRORED[direction]:
-                yield from _all_match(terms, sides[::-1], found)
+    def compared(view: View, bindings: Bindings) -> Iterator[Bindings]:
+        op, sides = view.made_by("compare"), view.operands("compare")
+        if op is not None and sides is not None:
+            if comparison_direction(op) == direction:
+                yield from _all_match(terms, sides, bindings)
+            if comparison_direction(op) == _MIRRORED[direction]:
+                yield from _all_match(terms, sides[::-1], bindings)
 
     return Term(compared, operands=terms)
 
@@ -193,11 +193,11 @@ def compare(direction: str, left: Operand, right: Operand) -> Term:
 def total(kind: str, term: Term) -> Term:
     """A term combined (`add`, `maximum`) along `axis`, which has `size` elements."""
 
-    def combined(view: View, found: Found) -> Iterator[Found]:
-        made = view.reduced(kind, found["rank"], found.get("axis"))
-        if made is not None and len(made[1]) == 1 and found.get("axis", made[1][0]) == made[1][0]:
-            (axis,) = made[1]
-            yield from term(made[0], {**found, "axis": axis, "size": made[0].shape[axis]})
+    def combined(view: View, bindings: Bindings) -> Iterator[Bindings]:
+        inner = view.reduced(kind, bindings["rank"], bindings.get("axis"))
+        if inner is not None and len(inner[1]) == 1 and bindings.get("axis", inner[1][0]) == inner[1][0]:
+            (axis,) = inner[1]
+            yield from term(inner[0], {**bindings, "axis": axis, "size": inner[0].shape[axis]})
 
     return Term(combined, operands=(term,))
 
@@ -205,12 +205,12 @@ def total(kind: str, term: Term) -> Term:
 def total_beside(term: Term) -> Term:
     """The sum of a term along all axes but `axis`, over `size` elements each."""
 
-    def combined(view: View, found: Found) -> Iterator[Found]:
-        made = view.reduced("add", found["rank"])
-        kept = set(range(found["rank"])).difference(() if made is None else made[1])
-        if made is not None and len(kept) == 1 and found.get("axis", min(kept)) == min(kept):
-            size = math.prod(made[0].shape[axis] for axis in made[1])
-            yield from term(made[0], {**found, "axis": min(kept), "size": size})
+    def combined(view: View, bindings: Bindings) -> Iterator[Bindings]:
+        inner = view.reduced("add", bindings["rank"])
+        kept = set(range(bindings["rank"])).difference(() if inner is None else inner[1])
+        if inner is not None and len(kept) == 1 and bindings.get("axis", min(kept)) == min(kept):
+            size = math.prod(inner[0].shape[axis] for axis in inner[1])
+            yield from term(inner[0], {**bindings, "axis": min(kept), "size": size})
 
     return Term(combined, operands=(term,))
 
@@ -218,8 +218,8 @@ def total_beside(term: Term) -> Term:
 def mean(term: Term, beside: bool = False) -> Term:
     """The mean of a term along `axis`, or along all axes beside it."""
     summed = total_beside(term) if beside else total("add", term)
-    size = Term(lambda view, found: number(found["size"])(view, found))
-    part = Term(lambda view, found: number(1 / found["size"] if found["size"] else math.nan)(view, found))
+    size = Term(lambda view, known: number(known["size"])(view, known))
+    part = Term(lambda view, known: number(1 / known["size"] if known["size"] else math.nan)(view, known))
     return either(summed / size, summed * part)
 
 
@@ -232,21 +232,21 @@ def _terms_of(operands: tuple[Operand, ...]) -> tuple[Term, ...]:
     return tuple(each if isinstance(each, Term) else number(each) for each in operands)
 
 
-def _all_match(terms: tuple[Term, ...], views: tuple[View, ...], found: Found) -> Iterator[Found]:
+def _all_match(terms: tuple[Term, ...], views: tuple[View, ...], bindings: Bindings) -> Iterator[Bindings]:
     """Every way in which views match terms, one by one."""
     if not terms:
-        yield found
+        yield bindings
     elif all(not term.made_by or view.kind in term.made_by for term, view in zip(terms, views, strict=False)):
-        for each in terms[0](views[0], found):
+        for each in terms[0](views[0], bindings):
             yield from _all_match(terms[1:], views[1:], each)
 
 
-def matches(term: Term, view: View, **known: Any) -> Iterator[Found]:
+def matches(term: Term, view: View, **known: Any) -> Iterator[Bindings]:
     """Every way in which a term matches a value that has all axes, where some names are known."""
     return term(view, {"rank": len(view.axes), **known})
 
 
-def match(term: Term, view: View, **known: Any) -> Found | None:
+def match(term: Term, view: View, **known: Any) -> Bindings | None:
     """The first of them."""
     return next(matches(term, view, **known), None)
 
@@ -303,7 +303,7 @@ def matched(pattern: Pattern, op: ir.Operation, view: View | None = None) -> Mat
     if len(op.results) != 1 or is_beyond_rows(op):
         return None
     view = View.of(op.results[0]) if view is None else view
-    known: dict[Term, list[Found]] = {}  # several forms may end alike
+    known: dict[Term, list[Bindings]] = {}  # several forms may end alike
     for form, roots in pattern.forms.items():
         last = roots[-1]
         if not _is_made_by(op, last.kind):
@@ -311,44 +311,44 @@ def matched(pattern: Pattern, op: ir.Operation, view: View | None = None) -> Mat
         if last not in known:
             known[last] = list(matches(last, view))
         for ended in known[last]:
-            found = _with_others(roots, ended)
-            if found is None:
+            bindings = _with_others(roots, ended)
+            if bindings is None:
                 continue
-            inputs = [found[term.name] for term in _terms(roots, found) if term.kind == "value"]
-            if all(map(_is_whole, inputs)) and all(_is_a_result(found[root]) for root in roots):
-                made = _match(form, roots, found)
-                if not _has_marks(made):
-                    return made
+            inputs = [bindings[term.name] for term in _terms(roots, bindings) if term.kind == "value"]
+            if all(map(_is_whole, inputs)) and all(_is_a_result(bindings[root]) for root in roots):
+                candidate = _match(form, roots, bindings)
+                if not _has_marks(candidate):
+                    return candidate
     return None
 
 
-def _with_others(roots: Roots, found: Found) -> Found | None:
+def _with_others(roots: Roots, bindings: Bindings) -> Bindings | None:
     """What is found, with the results that are no parts of the last one: they are looked for among the users of inputs."""
     for root in roots:
-        if root in found:
+        if root in bindings:
             continue
-        views = [each for each in found.values() if isinstance(each, View)]
+        views = [each for each in bindings.values() if isinstance(each, View)]
         values = dict.fromkeys(each for view in views for each in (view.value, view.source().value))
         users = dict.fromkeys(use.owner.operation for value in values for use in value.uses)
         ways = (
             each
             for user in users
             if len(user.results) == 1 and _is_made_by(user, root.kind)
-            for each in root(View.of(user.results[0]), found)
+            for each in root(View.of(user.results[0]), bindings)
         )
         more = next(ways, None)
         if more is None:
             return None
-        found = more
-    return found
+        bindings = more
+    return bindings
 
 
-def _match(form: str, roots: Roots, found: Found) -> Match:
+def _match(form: str, roots: Roots, bindings: Bindings) -> Match:
     inputs: dict[str, Value] = {}
     attributes: dict[str, Any] = {}
     more: dict[str, Value] = {}
-    for term in _terms(roots, found):
-        view = found[term.name or term]
+    for term in _terms(roots, bindings):
+        view = bindings[term.name or term]
         if term.name:
             inputs[term.name] = view.value if term.kind == "value" else view.source().value
         elif "." in term.kind:
@@ -356,16 +356,16 @@ def _match(form: str, roots: Roots, found: Found) -> Match:
             attributes |= composite_attributes(op) | {"computes": composite_name(op)}
             rest = range(len(term.operands), len(op.operands))
             more |= {f"operand{place}": op.operands[place] for place in rest}
-    return Match(form, inputs | more, tuple(found[root].value for root in roots), attributes)
+    return Match(form, inputs | more, tuple(bindings[root].value for root in roots), attributes)
 
 
-def _terms(roots: Roots, found: Found) -> list[Term]:
+def _terms(roots: Roots, bindings: Bindings) -> list[Term]:
     """The terms of some that are found, in order, each once."""
     terms: dict[Term, None] = {}
     waiting = list(roots)[::-1]
     while waiting:
         term = waiting.pop()
-        if term not in terms and (term.name or term) in found:
+        if term not in terms and (term.name or term) in bindings:
             terms[term] = None
             waiting += term.operands[::-1]
     return list(terms)

@@ -102,8 +102,8 @@ class View:
                 View(o, source.axes if spec_of(o.type).shape else ())
                 for o in result_owner(source.value).operands
             )
-        found: tuple[View, ...] = self._known["operands"]
-        return found
+        operands: tuple[View, ...] = self._known["operands"]
+        return operands
 
     @property
     def kind(self) -> str:
@@ -151,9 +151,9 @@ class View:
 
     def is_number(self, *numbers: float) -> bool:
         """Whether every element is one of these numbers, to the precision of float32."""
-        found = self.number()
-        return found is not None and any(
-            found == n or abs(found - n) <= 1e-6 * abs(n) < math.inf for n in numbers
+        number = self.number()
+        return number is not None and any(
+            number == n or abs(number - n) <= 1e-6 * abs(n) < math.inf for n in numbers
         )
 
     def reduced(self, kind: str, rank: int, axis: int | None = None) -> tuple["View", tuple[int, ...]] | None:

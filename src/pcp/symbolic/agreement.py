@@ -33,8 +33,8 @@ def _simplified(program: Program) -> Program:
     for op in named_operations(module.operation, "stablehlo.reduce"):
         _reduce_units(op)
     rewrites = importlib.import_module(_REWRITES)
-    made: Program = rewrites.simplify(Program.from_module(module), rewrites.Effect.reassociating)
-    return made
+    simplified: Program = rewrites.simplify(Program.from_module(module), rewrites.Effect.reassociating)
+    return simplified
 
 
 def _reduce_units(op: ir.Operation) -> None:
@@ -50,9 +50,9 @@ def _reduce_units(op: ir.Operation) -> None:
         types = [mlir_type(TensorSpec(rest, entry.dtype)) for entry in results]
         attributes = {name: op.attributes[name] for name in op.attributes}
         attributes["dimensions"] = ir.DenseI64ArrayAttr.get(sorted((*axes, *units)))
-        made = ir.Operation.create("stablehlo.reduce", types, operands, attributes, regions=1)
-        op.regions[0].blocks[0].append_to(made.regions[0])
-        for old, new in zip(op.results, made.results, strict=True):
+        reduced = ir.Operation.create("stablehlo.reduce", types, operands, attributes, regions=1)
+        op.regions[0].blocks[0].append_to(reduced.regions[0])
+        for old, new in zip(op.results, reduced.results, strict=True):
             shaped = ir.Operation.create("stablehlo.reshape", [old.type], [new])
             old.replace_all_uses_with(shaped.results[0])
         op.erase()

@@ -162,18 +162,18 @@ def compared_at_many(
     spans = tuple(
         (min(each[name] for each in agreed), max(each[name] for each in agreed)) for name in space.symbols
     )
-    given = [n for n in dict.fromkeys((*source.numbers, *numbers)) if n > 1]
-    for sizes in beside(space, example, given)[:budget]:
+    edges = [n for n in dict.fromkeys((*source.numbers, *numbers)) if n > 1]
+    for sizes in beside(space, example, edges)[:budget]:
         if all(a <= size <= b for (a, b), size in zip(spans, sizes.values(), strict=True)):
             check(sizes)
     distinct = tuple(dict.fromkeys(tuple(each.values()) for each in agreed))
     return Evidence(spans, distinct, source.unseen)
 
 
-def _check_growing(given: Iterable[dict[str, int]], agreed: list[dict[str, int]], check: Same) -> None:
+def _check_growing(growing: Iterable[dict[str, int]], agreed: list[dict[str, int]], check: Same) -> None:
     """Compare at growing sizes; where one of a symbol is refused, larger ones of it are left out."""
     refused: set[str] = set()
-    for sizes in given:
+    for sizes in growing:
         beyond = {name for name in sizes if sizes[name] > max(each[name] for each in agreed)}
         if not beyond & refused and not check(sizes):
             refused |= beyond if len(beyond) == 1 else set()

@@ -57,15 +57,15 @@ def watch_sizes(module: ir.Module, shapes: Sequence[Sequence[Expression] | None]
         return
     inline_calls(module)
     main = main_of(module).regions[0].blocks[0]
-    given = {
+    known = {
         argument: [watch.exact(size) if size.symbols else size.number for size in shape]
         for argument, shape in zip(main.arguments, shapes, strict=False)
         if shape is not None
     }
-    if len(shapes) != len(main.arguments) or not all(map(_has_rank, given, map(len, given.values()))):
+    if len(shapes) != len(main.arguments) or not all(map(_has_rank, known, map(len, known.values()))):
         return  # as whoever gives the open sizes values will say
     with context():
-        calculation = _Calculation(given)
+        calculation = _Calculation(known)
         for op in walk_block(main):
             try:
                 calculation.use(op)
@@ -122,10 +122,10 @@ class _Calculation:
         known = [row for row in rows if row is not None]
         if not rows or len(known) < len(rows):
             return None
-        made = self._combined(op, known)
-        if made is None and _varies(known):
+        elements = self._combined(op, known)
+        if elements is None and _varies(known):
             raise UnknownSize
-        return made
+        return elements
 
     def _combined(self, op: ir.Operation, rows: list[Elements]) -> Elements | None:
         """The elements of a result, from those of the operands; None where they are not known."""
@@ -150,23 +150,23 @@ class _Calculation:
             if not isinstance(type_, ir.RankedTensorType):
                 return []
             open_ = [axis for axis in range(type_.rank) if type_.is_dynamic_dim(axis)]
-            made: list[Any] = [
+            sizes: list[Any] = [
                 None if axis in open_ else type_.get_dim_size(axis) for axis in range(type_.rank)
             ]
             if open_:
-                found = open_shape(value, self._shape, self._sizes)
-                made = [found[axis] if axis in open_ else size for axis, size in enumerate(made)]
-                if any(size is None for size in made):
+                calculated = open_shape(value, self._shape, self._sizes)
+                sizes = [calculated[axis] if axis in open_ else size for axis, size in enumerate(sizes)]
+                if any(size is None for size in sizes):
                     raise UnknownSize
-            self._shapes[value] = made
+            self._shapes[value] = sizes
         return self._shapes[value]
 
     def _sizes(self, value: Value) -> list[Any]:
         """The elements of a value that are sizes of another."""
-        found = self._elements(value)
-        if found is None:
+        elements = self._elements(value)
+        if elements is None:
             raise UnknownSize
-        return found
+        return elements
 
 
 _SMOOTH = {
@@ -209,12 +209,12 @@ def _shifted(a: Any, b: Any) -> Any:
 def _condition(decide: Callable[..., bool]) -> Callable[..., Any]:
     """A function of truth values; of integers it is one of bits, which is not known here."""
 
-    def made(*given: Any) -> Any:
-        if not all(isinstance(each, bool | _Condition) for each in given):
+    def combined(*truths: Any) -> Any:
+        if not all(isinstance(each, bool | _Condition) for each in truths):
             raise UnknownSize
-        return _Condition(lambda: decide(*given))
+        return _Condition(lambda: decide(*truths))
 
-    return made
+    return combined
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -248,12 +248,12 @@ def _compared(op: ir.Operation, rows: list[Elements]) -> Elements:
     return [asked(a, b) for a, b in zip(*rows, strict=True)]
 
 
-def _plain(given: Any) -> Any:
-    return bool(given) if isinstance(given, _Condition) else given
+def _plain(value: Any) -> Any:
+    return bool(value) if isinstance(value, _Condition) else value
 
 
-def _is_true(given: Any) -> bool:
-    return bool(_plain(given))
+def _is_true(value: Any) -> bool:
+    return bool(_plain(value))
 
 
 def _selected(_: ir.Operation, rows: list[Elements]) -> Elements:
@@ -265,8 +265,8 @@ def _selected(_: ir.Operation, rows: list[Elements]) -> Elements:
 
 
 def _clamped(_: ir.Operation, rows: list[Elements]) -> Elements:
-    low, given, high = (row * (len(rows[1]) // len(row)) for row in rows)
-    return [_least(-_least(-a, -b), c) for a, b, c in zip(low, given, high, strict=True)]
+    low, middle, high = (row * (len(rows[1]) // len(row)) for row in rows)
+    return [_least(-_least(-a, -b), c) for a, b, c in zip(low, middle, high, strict=True)]
 
 
 def _converted(op: ir.Operation, rows: list[Elements]) -> Elements:
@@ -313,8 +313,8 @@ def _constant(op: ir.Operation) -> Elements | None:
     if not _is_integer(type_):
         return [0.0] * _count(type_)
     values = integer_elements(op.attributes["value"])
-    made = list(values) * (_count(type_) // max(len(values), 1))
-    return [bool(each) for each in made] if _is_truth(type_) else made
+    elements = list(values) * (_count(type_) // max(len(values), 1))
+    return [bool(each) for each in elements] if _is_truth(type_) else elements
 
 
 def _has_rank(value: Value, rank: int) -> bool:

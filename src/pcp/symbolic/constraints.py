@@ -114,15 +114,15 @@ class Space:
             )
         if isinstance(constraints, str):
             constraints = (constraints,)
-        made = tuple(c if isinstance(c, Constraint) else Constraint.parse(c) for c in constraints)
-        for constraint in made:
+        parsed = tuple(c if isinstance(c, Constraint) else Constraint.parse(c) for c in constraints)
+        for constraint in parsed:
             unknown = [name for name in constraint.symbols if name not in names]
             if unknown:
                 raise InvalidConstraint(
                     f"the constraint '{constraint}' names {', '.join(unknown)}; the symbols of the arguments are "
                     f"{', '.join(names) or 'none'}: give it in the shape of an argument, or leave the constraint out"
                 )
-        return Space(names, tuple(dict.fromkeys(made)))
+        return Space(names, tuple(dict.fromkeys(parsed)))
 
     def checked(self, sizes: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of all symbols, in order.
@@ -138,16 +138,16 @@ class Space:
                 f"the sizes ({listed(sizes)}) were given, which {what}; the program takes {', '.join(self.symbols)}: "
                 f"give .at({listed(dict.fromkeys(self.symbols, '...'))})"
             )
-        found = {}
+        numbers = {}
         for name in self.symbols:
             size = sizes[name]
             if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= int(size) <= LARGEST:
                 raise SizesRefused(f"the size {name}={size!r:.40} was given; expected an integer from 1 on")
-            found[name] = int(size)
+            numbers[name] = int(size)
         for constraint in self.constraints:
-            if not constraint.holds(found):
-                raise SizesRefused(_refusal(constraint, found))
-        return found
+            if not constraint.holds(numbers):
+                raise SizesRefused(_refusal(constraint, numbers))
+        return numbers
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
         """Whether every constraint holds."""
@@ -186,21 +186,21 @@ class Space:
             elif entry.right == symbol and entry.left.number is not None:
                 yield TURNED[entry.sign], entry.left.number
 
-    def without(self, given: Mapping[str, int]) -> "Space":
+    def without(self, sizes: Mapping[str, int]) -> "Space":
         """The space of the other symbols where some have sizes.
 
         Raises:
             SizesRefused: a constraint on the given sizes alone does not hold.
         """
-        numbers = {name: Expression.of(size) for name, size in given.items()}
+        numbers = {name: Expression.of(size) for name, size in sizes.items()}
         left = []
         for entry in self.constraints:
-            made = entry.renamed(numbers)
-            if made.symbols:
-                left.append(made)
-            elif not made.holds({}):
-                raise SizesRefused(_refusal(entry, given))
-        return Space(tuple(name for name in self.symbols if name not in given), tuple(left))
+            renamed = entry.renamed(numbers)
+            if renamed.symbols:
+                left.append(renamed)
+            elif not renamed.holds({}):
+                raise SizesRefused(_refusal(entry, sizes))
+        return Space(tuple(name for name in self.symbols if name not in sizes), tuple(left))
 
     def also(self, more: Iterable[Constraint]) -> "Space":
         """The space with more constraints; those of one comparison count once."""

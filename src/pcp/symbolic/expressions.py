@@ -51,17 +51,17 @@ class Expression:
     terms: tuple[tuple[Factors, int], ...]
 
     @staticmethod
-    def of(given: "Expression | int | str") -> "Expression":
+    def of(source: "Expression | int | str") -> "Expression":
         """The expression that a number, a text as `2*length + 1`, or an expression is.
 
         Raises:
             InvalidSize: the text is none.
         """
-        if isinstance(given, Expression):
-            return given
-        if isinstance(given, str):
-            return _parsed(given)
-        return _sum({(): int(given)})
+        if isinstance(source, Expression):
+            return source
+        if isinstance(source, str):
+            return _parsed(source)
+        return _sum({(): int(source)})
 
     @staticmethod
     def symbol(name: str) -> "Expression":
@@ -152,7 +152,7 @@ class Expression:
         return Expression(((((Division(sign, self, by), 1),), 1),))
 
     def __str__(self) -> str:
-        made = ""
+        text = ""
         for factors, coefficient in self.terms:
             alone = len(factors) == 1 and coefficient == 1 and factors[0][1] == 1
             names = [
@@ -164,9 +164,9 @@ class Expression:
             ]
             if abs(coefficient) != 1 or not shown:
                 shown.insert(0, str(abs(coefficient)))
-            sign = ("-" if coefficient < 0 else "") if not made else (" - " if coefficient < 0 else " + ")
-            made += sign + "*".join(shown)
-        return made or "0"
+            sign = ("-" if coefficient < 0 else "") if not text else (" - " if coefficient < 0 else " + ")
+            text += sign + "*".join(shown)
+        return text or "0"
 
     @property
     def enclosed(self) -> str:
@@ -256,4 +256,4 @@ def refused(text: str) -> InvalidSize:
 
 def names_in_order(expression: Expression) -> tuple[str, ...]:
     """The names in an expression, in the order of its text."""
-    return tuple(dict.fromkeys(found for found in _NAME.findall(str(expression))))
+    return tuple(dict.fromkeys(name for name in _NAME.findall(str(expression))))

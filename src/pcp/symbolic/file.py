@@ -117,12 +117,12 @@ def _read(header: dict[str, list[object]], format_: int, body: bytes, largest: i
     symbols = [str(entry) for entry in header["symbols"]]
     if not 1 <= len(symbols) <= MOST_SYMBOLS or not all(s.isidentifier() for s in symbols):
         raise ValueError(f"its symbols are {symbols!r:.80}")
-    given: list[Constraint] = []
+    constraints: list[Constraint] = []
     for entry in header["constraints"]:
         text, place = map(str, list(entry))  # type: ignore[call-overload]  # a list of two, or this raises
-        made = Constraint.parse(text)
-        given.append(Constraint(made.left, made.sign, made.right, place[:LONGEST]))
-    space = Space.of(symbols, given)
+        parsed = Constraint.parse(text)
+        constraints.append(Constraint(parsed.left, parsed.sign, parsed.right, place[:LONGEST]))
+    space = Space.of(symbols, constraints)
     entries = header["programs"]
     total = sum(_number(entry, "bytes") for entry in entries)
     if not 2 <= len(entries) <= _MOST_PROGRAMS or not 0 < total <= largest:
@@ -152,8 +152,8 @@ def _read(header: dict[str, list[object]], format_: int, body: bytes, largest: i
 
 
 def _evidence(header: dict[str, list[object]], programs: tuple[tuple[int, ...], ...]) -> Evidence:
-    given: Any = header["spans"]
-    spans = tuple((int(least), int(most)) for least, most in given)
+    pairs: Any = header["spans"]
+    spans = tuple((int(least), int(most)) for least, most in pairs)
     if len(spans) != len(programs[0]) or not all(1 <= least <= most <= LARGEST_SIZE for least, most in spans):
         raise ValueError(f"its spans are {spans!r:.80}")
     compared = tuple(tuple(map(int, sizes)) for sizes in header["compared"])  # type: ignore[call-overload]  # lists, or this raises

@@ -32,10 +32,10 @@ def fitted(values: Sequence[int], samples: Samples, hints: Hints = ()) -> Expres
     """
     if len(set(values)) == 1:
         return Expression.of(values[0])
-    found = _of_products(values, samples)
-    if found is None or found.divides:
-        found = _hinted(values, samples, hints) or found or _quotient(values, samples)
-    return found or _factored(values, samples, hints)
+    simplest = _of_products(values, samples)
+    if simplest is None or simplest.divides:
+        simplest = _hinted(values, samples, hints) or simplest or _quotient(values, samples)
+    return simplest or _factored(values, samples, hints)
 
 
 def _hinted(values: Sequence[int], samples: Samples, hints: Hints) -> Expression | None:
@@ -45,10 +45,10 @@ def _hinted(values: Sequence[int], samples: Samples, hints: Hints) -> Expression
     others = [(Expression.symbol(name), [sizes[name] for sizes in samples]) for name in samples[0]]
     pairs = [[each, other] for i, each in enumerate(known) for other in (*others, *known[i + 1 :])]
     for parts in ([each] for each in known):
-        made = _linear(values, parts, whole=True)
-        if made is not None:
-            return made
-    return next((made for parts in pairs if (made := _linear(values, parts, whole=True)) is not None), None)
+        fit = _linear(values, parts, whole=True)
+        if fit is not None:
+            return fit
+    return next((fit for parts in pairs if (fit := _linear(values, parts, whole=True)) is not None), None)
 
 
 def fitted_float(
@@ -59,7 +59,7 @@ def fitted_float(
     Arguments:
         dtype: in which the constants are exact; a size or its inverse is rounded to it.
     """
-    for form, (inverse, made) in FORMS.items():
+    for form, (inverse, forward) in FORMS.items():
         with np.errstate(all="ignore"):
             numbers = [inverse(value) if value else math.nan for value in values]
         if not all(math.isfinite(number) and abs(number) < 2**53 for number in numbers):
@@ -76,9 +76,11 @@ def fitted_float(
                 expression = _hinted(whole, samples, hints)
             if expression is None:
                 continue
-            given = zip(values, samples, strict=True)
+            pairs = zip(values, samples, strict=True)
             allowed = float(_finfo(dtype).eps) if "sqrt" in form else 0.0  # a root may differ in its last bit
-            if all(_is_close(made(expression.value(s) / scale), value, dtype, allowed) for value, s in given):
+            if all(
+                _is_close(forward(expression.value(s) / scale), value, dtype, allowed) for value, s in pairs
+            ):
                 return (form if scale == 1 else f"{form}/{scale}"), expression
     return None
 
@@ -87,12 +89,12 @@ def _denominators(numbers: Sequence[float], dtype: np.dtype[Any]) -> list[int]:
     """What makes integers of quotients that are exact enough to say by what was divided."""
     if dtype.itemsize < 4:
         return []
-    found = math.lcm(*(Fraction(n).limit_denominator(_LARGEST_DENOMINATOR).denominator for n in numbers))
-    return [found] if 8 < found <= _LARGEST_DENOMINATOR else []
+    common = math.lcm(*(Fraction(n).limit_denominator(_LARGEST_DENOMINATOR).denominator for n in numbers))
+    return [common] if 8 < common <= _LARGEST_DENOMINATOR else []
 
 
-def _is_close(made: float, value: float, dtype: np.dtype[Any], allowed: float) -> bool:
-    return abs(float(dtype.type(made)) - float(dtype.type(value))) <= allowed * abs(value)
+def _is_close(computed: float, value: float, dtype: np.dtype[Any], allowed: float) -> bool:
+    return abs(float(dtype.type(computed)) - float(dtype.type(value))) <= allowed * abs(value)
 
 
 def float_of(form: str, number: int) -> float:
@@ -132,10 +134,10 @@ def _of_products(values: Sequence[int], samples: Samples) -> Expression | None:
     parts = [[each] for each in known] + [list(pair) for pair in itertools.combinations(known, 2)]
     rational: Expression | None = None
     for count, part in enumerate(parts, start=1):
-        made = _linear(values, part)
-        if made is not None and not made.divides:
-            return made
-        rational = rational or made
+        fit = _linear(values, part)
+        if fit is not None and not fit.divides:
+            return fit
+        rational = rational or fit
         if rational is not None and count >= len(known):
             return rational
     return rational
@@ -197,13 +199,13 @@ def _quotient(values: Sequence[int], samples: Samples) -> Expression | None:
     leave several that differ elsewhere."""
     elsewhere = [{name: 5 * n + place for place, name in enumerate(samples[0])} for n in range(7, 60)]
     for depth in (1, 2):
-        found: dict[tuple[int, ...], Expression] = {}
+        fits: dict[tuple[int, ...], Expression] = {}
         for parts in _with_quotients(samples, depth):
-            made = _linear(values, parts, whole=True)
-            if made is not None:
-                found.setdefault(tuple(made.value(sizes) for sizes in elsewhere), made)
-        if found:
-            return next(iter(found.values())) if len(found) == 1 else None
+            fit = _linear(values, parts, whole=True)
+            if fit is not None:
+                fits.setdefault(tuple(fit.value(sizes) for sizes in elsewhere), fit)
+        if fits:
+            return next(iter(fits.values())) if len(fits) == 1 else None
     return None
 
 

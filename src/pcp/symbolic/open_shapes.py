@@ -56,28 +56,28 @@ def _reduced(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
 
 
 def _transposed(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
-    given = shape(op.operands[0])
-    return [given[axis] for axis in integers_of(op.attributes["permutation"])]
+    sizes = shape(op.operands[0])
+    return [sizes[axis] for axis in integers_of(op.attributes["permutation"])]
 
 
 def _joined(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
     axis = integer_of(op.attributes["dimension"])
     shapes = [shape(operand) for operand in op.operands]
-    made = list(shapes[0])
-    made[axis] = sum(each[axis] for each in shapes)
-    return made
+    sizes = list(shapes[0])
+    sizes[axis] = sum(each[axis] for each in shapes)
+    return sizes
 
 
 def _multiplied(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
     numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    made = []
+    result = []
     for side, operand in (("lhs", op.operands[0]), ("rhs", op.operands[1])):
         sizes = shape(operand)
         batching = numbers.get(f"{side}_batching_dimensions", ())
         taken = (*batching, *numbers.get(f"{side}_contracting_dimensions", ()))
-        made += [sizes[axis] for axis in batching] if side == "lhs" else []
-        made += [size for axis, size in enumerate(sizes) if axis not in taken]
-    return made
+        result += [sizes[axis] for axis in batching] if side == "lhs" else []
+        result += [size for axis, size in enumerate(sizes) if axis not in taken]
+    return result
 
 
 def _gathered(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
@@ -142,22 +142,22 @@ def _windows(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
 
 def _convolved(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:
     text = str(op.attributes["dimension_numbers"])
-    images, kernels, made = (re.findall(r"\w+", part) for part in re.findall(r"\[([^]]*)\]", text))
+    images, kernels, results = (re.findall(r"\w+", part) for part in re.findall(r"\[([^]]*)\]", text))
     sizes, kernel = shape(op.operands[0]), shape(op.operands[1])
-    space = [label for label in made if label.isdigit()]
+    space = [label for label in results if label.isdigit()]
     strides, inner, outer = (
         _integers(op, name) or [1] * len(space) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
     )
     edges = elements(op.operands[2]) if op.name == "stablehlo.dynamic_conv" else _edges(op, len(space))
-    found = {
+    by_label = {
         "b": sizes[images.index("b")] // integer_of(op.attributes["batch_group_count"]),
         "f": kernel[kernels.index("o")],
     }
     for axis, label in enumerate(sorted(space, key=int)):
         size, width = sizes[images.index(label)], kernel[kernels.index(label)]
         padding = (edges[2 * axis], edges[2 * axis + 1])
-        found[label] = _window(size, width, strides[axis], (inner[axis], outer[axis]), padding)
-    return [found[label] for label in made]
+        by_label[label] = _window(size, width, strides[axis], (inner[axis], outer[axis]), padding)
+    return [by_label[label] for label in results]
 
 
 def _integers(op: ir.Operation, name: str) -> tuple[int, ...] | None:
@@ -166,8 +166,8 @@ def _integers(op: ir.Operation, name: str) -> tuple[int, ...] | None:
 
 def _edges(op: ir.Operation, rank: int) -> list[int]:
     """Padding before and after each axis, one after another."""
-    found = integer_elements(op.attributes["padding"]) if "padding" in op.attributes else (0,)
-    return list(found) * (2 * rank // len(found))
+    padding = integer_elements(op.attributes["padding"]) if "padding" in op.attributes else (0,)
+    return list(padding) * (2 * rank // len(padding))
 
 
 def _largest(op: ir.Operation, shape: Sizes, elements: Sizes) -> list[Any]:

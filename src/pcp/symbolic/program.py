@@ -93,7 +93,7 @@ class SymbolicProgram:
         space: Space,
         make: Callable[[dict[str, int]], Program],
         taken: Iterable[int] = (),
-        found: Callable[[], Iterable[Constraint]] = tuple,
+        asked: Callable[[], Iterable[Constraint]] = tuple,
         source: Callable[[], Source] | None = None,
         examples: Sequence[dict[str, int]] = (),
     ) -> "SymbolicProgram":
@@ -103,7 +103,7 @@ class SymbolicProgram:
             space: the sizes that are possible.
             make: called for a few sizes.
             taken: other numbers that are sizes in the program, which sizes that are tried had better not be.
-            found: asked afterwards for constraints that `make` came upon.
+            asked: called afterwards for constraints that `make` came upon.
             source: asked afterwards what Programs at further sizes are compared with; None: what `make` makes.
             examples: the few sizes that are tried first.
 
@@ -114,10 +114,10 @@ class SymbolicProgram:
         error: BuiltDifferently | None = None
         for attempt in range(_ATTEMPTS):  # sizes may by chance equal other numbers of the program
             chosen = (not attempt and examples) or sampled(space, taken, attempt)
-            made = tuple((tuple(sizes.values()), make(sizes)) for sizes in chosen)
-            constraints = found()
+            programs = tuple((tuple(sizes.values()), make(sizes)) for sizes in chosen)
+            constraints = asked()
             origin = Source(make, cost=COST) if source is None else source()
-            whole = SymbolicProgram(space.also(constraints), made, hints=origin.hints)
+            whole = SymbolicProgram(space.also(constraints), programs, hints=origin.hints)
             try:
                 _ = whole.template
             except BuiltDifferently as mistake:
@@ -144,9 +144,9 @@ class SymbolicProgram:
         numbers = self.template.numbers
         lines = sum(piece.count("\n") for piece in self.template.pieces)
         evidence = compared_at_many(self.space, self._samples[0], source, numbers, lines, same)
-        made = dataclasses.replace(self, evidence=evidence, source=source)
-        made.__dict__.update(template=self.template, _samples=self._samples, _made=known)
-        return made
+        checked = dataclasses.replace(self, evidence=evidence, source=source)
+        checked.__dict__.update(template=self.template, _samples=self._samples, _made=known)
+        return checked
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -194,8 +194,8 @@ class SymbolicProgram:
     def _is_part(self, sizes: Mapping[str, int]) -> bool:
         return bool(sizes) and set(sizes) < set(self.symbols)
 
-    def _at(self, given: Mapping[str, int]) -> Program:
-        sizes = self.space.checked(given)
+    def _at(self, wanted: Mapping[str, int]) -> Program:
+        sizes = self.space.checked(wanted)
         key = tuple(sizes.values())
         for known, program in self.programs:
             if known == key:
@@ -254,10 +254,10 @@ class SymbolicProgram:
         """
 
         known, source = self._known(), self.derived(lambda sizes: change(self._at(sizes)))
-        made = SymbolicProgram.build(
+        built = SymbolicProgram.build(
             self.space, source.make, self.numbers, source=lambda: source, examples=self._samples
         )
-        return dataclasses.replace(made, evidence=dataclasses.replace(made.evidence, sizes=known.sizes))
+        return dataclasses.replace(built, evidence=dataclasses.replace(built.evidence, sizes=known.sizes))
 
     def derived(
         self, make: Callable[[dict[str, int]], Program], sizes: Mapping[str, int] | None = None
@@ -322,12 +322,12 @@ class SymbolicProgram:
         """The structural digest: equal for symbolic programs with the same dataflow at every size and the same constraints;
         symbols may have other names."""
         numbered = {name: Expression.symbol(f"s{i}") for i, name in enumerate(self.symbols)}
-        made = hashlib.sha256(b"symbolic")
+        sha256 = hashlib.sha256(b"symbolic")
         for entry in sorted(str(c.renamed(numbered)) for c in self.space.constraints):
-            made.update(f"{len(entry)} {entry}".encode())
+            sha256.update(f"{len(entry)} {entry}".encode())
         for sizes in sampled(self.space):
-            made.update(f"{tuple(sizes.values())} {self._at(sizes).digest}".encode())
-        return made.hexdigest()
+            sha256.update(f"{tuple(sizes.values())} {self._at(sizes).digest}".encode())
+        return sha256.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file with a checksum; `pcp.load` reads it.
@@ -362,9 +362,9 @@ class SymbolicProgram:
         """
         space, artifacts, evidence, hints = unpacked(artifact, name, largest)
         programs = tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts)
-        made = SymbolicProgram(space, programs, evidence, hints)
-        _ = made.template
-        return made
+        program = SymbolicProgram(space, programs, evidence, hints)
+        _ = program.template
+        return program
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SymbolicProgram, (self.space, self.programs, self._known(), self.hints)

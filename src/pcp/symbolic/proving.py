@@ -59,22 +59,22 @@ def _below(factors: Factors, coefficient: Fraction, space: Space) -> _Polynomial
             for key, value in part.items():
                 total[key] = total.get(key, Fraction(0)) + value
         return total
-    made: _Polynomial = {(): coefficient}
+    bound: _Polynomial = {(): coefficient}
     for atom, power in factors:
         assert isinstance(atom, str)
         for _ in range(power):
-            made = _times(made, atom, space.bounds(atom)[0])
-    return made
+            bound = _times(bound, atom, space.bounds(atom)[0])
+    return bound
 
 
 def _times(polynomial: _Polynomial, name: str, least: int) -> _Polynomial:
     """A polynomial times `name + least`."""
-    made: _Polynomial = {}
+    product: _Polynomial = {}
     for key, value in polynomial.items():
         for more, factor in (((name,), Fraction(1)), ((), Fraction(least))):
             powers = dict(key)
             for each in more:
                 powers[each] = powers.get(each, 0) + 1
             place = tuple(sorted(powers.items()))
-            made[place] = made.get(place, Fraction(0)) + value * factor
-    return made
+            product[place] = product.get(place, Fraction(0)) + value * factor
+    return product

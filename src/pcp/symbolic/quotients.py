@@ -68,10 +68,10 @@ class Quotient(Watched):
             return number
         (a, b), (c, d) = (others, parts) if turned else (parts, others)
         try:
-            made = _FRACTIONS[function](a, b, c, d)
+            fraction = _FRACTIONS[function](a, b, c, d)
         except InvalidSize as error:
             raise SizeHasNoNumber(str(error)) from None
-        return Quotient(number, *made, False, self.record, self.size)
+        return Quotient(number, *fraction, False, self.record, self.size)
 
     def __add__(self, other: Any) -> Any: return self._made(operator.add, other, False)  # fmt: skip
 
@@ -179,15 +179,15 @@ def _is_positive(expression: Expression) -> bool:
     return all(coefficient > 0 for _, coefficient in expression.terms) and bool(expression.terms)
 
 
-def _fraction(given: Any) -> tuple[Expression, Expression] | None:
+def _fraction(value: Any) -> tuple[Expression, Expression] | None:
     """The numerator and the denominator of a size, a quotient or a number that is exact as such."""
-    if isinstance(given, Quotient):
-        return None if given.root else (given.above, given.below)
-    whole = expression_of(given)
+    if isinstance(value, Quotient):
+        return None if value.root else (value.above, value.below)
+    whole = expression_of(value)
     if whole is not None:
         return whole, Expression.of(1)
     try:
-        exact = Fraction(float(given))
+        exact = Fraction(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
     if exact.denominator > _DENOMINATOR or abs(exact.numerator) >= 2**53:

@@ -26,23 +26,23 @@ def samples(space: Space, taken: Iterable[int] = (), attempt: int = 0) -> list[d
     wanted = 5 + min(len(space.symbols), 5)
     avoided = frozenset(taken) | {0, 1}
     rng = random.Random(attempt)
-    found: list[dict[str, int]] = []
+    chosen: list[dict[str, int]] = []
     for tries in range(_TRIES):
-        if len(found) == wanted:
-            return found
+        if len(chosen) == wanted:
+            return chosen
         strict = tries < _TRIES // 2
-        sizes = _sample(space, rng, len(found) if attempt == 0 and tries < 2 * wanted else None)
+        sizes = _sample(space, rng, len(chosen) if attempt == 0 and tries < 2 * wanted else None)
         if sizes is None or not space.admits(sizes):
             continue
         values = list(sizes.values())
         if strict and (len(set(values)) < len(values) or avoided.intersection(values)):
             continue
-        apart = all(sizes[name] != each[name] or _is_narrow(space, name) for each in found for name in sizes)
-        if sizes not in found and (apart or not strict):
-            found.append(sizes)
+        apart = all(sizes[name] != each[name] or _is_narrow(space, name) for each in chosen for name in sizes)
+        if sizes not in chosen and (apart or not strict):
+            chosen.append(sizes)
     shown = "; ".join(map(str, space.constraints))
     raise InvalidConstraint(
-        f"{len(found)} sets of sizes of {', '.join(space.symbols)} were found that satisfy the constraints ({shown}); "
+        f"{len(chosen)} sets of sizes of {', '.join(space.symbols)} were found that satisfy the constraints ({shown}); "
         f"expected {wanted} or more: widen them, or trace each of the few sizes on its own"
     )
 
@@ -116,19 +116,19 @@ def far(space: Space, example: Mapping[str, int]) -> list[dict[str, int]]:
     Arguments:
         example: sizes of the others.
     """
-    found = [largest(space, scale != _SCALES[-1], scale) for scale in _SCALES]
+    candidates = [largest(space, scale != _SCALES[-1], scale) for scale in _SCALES]
     ends = {}
     for name in space.symbols:
         (_, last), (multiple, rest) = space.bounds(name), space.multiple(name)
         if last is not None:
             ends[name] = last - (last - rest) % multiple
-    found += [_within(space, {**(found[-1] or example), **ends})] if ends else []
-    found += [_with(space, example, name, last) for name, last in ends.items()]
+    candidates += [_within(space, {**(candidates[-1] or example), **ends})] if ends else []
+    candidates += [_with(space, example, name, last) for name, last in ends.items()]
     for scale in _SCALES[1:] if len(space.symbols) > 1 else ():
         sizes = largest(space, 0, scale) or {}
-        found += [_with(space, example, name, size) for name, size in sizes.items()]
-    found += [_with(space, example, name, _end(space, example, name)) for name in space.symbols]
-    return _distinct(found)
+        candidates += [_with(space, example, name, size) for name, size in sizes.items()]
+    candidates += [_with(space, example, name, _end(space, example, name)) for name in space.symbols]
+    return _distinct(candidates)
 
 
 def _end(space: Space, example: Mapping[str, int], name: str) -> int:
@@ -163,24 +163,24 @@ def low(space: Space, example: Mapping[str, int]) -> list[list[dict[str, int]]]:
 
 def beside(space: Space, example: Mapping[str, int], numbers: Iterable[int]) -> list[dict[str, int]]:
     """For each symbol the sizes below, at and above numbers, and the multiples next to them."""
-    found = []
+    candidates = []
     for number in numbers:
         for name in space.symbols:
             multiple, rest = space.multiple(name)
             for near in (number - 1, number, number + 1):
                 size = near + (rest - near) % multiple
-                found += [_with(space, example, name, each) for each in {size, size - multiple}]
-    return _distinct(found)
+                candidates += [_with(space, example, name, each) for each in {size, size - multiple}]
+    return _distinct(candidates)
 
 
 def _with(space: Space, example: Mapping[str, int], name: str, size: int) -> dict[str, int] | None:
     return _within(space, {**example, name: size})
 
 
-def _within(space: Space, given: Mapping[str, int]) -> dict[str, int] | None:
-    sizes = _completed(space, dict(given))
+def _within(space: Space, start: Mapping[str, int]) -> dict[str, int] | None:
+    sizes = _completed(space, dict(start))
     return sizes if sizes is not None and space.admits(sizes) else None
 
 
-def _distinct(given: Iterable[dict[str, int] | None]) -> list[dict[str, int]]:
-    return list({tuple(sizes.values()): sizes for sizes in given if sizes is not None}.values())
+def _distinct(candidates: Iterable[dict[str, int] | None]) -> list[dict[str, int]]:
+    return list({tuple(sizes.values()): sizes for sizes in candidates if sizes is not None}.values())

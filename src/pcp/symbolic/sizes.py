@@ -125,10 +125,10 @@ class Size(Whole):
 
     def __pow__(self, power: Any, modulus: Any = None) -> Any:
         if modulus is None and isinstance(power, int) and 0 <= power <= LARGEST_POWER:
-            made: Any = 1
+            product: Any = 1
             for _ in range(power):
-                made = self * made
-            return made
+                product = self * product
+            return product
         if modulus is None and isinstance(power, float) and power in (0.5, -0.5):
             one = Expression.of(1)
             parts = (self.expression, one) if power > 0 else (one, self.expression)

@@ -21,7 +21,7 @@ def solved(
     Raises:
         SizesRefused: shapes disagree, or do not say what a symbol is.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for (name, expected, text), shape in zip(arguments, shapes, strict=True):
         if len(shape) != len(expected):
             raise SizesRefused(
@@ -29,9 +29,9 @@ def solved(
             )
         for expression, size in zip(expected, shape, strict=True):
             if len(expression.symbols) == 1 and expression == Expression.symbol(expression.symbols[0]):
-                found.setdefault(expression.symbols[0], int(size))
-    _solve(space, [entry for _, entry, _ in arguments], shapes, found)
-    sizes = space.checked(found)
+                numbers.setdefault(expression.symbols[0], int(size))
+    _solve(space, [entry for _, entry, _ in arguments], shapes, numbers)
+    sizes = space.checked(numbers)
     for (name, expected, text), shape in zip(arguments, shapes, strict=True):
         wanted = tuple(size.value(sizes) for size in expected)
         if wanted != shape:
@@ -43,7 +43,7 @@ def solved(
 
 
 def _solve(
-    space: Space, expected: Sequence[Shape], shapes: Sequence[tuple[int, ...]], found: dict[str, int]
+    space: Space, expected: Sequence[Shape], shapes: Sequence[tuple[int, ...]], numbers: dict[str, int]
 ) -> None:
     """Symbols that stand only in expressions such as `2*length + 1`, from those that are linear in one unknown."""
     pairs = [
@@ -52,8 +52,8 @@ def _solve(
     pairs += [(c.left - c.right, 0) for c in space.constraints if c.sign == "=="]
     for _ in space.symbols:
         for expression, size in pairs:
-            unknown = [name for name in expression.symbols if name not in found]
+            unknown = [name for name in expression.symbols if name not in numbers]
             if len(unknown) == 1:
-                zero, one, two = (expression.value({**found, unknown[0]: n}) for n in (0, 1, 2))
+                zero, one, two = (expression.value({**numbers, unknown[0]: n}) for n in (0, 1, 2))
                 if one != zero and two - one == one - zero and (size - zero) % (one - zero) == 0:
-                    found[unknown[0]] = (size - zero) // (one - zero)
+                    numbers[unknown[0]] = (size - zero) // (one - zero)

@@ -73,8 +73,8 @@ class Template:
         for piece in self.pieces:
             for line in piece.split("\n"):
                 if not line.startswith("#loc"):
-                    for found in _INTEGERS.findall(line):
-                        counts[int(found)] = counts.get(int(found), 0) + 1
+                    for digits in _INTEGERS.findall(line):
+                        counts[int(digits)] = counts.get(int(digits), 0) + 1
         return tuple(sorted((n for n in counts if 3 < n < 2**40), key=lambda n: counts[n]))
 
     def text(self, sizes: Mapping[str, int]) -> str:
@@ -84,10 +84,10 @@ class Template:
             InvalidSize: a size would be negative, or be divided by 0.
         """
         known = {hole: hole.text(sizes) for hole in set(self.holes)}
-        made = [self.pieces[0]]
+        texts = [self.pieces[0]]
         for hole, piece in zip(self.holes, self.pieces[1:], strict=True):
-            made += (known[hole], piece)
-        return "".join(made)
+            texts += (known[hole], piece)
+        return "".join(texts)
 
 
 def unified(texts: Sequence[str], samples: Samples, hints: Hints = ()) -> Template:
@@ -141,28 +141,28 @@ def _line(
     matches = [list(TOKENS.finditer(line)) for line in row]
     if len({len(each) for each in matches}) > 1:
         raise _different(row, samples)
-    made: list[str | Hole] = []
+    parts: list[str | Hole] = []
     ends = [0] * len(row)
     for tokens in zip(*matches, strict=True):
         between = {line[end : token.start()] for line, end, token in zip(row, ends, tokens, strict=True)}
         if len(between) > 1:
             raise _different(row, samples)
-        made.append(between.pop())
+        parts.append(between.pop())
         ends = [token.end() for token in tokens]
         values = tuple(token.group() for token in tokens)
         if values.count(values[0]) == len(values):
-            made.append(values[0])
+            parts.append(values[0])
             continue
         kinds = {token.lastgroup for token in tokens}
         dtype = FLOAT_TYPE.match(row[0], ends[0]) if kinds <= {"float", "hex"} else None
         key = (*values, dtype[1]) if dtype else values
         if key not in known:
             known[key] = _hole(values, kinds, dtype, row, samples, hints)
-        made.append(known[key])
+        parts.append(known[key])
     tails = {line[end:] for line, end in zip(row, ends, strict=True)}
     if len(tails) > 1:
         raise _different(row, samples)
-    return [*made, tails.pop()]
+    return [*parts, tails.pop()]
 
 
 def _hole(
@@ -178,9 +178,9 @@ def _hole(
         if expression is not None:
             return Hole(expression)
     elif kinds == {"float"} and dtype is not None and dtype[1] in DTYPES:
-        found = fitted_float([float(value) for value in values], samples, DTYPES[dtype[1]], hints)
-        if found is not None:
-            return Hole(found[1], found[0])
+        fit = fitted_float([float(value) for value in values], samples, DTYPES[dtype[1]], hints)
+        if fit is not None:
+            return Hole(fit[1], fit[0])
     if "string" in kinds:
         raise _different(row, samples)
     shown = "; ".join(f"{value} for {listed(sizes)}" for value, sizes in zip(values, samples, strict=True))

@@ -40,8 +40,8 @@ class Record:
 
     def compare(self, left: Expression, sign: str, right: Expression, holds: bool) -> bool:
         if left != right:
-            made = Constraint(left, sign if holds else OPPOSITE[sign], right, line())
-            self.compared.setdefault(str(made), made)
+            constraint = Constraint(left, sign if holds else OPPOSITE[sign], right, line())
+            self.compared.setdefault(str(constraint), constraint)
         return holds
 
     def note(self) -> None:
@@ -101,10 +101,10 @@ class Watched(StandsForNumber):
         return self._shown()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-        given = [entry.item() if isinstance(entry, np.integer | np.bool_) else entry for entry in inputs]
+        operands = [entry.item() if isinstance(entry, np.integer | np.bool_) else entry for entry in inputs]
         function = _UFUNCS.get(ufunc.__name__)
-        if method == "__call__" and not named and function is not None and all(map(_is_exact, given)):
-            return function(*given)
+        if method == "__call__" and not named and function is not None and all(map(_is_exact, operands)):
+            return function(*operands)
         self.record.note()
         return getattr(ufunc, method)(*(as_number(entry) for entry in inputs), **named)
 
@@ -149,24 +149,24 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 """Functions of NumPy that are exact of sizes; others are of floats, which is noted."""
 
 
-def as_number(given: Any) -> Any:
+def as_number(value: Any) -> Any:
     """The number that a size or a quotient of sizes is in this trace; anything else as it is."""
-    return given.value if isinstance(given, Watched) else given
+    return value.value if isinstance(value, Watched) else value
 
 
-def is_float(given: Any) -> bool:
+def is_float(value: Any) -> bool:
     """Whether it is a floating-point number, or a quotient of sizes."""
-    return isinstance(given, float | np.floating) or (
-        isinstance(given, Watched) and not isinstance(given, Whole)
+    return isinstance(value, float | np.floating) or (
+        isinstance(value, Watched) and not isinstance(value, Whole)
     )
 
 
-def _is_exact(given: Any) -> bool:
-    return isinstance(given, int | Watched) or type(given) is float
+def _is_exact(value: Any) -> bool:
+    return isinstance(value, int | Watched) or type(value) is float
 
 
-def expression_of(given: Any) -> Expression | None:
+def expression_of(value: Any) -> Expression | None:
     """The expression that an integer or a size is."""
-    if isinstance(given, Whole):
-        return given.expression
-    return Expression.of(int(given)) if isinstance(given, int | np.integer) else None
+    if isinstance(value, Whole):
+        return value.expression
+    return Expression.of(int(value)) if isinstance(value, int | np.integer) else None

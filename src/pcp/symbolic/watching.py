@@ -185,14 +185,14 @@ class Watches:
         watch = Watch(sizes, self.expressions)
         try:
             with watching(watch):
-                made = self.make(sizes)
+                program = self.make(sizes)
         except PCPError:
             raise
         except Exception as error:
             self._explain(sizes, error)
             raise
         self._first.append(watch)
-        return made
+        return program
 
     def _explain(self, sizes: dict[str, int], error: Exception) -> None:
         """Say in the place of what the function raises that it uses a size as a number, if it does."""
@@ -218,8 +218,8 @@ class Watches:
         watches, self._first = self._first, []
         samples = [watch.sizes for watch in watches]
         self._loops = watches[0].answers
-        found: list[Constraint] = []
-        self._take(watches, samples, found)
+        choices: list[Constraint] = []
+        self._take(watches, samples, choices)
         script = self._script(watches, samples)
         mixed: list[Constraint] = []
         if any(watch.asked for watch in watches):
@@ -230,10 +230,10 @@ class Watches:
             for watch in second:
                 with watching(watch):
                     self.make(dict(watch.sizes))
-            self._take(second, samples, found)
-        found.extend(self._choices(watches, samples))
+            self._take(second, samples, choices)
+        choices.extend(self._choices(watches, samples))
         kept: dict[str, Constraint] = {}
-        for entry in map(_turned, found):
+        for entry in map(_turned, choices):
             self.numbers.update(_numbers(entry))
             if always(entry, self.space):
                 continue
@@ -246,15 +246,15 @@ class Watches:
         return tuple(kept.values())
 
     def _take(
-        self, watches: Sequence[Watch], samples: list[Mapping[str, int]], found: list[Constraint]
+        self, watches: Sequence[Watch], samples: list[Mapping[str, int]], choices: list[Constraint]
     ) -> None:
         """Add what exact sizes were asked in some traces to the lines that are noted and to the constraints that are found."""
         for watch in watches:
             self.noted.update(watch.record.noted)
-            found.extend(watch.record.compared.values())
+            choices.extend(watch.record.compared.values())
         used = {size: place for watch in watches for size, place in watch.record.used.items()}
         self.hints = tuple(dict.fromkeys((*self.hints, *(atom for size in used for atom in size.quotients))))
-        found.extend(_as_constants(used, samples, self.hints))
+        choices.extend(_as_constants(used, samples, self.hints))
 
     def _choices(self, watches: Sequence[Watch], samples: list[Mapping[str, int]]) -> Iterator[Constraint]:
         """What operations of PCP chose by: the numbers of the k-th choice of every trace are an expression."""
@@ -274,13 +274,13 @@ class Watches:
 
     def _script(self, watches: Sequence[Watch], samples: list[Mapping[str, int]]) -> list[tuple[str, Shown]]:
         """For every shape that all first traces were asked for at one line: which expressions its sizes are."""
-        made: list[tuple[str, Shown]] = []
+        script: list[tuple[str, Shown]] = []
         for row in zip(*(watch.asked for watch in watches), strict=False):
             if len({(place, len(shape)) for place, shape in row}) > 1:
                 break
             columns = zip(*(shape for _, shape in row), strict=True)
-            made.append((row[0][0], tuple(fitted(column, samples, self.hints) for column in columns)))
-        return made
+            script.append((row[0][0], tuple(fitted(column, samples, self.hints) for column in columns)))
+        return script
 
     def _of(self, script: Iterable[tuple[str, Shown]], watch: Watch) -> list[tuple[str, Shape, Shown]]:
         pairs = zip(script, watch.asked, strict=False)
@@ -292,10 +292,10 @@ def _as_constants(
 ) -> Iterator[Constraint]:
     """What sizes that entered the program must be, where its numbers do not say which expressions they are."""
     for expression, place in used.items():
-        found = fitted([expression.value(sizes) for sizes in samples], samples, hints)
+        fit = fitted([expression.value(sizes) for sizes in samples], samples, hints)
         elsewhere = [{name: 7919 * n + k for k, name in enumerate(samples[0])} for n in range(1, 9)]
-        if found is not None and any(found.value(sizes) != expression.value(sizes) for sizes in elsewhere):
-            yield Constraint(expression, "==", found, place)
+        if fit is not None and any(fit.value(sizes) != expression.value(sizes) for sizes in elsewhere):
+            yield Constraint(expression, "==", fit, place)
 
 
 def _turned(entry: Constraint) -> Constraint:

@@ -65,9 +65,9 @@ def peak_of(device: str) -> Peak:
     for known, tera in DENSE_BF16:
         if set(known.split()) <= set(name.replace("-", " ").split()):
             return Peak(tera * 1e12, f"dense bfloat16 by the data sheet of the {known}")
-    found = {dtype: _measured(device, dtype) for dtype in (DType.f32, DType.bf16)}
-    best = max(found, key=found.__getitem__)
-    return Peak(found[best], f"a product of {_SIZE} x {_SIZE} matrices of {best}, measured here")
+    peaks = {dtype: _measured(device, dtype) for dtype in (DType.f32, DType.bf16)}
+    best = max(peaks, key=peaks.__getitem__)
+    return Peak(peaks[best], f"a product of {_SIZE} x {_SIZE} matrices of {best}, measured here")
 
 
 def _measured(device: str, dtype: DType) -> float:

@@ -27,7 +27,7 @@ from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
 from pcp.rewrite.row import Effect
-from pcp.rewrite.terms import Found, Pattern, Term, value
+from pcp.rewrite.terms import Bindings, Pattern, Term, value
 from pcp.rewrite.view import View
 from pcp.tensor import Tensor
 
@@ -43,7 +43,7 @@ def _joined(count: int) -> Term:
     """So many parts of one size along the last axis, in order: `part0`, `part1`, ..."""
     names = tuple(value(f"part{place}") for place in range(count))
 
-    def ways(view: View, found: Found) -> Iterator[Found]:
+    def ways(view: View, found: Bindings) -> Iterator[Bindings]:
         placed = [_placed(term) for term in _terms(view.value, count)]
         parts = sorted((each for each in placed if each is not None), key=lambda each: each[0])
         width, left = divmod(view.shape[-1], count) if parts else (0, 0)

@@ -42,13 +42,13 @@ def equal_program(program: Program, form: Form) -> Program:
             for number in each.parts:
                 writing.write(each, parts[number], builder)
         erase_dead(block)
-    made = Program.from_module(module)
-    if form.makes and made.digest != form.makes:
+    equal = Program.from_module(module)
+    if form.makes and equal.digest != form.makes:
         raise FormMismatch(
-            f"the form made program {form.makes[:12]}, and here it makes {made.digest[:12]}; expected the version of PCP that "
+            f"the form made program {form.makes[:12]}, and here it makes {equal.digest[:12]}; expected the version of PCP that "
             "made it"
         )
-    return made
+    return equal
 
 
 def made_by(program: Program, form: Form) -> tuple[Form, Program]:
@@ -57,8 +57,8 @@ def made_by(program: Program, form: Form) -> tuple[Form, Program]:
     Raises:
         FormMismatch: as `equal_program`.
     """
-    made = equal_program(program, replace(form, makes=""))
-    return replace(form, makes=made.digest), made
+    equal = equal_program(program, replace(form, makes=""))
+    return replace(form, makes=equal.digest), equal
 
 
 class _Writing:
@@ -73,16 +73,16 @@ class _Writing:
         shapes = shapes_of(form, part)
         builder.pinned = self.operations[part.roots[0][0][0]].location
         after: list[int] = []
-        made: list[Tensor] = []
+        results: list[Tensor] = []
         for step, shape in zip(form.steps, shapes, strict=True):
             own = [part.terms[step.numbers[0]].leaf[0]] if step.op == "Leaf" else []
             after.append(max([-1, *own, *(after[operand] for operand in step.operands)]))
             with builder.before(self.operations[after[-1] + 1]):
                 if step.op == "Leaf":
                     leaf = Tensor(self.value_at(part.terms[step.numbers[0]].leaf), builder)
-                    made.append(reshape(leaf, shape) if leaf.shape != shape else leaf)
+                    results.append(reshape(leaf, shape) if leaf.shape != shape else leaf)
                 else:
-                    made.append(computed(step, [made[operand] for operand in step.operands]))
+                    results.append(computed(step, [results[operand] for operand in step.operands]))
         for (place, _), step_of_root in zip(part.roots, form.roots, strict=True):
             value, begin = self.value_at(place), after[step_of_root]
             if form.steps[step_of_root].op == "Leaf":
@@ -92,22 +92,22 @@ class _Writing:
             if any(self.index(use.owner) <= begin for use in value.uses):
                 raise FormMismatch(f"step {step_of_root} of the form would be computed behind what takes it")
             with builder.before(self.operations[begin + 1]):
-                shaped = reshape(made[step_of_root], Tensor(value, builder).shape)
+                shaped = reshape(results[step_of_root], Tensor(value, builder).shape)
             value.replace_all_uses_with(shaped.value)
 
     def value_at(self, place: Place) -> Value:
         """The value at a place."""
         index, which = place
-        found: Value = self.block.arguments[which] if index < 0 else self.operations[index].results[which]
-        return found
+        value: Value = self.block.arguments[which] if index < 0 else self.operations[index].results[which]
+        return value
 
     def index(self, op: ir.Operation | ir.OpView) -> int:
         """The number of the operation of the block that an operation is, or is in; of one that was written, a large one."""
-        found = op.operation
-        while found.block != self.block:
-            assert found.parent is not None
-            found = found.parent.operation
-        return self.operations.index(found) if found in self.operations else len(self.operations)
+        outer = op.operation
+        while outer.block != self.block:
+            assert outer.parent is not None
+            outer = outer.parent.operation
+        return self.operations.index(outer) if outer in self.operations else len(self.operations)
 
 
 def computed(step: Step, of: Sequence[Tensor]) -> Tensor:

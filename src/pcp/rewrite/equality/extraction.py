@@ -92,14 +92,14 @@ def choices(
             if name in graph.shapes and all(child in graph.shapes for child in node.children):
                 costs[name, node] = 0.0 if node.op == "Leaf" else cost(_operation(graph, name, node))
     best = _trees(costs)
-    found: dict[frozenset[tuple[str, Node]], Choice] = {}
+    by_nodes: dict[frozenset[tuple[str, Node]], Choice] = {}
 
     def priced(selected: Mapping[str, Node]) -> Choice | None:
         reached = _reached(graph, selected)
         if reached is None:
             return None
-        made = Choice(reached, math.fsum(costs[each] for each in reached.items()))
-        return found.setdefault(frozenset(reached.items()), made)
+        choice = Choice(reached, math.fsum(costs[each] for each in reached.items()))
+        return by_nodes.setdefault(frozenset(reached.items()), choice)
 
     start = priced(best)
     assert start is not None  # trees of least cost have no circles, as costs are above 0
@@ -109,7 +109,7 @@ def choices(
         current = priced(selected)
         if current is not None:
             _descend(selected, current, moves, priced, ends)
-    return sorted(found.values(), key=lambda each: each.cost)[:most]
+    return sorted(by_nodes.values(), key=lambda each: each.cost)[:most]
 
 
 def _descend(
@@ -121,11 +121,11 @@ def _descend(
 ) -> None:
     for _ in range(_MOST_STEPS):
         tried = [
-            (made, selected | move)
+            (choice, selected | move)
             for move in moves
             if time.monotonic() < ends
             and not move.keys().isdisjoint(current.nodes)
-            and (made := priced(selected | move)) is not None
+            and (choice := priced(selected | move)) is not None
         ]
         least, following = min(tried, key=lambda each: each[0].cost, default=(current, selected))
         if least.cost >= current.cost:
@@ -161,23 +161,23 @@ def _trees(costs: Mapping[tuple[str, Node], float]) -> dict[str, Node]:
 
 def _reached(graph: Graph, selected: Mapping[str, Node]) -> dict[str, Node] | None:
     """What the roots need, operands first; None where something would need itself."""
-    made: dict[str, Node] = {}
+    reached: dict[str, Node] = {}
     waiting, begun = [(root, False) for root in reversed(graph.roots)], set()
     while waiting:
         name, is_done = waiting.pop()
-        if name in made:
+        if name in reached:
             continue
         if is_done:
-            made[name] = selected[name]
+            reached[name] = selected[name]
             continue
         if name in begun or name not in selected:
             return None
         begun.add(name)
         waiting.append((name, True))
-        waiting += [(child, False) for child in selected[name].children if child not in made]
-        if any(child in begun and child not in made for child in selected[name].children):
+        waiting += [(child, False) for child in selected[name].children if child not in reached]
+        if any(child in begun and child not in reached for child in selected[name].children):
             return None
-    return made
+    return reached
 
 
 def _operation(graph: Graph, name: str, node: Node) -> Operation:

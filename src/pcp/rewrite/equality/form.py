@@ -124,9 +124,9 @@ def shapes_of(form: PartForm, part: Matrices) -> list[Shape]:
             raise FormMismatch(f"step {place} takes steps {step.operands}; expected steps before it")
         shape = _shape(step, [shapes[operand] for operand in step.operands], part)
         if shape is None:
-            given = [shapes[operand] for operand in step.operands]
+            operands_shapes = [shapes[operand] for operand in step.operands]
             raise FormMismatch(
-                f"step {place}, {step.op}{step.numbers or ''}, does not fit operands of shapes {given}"
+                f"step {place}, {step.op}{step.numbers or ''}, does not fit operands of shapes {operands_shapes}"
             )
         shapes.append(shape)
     wanted = [part.terms[root].shape for _, root in part.roots]
@@ -155,11 +155,11 @@ def is_written(form: PartForm, part: Matrices) -> bool:
 
     def numbered(steps: Sequence[Step]) -> list[int]:
         """Of each step a number, the same for equal ones."""
-        found: list[int] = []
+        numbers_of_steps: list[int] = []
         for step in steps:
-            alike = replace(step, operands=tuple(found[operand] for operand in step.operands))
-            found.append(numbers.setdefault(alike, len(numbers)))
-        return found
+            alike = replace(step, operands=tuple(numbers_of_steps[operand] for operand in step.operands))
+            numbers_of_steps.append(numbers.setdefault(alike, len(numbers)))
+        return numbers_of_steps
 
     mine, written = numbered(form.steps), numbered(_as_steps(part))
     return [mine[root] for root in form.roots] == [written[root] for _, root in part.roots]
@@ -223,11 +223,11 @@ class _Applied:
     def __call__(self, place: int, vector: Vector, is_left: bool) -> Vector:
         key = (place, is_left, hashlib.blake2b(vector.tobytes(), digest_size=16).digest())
         if key not in self.known:
-            found = self._apply(self.steps[place], vector, is_left)
-            self.elements += found.size
+            applied = self._apply(self.steps[place], vector, is_left)
+            self.elements += applied.size
             if len(self.known) >= _MOST_APPLIED or self.elements > _MOST_ELEMENTS:
                 raise FormMismatch(_TOO_LONG)
-            self.known[key] = found
+            self.known[key] = applied
         return self.known[key]
 
     def _apply(self, step: Step, vector: Vector, is_left: bool) -> Vector:
@@ -257,8 +257,8 @@ class _Applied:
                 spread = np.zeros(self.shapes[of[0]][step.op == "Columns"], np.int64)
                 spread[begin:end] = vector
                 return self(of[0], spread, is_left)
-        made = [self(operand, piece, is_left) for operand, piece in zip(of, pieces, strict=True)]
-        joined: Vector = np.concatenate(made) if is_joined else np.sum(made, axis=0) % _PRIME
+        applied = [self(operand, piece, is_left) for operand, piece in zip(of, pieces, strict=True)]
+        joined: Vector = np.concatenate(applied) if is_joined else np.sum(applied, axis=0) % _PRIME
         return joined
 
 

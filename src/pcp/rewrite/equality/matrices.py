@@ -62,8 +62,8 @@ class Matrices:
     @cached_property
     def parts(self) -> tuple["Matrices", ...]:
         """The parts that have nothing to do with one another and may be computed otherwise, in order."""
-        found = (self._part(members) for members in self._connected())
-        return tuple(part for part in found if part.roots and part._has_others)
+        parts = (self._part(members) for members in self._connected())
+        return tuple(part for part in parts if part.roots and part._has_others)
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
@@ -129,9 +129,9 @@ class _Reading:
         for index, view in enumerate(block.operations):
             op = view.operation
             self.places |= {value: (index, i) for i, value in enumerate(op.results)}
-            found = self.read(op)
-            if found is not None:
-                self.known[op.results[0]] = found
+            number = self.read(op)
+            if number is not None:
+                self.known[op.results[0]] = number
                 continue
             for value in _taken(op):
                 if value in self.known:

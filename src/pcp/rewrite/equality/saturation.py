@@ -106,17 +106,17 @@ def saturated(matrices: Matrices, limits: Limits = Limits()) -> Graph:
     run(_LANGUAGE + _EQUALITIES)
     for fact in facts_of(matrices):  # one by one: egglog takes the square of their number for all at once
         run(fact)
-    stopped, rounds, found = "rounds", 0, _serialized(graph)
+    stopped, rounds, nodes = "rounds", 0, _serialized(graph)
     while rounds < limits.rounds:
-        [made] = run("(run 1)")
-        rounds, found = rounds + 1, _serialized(graph)
-        if not made.report.updated:
+        [outcome] = run("(run 1)")
+        rounds, nodes = rounds + 1, _serialized(graph)
+        if not outcome.report.updated:
             stopped = "saturated"
             break
-        if len(found) > limits.nodes or time.monotonic() - began > limits.seconds:
-            stopped = "nodes" if len(found) > limits.nodes else "seconds"
+        if len(nodes) > limits.nodes or time.monotonic() - began > limits.seconds:
+            stopped = "nodes" if len(nodes) > limits.nodes else "seconds"
             break
-    return _graph(found, matrices, stopped, rounds, time.monotonic() - began)
+    return _graph(nodes, matrices, stopped, rounds, time.monotonic() - began)
 
 
 def facts_of(matrices: Matrices) -> Iterator[str]:
@@ -158,15 +158,17 @@ def _merged(matrices: Matrices, side: int, shared: int, places: list[int]) -> It
 
 
 def _serialized(graph: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(graph.serialize([]).to_json())["nodes"]
-    return found
+    nodes: dict[str, Any] = json.loads(graph.serialize([]).to_json())["nodes"]
+    return nodes
 
 
-def _graph(found: dict[str, Any], matrices: Matrices, stopped: str, rounds: int, seconds: float) -> Graph:
+def _graph(
+    serialized: dict[str, Any], matrices: Matrices, stopped: str, rounds: int, seconds: float
+) -> Graph:
     classes: dict[str, dict[Node, None]] = defaultdict(dict)
     roots: dict[int, str] = {}
-    for node in found.values():
-        children = [found[each] for each in node["children"]]
+    for node in serialized.values():
+        children = [serialized[each] for each in node["children"]]
         inner = tuple(each["eclass"] for each in children if not each["eclass"].startswith("i64"))
         numbers = tuple(int(each["op"]) for each in children if each["eclass"].startswith("i64"))
         if node["op"] == "Root":
@@ -180,7 +182,7 @@ def _graph(found: dict[str, Any], matrices: Matrices, stopped: str, rounds: int,
         tuple(roots[place] for place in range(len(matrices.roots))),
         stopped,
         rounds,
-        len(found),
+        len(serialized),
         seconds,
     )
 

@@ -36,21 +36,21 @@ class Cut:
     function: str = ""
 
 
-def cut_of(op: ir.Operation, given: Axes, parts: int) -> Cut | None:
+def cut_of(op: ir.Operation, along: Axes, parts: int) -> Cut | None:
     """How an operation is computed from operands of which some are cut; None if it is not known how.
 
     Arguments:
-        given: along which axis each operand is cut; None where it is whole, but may be cut.
+        along: along which axis each operand is cut; None where it is whole, but may be cut.
         parts: how many; they divide the sizes of the axes.
     """
     record = RECORDS.get(op.name)
     rule = _elementwise if record is not None and record.is_elementwise else _RULES.get(op.name)
-    found = None if rule is None else rule(op, given, parts)
-    if found is None or any(
-        axis not in (None, needed) for axis, needed in zip(given, found.operands, strict=True)
+    cut = None if rule is None else rule(op, along, parts)
+    if cut is None or any(
+        axis not in (None, needed) for axis, needed in zip(along, cut.operands, strict=True)
     ):
         return None
-    return found
+    return cut
 
 
 def _shape(value: Value) -> tuple[int, ...]:
@@ -58,29 +58,29 @@ def _shape(value: Value) -> tuple[int, ...]:
     return () if spec is None else spec.shape
 
 
-def _only(given: Axes) -> int | None:
+def _only(along: Axes) -> int | None:
     """The axis along which all operands that are cut are cut."""
-    axes = {axis for axis in given if axis is not None}
+    axes = {axis for axis in along if axis is not None}
     return axes.pop() if len(axes) == 1 else None
 
 
-def _elementwise(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    axis = _only(given)
+def _elementwise(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    axis = _only(along)
     shapes = [_shape(value) for value in (*op.operands, *op.results)]
     if axis is None or any(shape not in ((), shapes[-1]) for shape in shapes):
         return None
     return Cut(tuple(axis if _shape(value) else None for value in op.operands), (axis,) * len(op.results))
 
 
-def _broadcast(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    axis = given[0]
+def _broadcast(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    axis = along[0]
     assert axis is not None
     target = integers_of(op.attributes["broadcast_dimensions"])[axis]
     return Cut((axis,), (target,)) if _shape(op.operands[0])[axis] == _shape(op.results[0])[target] else None
 
 
-def _reshape(op: ir.Operation, given: Axes, parts: int) -> Cut | None:
-    (axis,), shape, result = given, _shape(op.operands[0]), _shape(op.results[0])
+def _reshape(op: ir.Operation, along: Axes, parts: int) -> Cut | None:
+    (axis,), shape, result = along, _shape(op.operands[0]), _shape(op.results[0])
     before = math.prod(shape[:axis])
     fits = (
         i
@@ -91,15 +91,15 @@ def _reshape(op: ir.Operation, given: Axes, parts: int) -> Cut | None:
     return None if target is None else Cut((axis,), (target,))
 
 
-def _transpose(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    assert given[0] is not None
-    return Cut((given[0],), (integers_of(op.attributes["permutation"]).index(given[0]),))
+def _transpose(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    assert along[0] is not None
+    return Cut((along[0],), (integers_of(op.attributes["permutation"]).index(along[0]),))
 
 
-def _product(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+def _product(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
     axes = DotAxes.of(op)
-    side = 0 if given[0] is not None else 1
-    axis = given[side]
+    side = 0 if along[0] is not None else 1
+    axis = along[side]
     assert axis is not None
     for pair, is_batch in ((axes.batch, True), (axes.contract, False)):
         if axis in pair[side]:
@@ -110,8 +110,8 @@ def _product(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: 
     return Cut((None, axis) if side else (axis, None), (target,))
 
 
-def _reduce(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    axis, count = _only(given), len(op.results)
+def _reduce(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    axis, count = _only(along), len(op.results)
     if axis is None:
         return None
     operands = (axis,) * count + (None,) * count
@@ -122,8 +122,8 @@ def _reduce(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: A
     return Cut(operands, (None,)) if is_sum else None
 
 
-def _slice(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    (axis,) = given
+def _slice(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    (axis,) = along
     assert axis is not None
     bounds = (
         integers_of(op.attributes[f"{name}"])[axis] for name in ("start_indices", "limit_indices", "strides")
@@ -131,24 +131,24 @@ def _slice(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: AR
     return Cut((axis,), (axis,)) if tuple(bounds) == (0, _shape(op.operands[0])[axis], 1) else None
 
 
-def _pad(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    axis = given[0]
+def _pad(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    axis = along[0]
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     if axis is None or any(integers_of(op.attributes[name])[axis] for name in names):
         return None
     return Cut((axis, None), (axis,))
 
 
-def _along_others(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+def _along_others(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
     """Of what works along one axis: any other."""
-    axis = _only(given)
+    axis = _only(along)
     if axis is None or axis == integer_of(op.attributes["dimension"]):
         return None
     return Cut((axis,) * len(op.operands), (axis,) * len(op.results))
 
 
-def _gather(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
-    numbers, axis = dimension_numbers(str(op.attributes["dimension_numbers"])), given[1]
+def _gather(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+    numbers, axis = dimension_numbers(str(op.attributes["dimension_numbers"])), along[1]
     if axis is None:
         return None
     (vector,) = numbers["index_vector_dim"]
@@ -159,7 +159,7 @@ def _gather(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: A
     )
 
 
-def _scatter(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: ARG001
+def _scatter(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
     if len(op.operands) != 3 or combiner(op.regions[0]) != "add":
         return None
     numbers = dimension_numbers(str(op.attributes["scatter_dimension_numbers"]))
@@ -167,11 +167,11 @@ def _scatter(op: ir.Operation, given: Axes, parts: int) -> Cut | None:  # noqa: 
     updates = [
         i for i in range(len(_shape(op.operands[2]))) if i not in numbers.get("update_window_dims", ())
     ]
-    axis = given[1]
+    axis = along[1]
     if axis is None:
-        if given[2] not in updates:
+        if along[2] not in updates:
             return None
-        axis = updates.index(given[2])
+        axis = updates.index(along[2])
         axis += axis >= vector
     batched = _batched(numbers, "input_batching_dims", "scatter_indices_batching_dims", axis)
     operands = (batched, axis, updates[axis - (axis > vector)])

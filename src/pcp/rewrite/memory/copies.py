@@ -32,7 +32,7 @@ class Copies:
     """The operations of a cutting for one part.
 
     Arguments:
-        found: the cutting.
+        cutting: what is cut, and how.
         builder: stands where they go.
         index: of the part; None where they have to be the same for every part.
         begun: what the parts before come to, for values that parts are added to.
@@ -44,20 +44,20 @@ class Copies:
 
     def __init__(
         self,
-        found: Cutting,
+        cutting: Cutting,
         builder: Builder,
         index: Tensor | None,
         begun: Mapping[Value, Tensor],
         pieces: Mapping[tuple[Value, int | None], Value],
     ) -> None:
-        self._found, self._builder, self._index, self._begun = found, builder, index, begun
+        self._cutting, self._builder, self._index, self._begun = cutting, builder, index, begun
         self._known: dict[tuple[Value, int | None], Value] = dict(pieces)
-        for op, cut in found.cuts:
+        for op, cut in cutting.cuts:
             self._copy(op, cut)
 
     def of(self, value: Value) -> Value:
         """The piece of a value that is cut, or what this part adds to a sum."""
-        return self._known[value, self._found.axes.get(value)]
+        return self._known[value, self._cutting.axes.get(value)]
 
     def _copy(self, op: ir.Operation, cut: Cut) -> None:
         operands = [
@@ -66,10 +66,10 @@ class Copies:
         ]
         if cut.adds_to is not None:
             operands[cut.adds_to] = self._begun[op.results[0]].value
-        made = self._cloned(op, operands, cut.results)
+        results = self._cloned(op, operands, cut.results)
         if cut.function:
-            result_owner(made[0]).attributes["decomposition"] = ir.FlatSymbolRefAttr.get(cut.function)
-        self._known.update(zip(zip(op.results, cut.results, strict=True), made, strict=True))
+            result_owner(results[0]).attributes["decomposition"] = ir.FlatSymbolRefAttr.get(cut.function)
+        self._known.update(zip(zip(op.results, cut.results, strict=True), results, strict=True))
 
     def _cloned(self, op: ir.Operation, operands: Sequence[Value], axes: Sequence[int | None]) -> list[Value]:
         copy = op.clone(ip=self._builder.insertion)
@@ -80,12 +80,12 @@ class Copies:
                 value.set_type(self._narrow(value, axis))
         if op.name == "stablehlo.slice":
             limits = list(integers_of(op.attributes["limit_indices"]))
-            limits = [size // self._found.parts if i == axes[0] else size for i, size in enumerate(limits)]
+            limits = [size // self._cutting.parts if i == axes[0] else size for i, size in enumerate(limits)]
             copy.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
         return list(copy.results)
 
     def _narrow(self, value: Value, axis: int) -> ir.Type:
-        return mlir_type(narrowed(spec_of(value.type), axis, self._found.parts))
+        return mlir_type(narrowed(spec_of(value.type), axis, self._cutting.parts))
 
     def _piece(self, value: Value, axis: int) -> Value:
         """This part's piece of a value; of one that is whole, computed in the part where that is cheap, or read."""
@@ -95,7 +95,7 @@ class Copies:
         return known
 
     def _narrowed(self, value: Value, axis: int) -> Value:
-        spec = narrowed(spec_of(value.type), axis, self._found.parts)
+        spec = narrowed(spec_of(value.type), axis, self._cutting.parts)
         op, number = defining_op(value), splat_number(value)
         if number is not None:
             return full(spec.shape, number, spec.dtype).value
@@ -103,11 +103,11 @@ class Copies:
             if op.name == "stablehlo.iota":
                 is_along = ir.IntegerAttr(op.attributes["iota_dimension"]).value == axis
                 index = self._place(value, axis) if is_along else None
-                (made,) = self._cloned(op, (), [axis])
+                (numbered,) = self._cloned(op, (), [axis])
                 if index is None:
-                    return made
+                    return numbered
                 first = convert(index * spec.shape[axis], spec.dtype)
-                return (Tensor(made, self._builder) + first).value
+                return (Tensor(numbered, self._builder) + first).value
             if op.name == "stablehlo.broadcast_in_dim":
                 dims, shape = (
                     integers_of(op.attributes["broadcast_dimensions"]),
@@ -115,7 +115,7 @@ class Copies:
                 )
                 if axis not in dims or shape[dims.index(axis)] == 1:
                     return self._cloned(op, list(op.operands), [axis])[0]
-            cut = self._found.cut_for(op, axis)
+            cut = self._cutting.cut_for(op, axis)
             if cut is not None:
                 pairs = zip(op.operands, cut.operands, strict=True)
                 operands = [x if along is None else self._piece(x, along) for x, along in pairs]

@@ -42,11 +42,11 @@ class Cutting:
 
     def _visit(self, op: ir.Operation) -> None:
         read = [*op.operands, *(values_from_outside(op) if len(op.regions) else ())]
-        given = [self.axes.get(value) for value in op.operands]
+        along = [self.axes.get(value) for value in op.operands]
         is_after = any(value in self.after for value in read)
         if not is_after and not any(value in self.axes for value in read):
             return
-        cut = None if is_after or len(read) > len(op.operands) else self._rule(op, given, self.parts)
+        cut = None if is_after or len(read) > len(op.operands) else self._rule(op, along, self.parts)
         if cut is None or not self._divides(op, cut):
             self.after.update(op.results)
             return
@@ -62,8 +62,8 @@ class Cutting:
         for place, operand in enumerate(op.operands):
             spec = spec_if_tensor(operand.type)
             for along in range(0 if spec is None else len(spec.shape)):
-                given = [along if i == place else None for i in range(len(op.operands))]
-                cut = cut_of(op, given, self.parts)
+                axes = [along if i == place else None for i in range(len(op.operands))]
+                cut = cut_of(op, axes, self.parts)
                 if cut is not None and cut.results == (axis,) and self._divides(op, cut):
                     return cut
         return None
@@ -81,14 +81,14 @@ class Cutting:
     def leaving(self) -> list[Value]:
         """The values that what comes after the loop reads, those that are cut and those that are sums."""
         inside = {op for op, _ in self.cuts}
-        made = {value for op in inside for value in op.results}
+        computed = {value for op in inside for value in op.results}
         read = [
             value
             for op in self.operations
             if op not in inside
             for value in (*op.operands, *values_from_outside(op))
         ]
-        return [value for value in dict.fromkeys((*read, *self.returned)) if value in made]
+        return [value for value in dict.fromkeys((*read, *self.returned)) if value in computed]
 
     def needed_before(self) -> list[ir.Operation]:
         """The operations outside of the loop that it reads, and those that these read, in order."""

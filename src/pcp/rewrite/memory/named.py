@@ -37,26 +37,26 @@ class NamedCuts:
         self._known: dict[tuple[str, tuple[int | None, ...], int], Cut | None] = {}
         self.refused: set[ir.Operation] = set()
 
-    def __call__(self, op: ir.Operation, given: Axes, parts: int) -> Cut | None:
+    def __call__(self, op: ir.Operation, along: Axes, parts: int) -> Cut | None:
         """As `cut_of`."""
-        cut = self._cut(op, given, parts)
+        cut = self._cut(op, along, parts)
         if cut is None and op.name == COMPOSITE:
             self.refused.add(op)
         return cut
 
-    def _cut(self, op: ir.Operation, given: Axes, parts: int) -> Cut | None:
+    def _cut(self, op: ir.Operation, along: Axes, parts: int) -> Cut | None:
         if op.name != COMPOSITE:
-            return cut_of(op, given, parts)
+            return cut_of(op, along, parts)
         if names_functions(op):
             return None
         function = decomposition_of(op)
-        key = symbol_name(function), tuple(given), parts
+        key = symbol_name(function), tuple(along), parts
         if key not in self._known:
-            self._known[key] = self._of(op, function, given, parts)
+            self._known[key] = self._of(op, function, along, parts)
         return self._known[key]
 
-    def _of(self, op: ir.Operation, function: ir.Operation, given: Axes, parts: int) -> Cut | None:
-        operands = list(given)
+    def _of(self, op: ir.Operation, function: ir.Operation, along: Axes, parts: int) -> Cut | None:
+        operands = list(along)
         arguments = list(function.regions[0].blocks[0].arguments)
         for _ in range(len(operands)):
             if any(
@@ -87,24 +87,24 @@ class NamedCuts:
         results: list[int | None] = []
 
         def fill(block: ir.Block) -> list[Value]:
-            given = list(block.arguments)
+            arguments = list(block.arguments)
             builder = Builder(self._module, block)
             builder.pinned = ir.Location.unknown()
             whole = [
                 value if axis is None else block.add_argument(kind, ir.Location.unknown())
-                for value, axis, kind in zip(given, axes, wide, strict=True)
+                for value, axis, kind in zip(arguments, axes, wide, strict=True)
             ]
             with building(builder):
                 returned = builder.inline(function, whole)
                 end = builder.emit("func.return", returned, ())
                 with builder.before(end):
-                    made = self._copied(
-                        builder, block, dict(zip(whole, given, strict=True)), axes, parts, results
+                    values = self._copied(
+                        builder, block, dict(zip(whole, arguments, strict=True)), axes, parts, results
                     )
-            for place, value in enumerate(made):
+            for place, value in enumerate(values):
                 end.operands[place] = value
             erase_dead(block)
-            for place in reversed(range(len(given), len(block.arguments))):
+            for place in reversed(range(len(arguments), len(block.arguments))):
                 block.erase_argument(place)
             *_, last = (view.operation for view in block.operations)
             ends = list(last.operands)
@@ -128,23 +128,25 @@ class NamedCuts:
     ) -> list[Value]:
         """Write what one part computes behind what the whole does; what it returns."""
         seeds = {value: axis for value, axis in zip(pieces, axes, strict=True) if axis is not None}
-        found = Cutting(block, seeds, parts, self._cut)
-        sums = {op.results[i] for op, cut in found.cuts for i, axis in enumerate(cut.results) if axis is None}
-        is_known = all(value in found.axes or value in sums for value in found.returned)
-        if not is_known or any(cut.adds_to is not None for _, cut in found.cuts):
+        cutting = Cutting(block, seeds, parts, self._cut)
+        sums = {
+            op.results[i] for op, cut in cutting.cuts for i, axis in enumerate(cut.results) if axis is None
+        }
+        is_known = all(value in cutting.axes or value in sums for value in cutting.returned)
+        if not is_known or any(cut.adds_to is not None for _, cut in cutting.cuts):
             raise _IsWhole
         known: dict[tuple[Value, int | None], Value] = {
             (value, axis): pieces[value] for value, axis in seeds.items()
         }
         try:
-            part = Copies(found, builder, None, {}, known)
+            part = Copies(cutting, builder, None, {}, known)
         except NeedsPlace as needed:
             operands = list(pieces)
             if needed.value in operands:
                 raise _NeedsOperand(operands.index(needed.value), needed.axis) from None
             raise _IsWhole from None
-        results[:] = [found.axes.get(value) for value in found.returned]
-        return [part.of(value) for value in found.returned]
+        results[:] = [cutting.axes.get(value) for value in cutting.returned]
+        return [part.of(value) for value in cutting.returned]
 
 
 class _NeedsOperand(Exception):

@@ -66,53 +66,54 @@ def _divided(program: Program, module: ir.Module, parts: int, named: bool = Fals
     ]
     if not cuttings:
         return None
-    found, refused = max(cuttings, key=lambda each: (each[0].bytes, len(each[1])))
+    cutting, refused = max(cuttings, key=lambda each: (each[0].bytes, len(each[1])))
     if refused:
-        del found, cuttings
+        del cutting, cuttings
         open_composites(module, lambda op: op not in refused)
         return _divided(program, module, parts, named)
-    if not found.cuts:
+    if not cutting.cuts:
         return None
     with context(), ir.Location.unknown():
         builder = Builder(module, block)
         builder.pinned = ir.Location.unknown()
         with building(builder):
-            _write(found, builder)
+            _write(cutting, builder)
     erase_dead(block)
     if named:
         run_passes(module, "builtin.module(symbol-dce)")
     return Program.from_module(module)
 
 
-def _write(found: Cutting, builder: Builder) -> None:
+def _write(cutting: Cutting, builder: Builder) -> None:
     """Put the loop in the place of the operations in it."""
-    anchor = found.cuts[0][0]
-    place = {op: index for index, op in enumerate(found.operations)}
-    for op in found.needed_before():
+    anchor = cutting.cuts[0][0]
+    place = {op: index for index, op in enumerate(cutting.operations)}
+    for op in cutting.needed_before():
         if place[op] > place[anchor]:
             op.move_before(anchor)
-    leaving = found.leaving
-    adds_to = {op.results[0]: op.operands[cut.adds_to] for op, cut in found.cuts if cut.adds_to is not None}
+    leaving = cutting.leaving
+    adds_to = {op.results[0]: op.operands[cut.adds_to] for op, cut in cutting.cuts if cut.adds_to is not None}
     with builder.before(anchor):
         begin = [
             Tensor(adds_to[value], builder)
             if value in adds_to
-            else zeros(*_carried(value, value in found.axes))
+            else zeros(*_carried(value, value in cutting.axes))
             for value in leaving
         ]
 
         def body(index: Tensor, carried: list[Tensor]) -> list[Tensor]:
             begun = dict(zip(leaving, carried, strict=True))
-            part = Copies(found, builder, index, begun, {})
-            return [_carried_on(found, part, index, value, begun[value]) for value in leaving]
+            part = Copies(cutting, builder, index, begun, {})
+            return [_carried_on(cutting, part, index, value, begun[value]) for value in leaving]
 
-        made = fori_loop(0, found.parts, body, begin)
+        carried_out = fori_loop(0, cutting.parts, body, begin)
         ends = [
-            convert(tensor, spec_of(value.type).dtype) for value, tensor in zip(leaving, made, strict=True)
+            convert(tensor, spec_of(value.type).dtype)
+            for value, tensor in zip(leaving, carried_out, strict=True)
         ]
     for value, tensor in zip(leaving, ends, strict=True):
         value.replace_all_uses_with(tensor.value)
-    for op, _ in reversed(found.cuts):
+    for op, _ in reversed(cutting.cuts):
         op.erase()
 
 
@@ -123,12 +124,12 @@ def _carried(value: Value, is_cut: bool) -> tuple[tuple[int, ...], DType]:
     return spec.shape, DType.f32 if short else spec.dtype
 
 
-def _carried_on(found: Cutting, part: Copies, index: Tensor, value: Value, before: Tensor) -> Tensor:
+def _carried_on(cutting: Cutting, part: Copies, index: Tensor, value: Value, before: Tensor) -> Tensor:
     """What the loop carries of a value after a part."""
-    made, axis = Tensor(part.of(value), current_builder()), found.axes.get(value)
+    piece, axis = Tensor(part.of(value), current_builder()), cutting.axes.get(value)
     if axis is not None:
-        start = [index * made.shape[i] if i == axis else 0 for i in range(made.ndim)]
-        return dynamic_update_slice(before, made, start)
+        start = [index * piece.shape[i] if i == axis else 0 for i in range(piece.ndim)]
+        return dynamic_update_slice(before, piece, start)
     op = defining_op(value)
-    adds_itself = any(op == each and cut.adds_to is not None for each, cut in found.cuts)
-    return made if adds_itself else before + convert(made, before.dtype)
+    adds_itself = any(op == each and cut.adds_to is not None for each, cut in cutting.cuts)
+    return piece if adds_itself else before + convert(piece, before.dtype)

@@ -92,11 +92,11 @@ def _fullest(module: ir.Module) -> tuple[ir.Block, JointGraph]:
     """The block in which the most is alive at once, `main` or the body of a loop in it, and its graph, cut there."""
     main = entry_block(module)
     loops = (op.regions[1].blocks[0] for op in block_operations(main) if op.name == "stablehlo.while")
-    found = []
+    blocks = []
     for block in (main, *loops):
         most, begin = _most_alive(JointGraph(block, 0))
-        found.append((most, begin, block))
-    _, begin, block = max(found, key=lambda each: each[0])
+        blocks.append((most, begin, block))
+    _, begin, block = max(blocks, key=lambda each: each[0])
     return block, JointGraph(block, begin)
 
 

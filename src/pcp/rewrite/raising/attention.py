@@ -156,42 +156,42 @@ def _first_product(product: View, axis: int) -> dict[Names, Value] | None:
     return dict(sides) if shared == [axis] else None
 
 
-def _scores(found: Scores) -> Scores | None:
+def _scores(scores: Scores) -> Scores | None:
     """Go back from the scores to the product, through masks, additions and one scale."""
-    waiting = [found]
+    waiting = [scores]
     for _ in range(BETWEEN):
         if not waiting:
             break
-        found = waiting.pop()
-        if found.product.made_by("dot_general") is not None:
-            return found
-        waiting += reversed(_before(found))
+        scores = waiting.pop()
+        if scores.product.made_by("dot_general") is not None:
+            return scores
+        waiting += reversed(_before(scores))
     return None
 
 
-def _before(found: Scores) -> list[Scores]:
+def _before(scores: Scores) -> list[Scores]:
     """One step back; two ways where either side of a sum may lead to the product, for a mask leads nowhere."""
-    view = found.product
+    view = scores.product
     selected = view.operands("select")
     if selected is not None:
         mask, yes, no = selected
         for inner, filled, is_negated in ((yes, no, False), (no, yes, True)):
             fill = filled.number()
-            if fill is not None and fill <= LOWEST and found.fill in (None, fill) and found.is_bare:
-                masks = [*found.masks, *conjuncts(mask, is_negated)]
-                return [replace(found, product=inner, masks=masks, fill=fill)]
+            if fill is not None and fill <= LOWEST and scores.fill in (None, fill) and scores.is_bare:
+                masks = [*scores.masks, *conjuncts(mask, is_negated)]
+                return [replace(scores, product=inner, masks=masks, fill=fill)]
         return []
     terms = view.operands("add")
-    if terms is not None and found.is_bare and found.fill is None:
+    if terms is not None and scores.is_bare and scores.fill is None:
         return [
-            replace(found, product=inner, biases=[*found.biases, bias.source()])
+            replace(scores, product=inner, biases=[*scores.biases, bias.source()])
             for inner, bias in (terms, terms[::-1])
         ]
     bounded = view.operands("tanh")
     if (
-        bounded is not None and found.cap is None and 0 < abs(found.scale) < math.inf
+        bounded is not None and scores.cap is None and 0 < abs(scores.scale) < math.inf
     ):  # cap * tanh(scale / cap * product)
-        return [replace(found, product=bounded[0], cap=found.scale, scale=1.0)]
+        return [replace(scores, product=bounded[0], cap=scores.scale, scale=1.0)]
     factors = view.operands("multiply", "divide")
     if factors is not None:
         turned = (factors, factors[::-1]) if view.made_by("multiply") is not None else (factors,)
@@ -199,24 +199,26 @@ def _before(found: Scores) -> list[Scores]:
             number = scale.number()
             if number:
                 number = number if view.made_by("multiply") is not None else 1 / number
-                return [replace(found, product=inner, scale=found.scale * number)]
+                return [replace(scores, product=inner, scale=scores.scale * number)]
     return []
 
 
 def read_mask(op: ir.Operation) -> list[Tensor] | None:
     """A composite whose mask compares places is written out, so that it is recognised as causal, or as seeing a window."""
-    if composite_name(op) != ATTENTION.name or "mask" not in (given := known_attributes(op)):
+    if composite_name(op) != ATTENTION.name or "mask" not in (attributes := known_attributes(op)):
         return None
-    if given.keys() & {"query_lengths", "key_lengths"}:
+    if attributes.keys() & {"query_lengths", "key_lengths"}:
         return None
-    mask = View(op.operands[3], tuple(None if axis == BROADCAST else axis for axis in given["mask"]))
+    mask = View(op.operands[3], tuple(None if axis == BROADCAST else axis for axis in attributes["mask"]))
     known = []
-    if given["causal"]:
-        known.append(Bound(given["queries"], given["offset"], is_most=True))
-    if "window" in given:
-        known.append(Bound(given["queries"], given["offset"] - given["window"] + 1, is_most=False))
+    if attributes["causal"]:
+        known.append(Bound(attributes["queries"], attributes["offset"], is_most=True))
+    if "window" in attributes:
+        known.append(
+            Bound(attributes["queries"], attributes["offset"] - attributes["window"] + 1, is_most=False)
+        )
     parts = list(conjuncts(mask))
-    if len(Band.of(parts, given["axis"], known).others) == len(parts):
+    if len(Band.of(parts, attributes["axis"], known).others) == len(parts):
         return None
     builder = current_builder()
     return [Tensor(x, builder) for x in builder.inline(decomposition_of(op), list(op.operands))]

@@ -17,7 +17,7 @@ from pcp.ops.indexing.gathering import WindowAxes
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising.softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.terms import Found, Term, apply, compare, either, match, total, value
+from pcp.rewrite.terms import Bindings, Term, apply, compare, either, match, total, value
 from pcp.rewrite.view import View, conjuncts, counted
 from pcp.tensor import Tensor
 
@@ -86,8 +86,8 @@ TOTAL = LOG_SUM_EXP + LARGEST
 
 def picked_of(chosen: View, rank: int) -> Picked | None:
     """What a value of one axis less is picked from along the last axis, and by which numbers."""
-    for found in total("add", _MASKED)(chosen, {"rank": rank, "axis": rank - 1}):
-        return Picked(found["rows"], found["numbers"].source())
+    for bindings in total("add", _MASKED)(chosen, {"rank": rank, "axis": rank - 1}):
+        return Picked(bindings["rows"], bindings["numbers"].source())
     guarded = chosen.operands("select")
     if guarded is None:
         return _by_gather(chosen, rank)
@@ -107,24 +107,24 @@ def picked_of(chosen: View, rank: int) -> Picked | None:
 
 
 @Term
-def _numbers(view: View, found: Found) -> Iterator[Found]:
+def _numbers(view: View, bindings: Bindings) -> Iterator[Bindings]:
     """The numbers themselves, with axes of size 1 besides."""
-    if view.source().value == found["numbers"].value:
-        yield found
+    if view.source().value == bindings["numbers"].value:
+        yield bindings
 
 
 @Term
-def _counts(view: View, found: Found) -> Iterator[Found]:
+def _counts(view: View, bindings: Bindings) -> Iterator[Bindings]:
     """The numbers of the places along the last axis."""
-    if counted(view) == (found["rank"] - 1, 0):
-        yield found
+    if counted(view) == (bindings["rank"] - 1, 0):
+        yield bindings
 
 
 @Term
-def _same_along_last(view: View, found: Found) -> Iterator[Found]:
+def _same_along_last(view: View, bindings: Bindings) -> Iterator[Bindings]:
     """Numbers that do not change along the last axis."""
-    if all(axis is None or axis < found["rank"] - 1 for axis in view.source().axes):
-        yield {**found, "numbers": view}
+    if all(axis is None or axis < bindings["rank"] - 1 for axis in view.source().axes):
+        yield {**bindings, "numbers": view}
 
 
 _ONE_HOT = compare("EQ", _counts, _same_along_last)

@@ -17,7 +17,7 @@ from pcp.ir.toolkit.inlining import has_custom_derivative
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.terms import (
-    Found,
+    Bindings,
     Term,
     apply,
     compare,
@@ -71,32 +71,40 @@ def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     if not _is_of_root(view):  # so most values are told from a norm sooner
         return None
     for record, form in FORMS:
-        for found in matches(form, view):
-            parameters: dict[str, View] = {kind: found[kind] for kind in ("scale", "bias") if kind in found}
-            if found["epsilon"] >= 0 and all(_is_along(each, found["axis"]) for each in parameters.values()):
-                return None if _is_scaled_next(last, found) else _outlined(record, last, found, parameters)
+        for bindings in matches(form, view):
+            parameters: dict[str, View] = {
+                kind: bindings[kind] for kind in ("scale", "bias") if kind in bindings
+            }
+            if bindings["epsilon"] >= 0 and all(
+                _is_along(each, bindings["axis"]) for each in parameters.values()
+            ):
+                return (
+                    None if _is_scaled_next(last, bindings) else _outlined(record, last, bindings, parameters)
+                )
     return None
 
 
-def _is_scaled_next(last: ir.Operation, found: Found) -> bool:
+def _is_scaled_next(last: ir.Operation, bindings: Bindings) -> bool:
     """Whether the one operation that takes an unscaled normalisation scales it: then that is the whole pattern."""
     users = list(users_of(last))
-    if "scale" in found or "bias" in found or len(users) != 1 or users[0].name != "stablehlo.multiply":
+    if "scale" in bindings or "bias" in bindings or len(users) != 1 or users[0].name != "stablehlo.multiply":
         return False
     others = [operand for operand in users[0].operands if operand != last.results[0]]
-    return len(others) == 1 and _is_along(View.of(others[0]), found["axis"])
+    return len(others) == 1 and _is_along(View.of(others[0]), bindings["axis"])
 
 
 def _outlined(
-    record: CompositeRecord, last: ir.Operation, found: Found, parameters: dict[str, View]
+    record: CompositeRecord, last: ir.Operation, bindings: Bindings, parameters: dict[str, View]
 ) -> list[Tensor] | None:
-    x, operands = found["x"], [found["x"].value, *(each.source().value for each in parameters.values())]
+    x, operands = bindings["x"], [bindings["x"].value, *(each.source().value for each in parameters.values())]
     if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
         return None
     if not x.has_shape(View.of(last.results[0]).shape):
         return None
     held = {kind: kind in parameters for kind in ("scale", "bias")}
-    return outlined(record, last, operands, {"axis": found["axis"], "epsilon": found["epsilon"], **held})
+    return outlined(
+        record, last, operands, {"axis": bindings["axis"], "epsilon": bindings["epsilon"], **held}
+    )
 
 
 RAISE_BIASED_NORMALISATION, RAISE_NORMALISATION, RAISE_UNSCALED_NORMALISATION = (
@@ -129,16 +137,16 @@ def raise_batch_norm(last: ir.Operation) -> list[Tensor] | None:
         if rectified is None:
             return None
         before, passes = rectified
-    for found in matches(_BATCH_NORM, before):
-        if not {"scale", "bias"} <= found.keys():
+    for bindings in matches(_BATCH_NORM, before):
+        if not {"scale", "bias"} <= bindings.keys():
             continue
-        x, axis, parameters = found["x"], found["axis"], (found["scale"], found["bias"])
+        x, axis, parameters = bindings["x"], bindings["axis"], (bindings["scale"], bindings["bias"])
         along = all(each.source().shape == (x.shape[axis],) and _is_along(each, axis) for each in parameters)
-        if found["epsilon"] >= 0 and along and x.has_shape(before.shape):
+        if bindings["epsilon"] >= 0 and along and x.has_shape(before.shape):
             operands = [x.value, *(each.source().value for each in parameters)]
             if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
                 return None
-            attributes = {"axis": axis, "epsilon": found["epsilon"], "relu": passes}
+            attributes = {"axis": axis, "epsilon": bindings["epsilon"], "relu": passes}
             return outlined(BATCH_NORM, last, operands, attributes, largest_shared=x.shape[axis])
     return None
 
@@ -147,8 +155,8 @@ def _rectified(last: ir.Operation) -> tuple[View, str] | None:
     """What a ReLU is taken of, and where a cotangent passes; None if it is another operation."""
     x = value("x")
     if last.name == "stablehlo.select":
-        found = match(apply("select", compare("LE", x, 0), 0, x), View.of(last.results[0]))
-        return None if found is None else (found["x"], WHERE_NOT_BELOW)
+        bindings = match(apply("select", compare("LE", x, 0), 0, x), View.of(last.results[0]))
+        return None if bindings is None else (bindings["x"], WHERE_NOT_BELOW)
     is_relu = composite_name(last) == "jax.relu" and has_custom_derivative(last) and _is_as_in_jax(last)
     return (View.of(last.operands[0]), WHERE_ABOVE) if is_relu else None
 
@@ -163,9 +171,13 @@ def _is_as_in_jax(relu: ir.Operation) -> bool:
     for function, form in zip((decomposition_of(relu), pushed), forms, strict=True):
         block = function.regions[0].blocks[0]
         *_, end = (view.operation for view in block.operations)
-        found = match(form, View.of(end.operands[0])) if len(end.operands) == 1 else None
-        inputs = [] if found is None else [found[name].value for name in ("x", "tangent") if name in found]
-        if found is None or inputs != list(block.arguments):
+        bindings = match(form, View.of(end.operands[0])) if len(end.operands) == 1 else None
+        inputs = (
+            []
+            if bindings is None
+            else [bindings[name].value for name in ("x", "tangent") if name in bindings]
+        )
+        if bindings is None or inputs != list(block.arguments):
             return False
     return True
 

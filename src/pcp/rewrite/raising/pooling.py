@@ -25,8 +25,8 @@ def raise_max_pool(op: ir.Operation) -> list[Tensor] | None:
         return None
     if combiner(op.regions[0]) != "maximum" or View.of(op.operands[1]).number() != -math.inf:
         return None
-    given = {name: integers_of(op.attributes[name]) for name in _ONES if name in op.attributes}
-    sizes, strides, *dilations = (given.get(name) or (1,) * 4 for name in _ONES)
+    windows = {name: integers_of(op.attributes[name]) for name in _ONES if name in op.attributes}
+    sizes, strides, *dilations = (windows.get(name) or (1,) * 4 for name in _ONES)
     flat = integer_elements(op.attributes["padding"]) if "padding" in op.attributes else (0,) * 8
     apart = {*dilations[0], *dilations[1], *sizes[::3], *strides[::3]}
     if apart != {1} or any((*flat[:2], *flat[6:])) or sizes == (1,) * 4:

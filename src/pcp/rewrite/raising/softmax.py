@@ -11,7 +11,7 @@ from pcp.ir.composites import composite_name, known_attributes
 from pcp.ir.composites.records import LOG_SOFTMAX, SOFTMAX, CompositeRecord
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.terms import Found, Term, apply, either, match, total, value
+from pcp.rewrite.terms import Bindings, Term, apply, either, match, total, value
 from pcp.rewrite.view import View
 from pcp.tensor import Tensor
 
@@ -22,11 +22,11 @@ Softmax = tuple[View, int]
 def _composite(name: str) -> Term:
     """A composite of x that has all axes of the pattern in their order."""
 
-    def named(view: View, found: Found) -> Iterator[Found]:
+    def named(view: View, bindings: Bindings) -> Iterator[Bindings]:
         source = view.source()
-        made = source.made_by("composite")
-        if made is not None and composite_name(made) == name and source.axes == tuple(range(found["rank"])):
-            yield {**found, "x": View.of(made.operands[0]), "axis": known_attributes(made)["axis"]}
+        op = source.made_by("composite")
+        if op is not None and composite_name(op) == name and source.axes == tuple(range(bindings["rank"])):
+            yield {**bindings, "x": View.of(op.operands[0]), "axis": known_attributes(op)["axis"]}
 
     return Term(named)
 
@@ -56,8 +56,8 @@ def log_softmax_of(view: View) -> Softmax | None:
     return _operand(match(LOG_SOFTMAX_FORM, view))
 
 
-def _operand(found: Found | None) -> Softmax | None:
-    return None if found is None else (found["x"], found["axis"])
+def _operand(bindings: Bindings | None) -> Softmax | None:
+    return None if bindings is None else (bindings["x"], bindings["axis"])
 
 
 def raise_softmax(last: ir.Operation) -> list[Tensor] | None:
@@ -70,10 +70,10 @@ def raise_log_softmax(last: ir.Operation) -> list[Tensor] | None:
     return _outlined(LOG_SOFTMAX, last, log_softmax_of(View.of(last.results[0])))
 
 
-def _outlined(record: CompositeRecord, last: ir.Operation, found: Softmax | None) -> list[Tensor] | None:
-    if found is None or not found[0].has_shape(View.of(last.results[0]).shape):
+def _outlined(record: CompositeRecord, last: ir.Operation, softmax: Softmax | None) -> list[Tensor] | None:
+    if softmax is None or not softmax[0].has_shape(View.of(last.results[0]).shape):
         return None
-    return outlined(record, last, [found[0].value], {"axis": found[1]})
+    return outlined(record, last, [softmax[0].value], {"axis": softmax[1]})
 
 
 RAISE_SOFTMAX = Row("raise_softmax", "stablehlo.divide", Effect.exact, raise_softmax)

@@ -15,7 +15,7 @@ from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import negate
 from pcp.rewrite.pattern import defined_by, filled, is_integral, spec, tensor
 from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import Tensor, emit
 
 Number = float | int
@@ -47,15 +47,15 @@ _EITHER, _FIRST, _SECOND = with_number(either=True), with_number(first=True), wi
 def _if_number(
     match: Callable[[ir.Operation], tuple[Tensor, Number] | None],
     wanted: Callable[[Number, DType], bool],
-    made: Callable[[Tensor], Tensor],
+    result: Callable[[Tensor], Tensor],
 ) -> Replace:
     """A pattern: a certain number is one operand."""
 
-    def replace(op: ir.Operation) -> Found:
-        found = match(op)
-        if found is None or not wanted(found[1], found[0].dtype):
+    def replace(op: ir.Operation) -> Replacement:
+        matched = match(op)
+        if matched is None or not wanted(matched[1], matched[0].dtype):
             return None
-        return [made(found[0])]
+        return [result(matched[0])]
 
     return replace
 
@@ -111,11 +111,11 @@ def inverse_is_exact(number: Number, dtype: DType) -> bool:
     return all(float(limits.tiny) <= abs(size) <= float(limits.max) for size in (number, 1 / number))
 
 
-def _divide_by_power_of_two(op: ir.Operation) -> Found:
-    found = _SECOND(op)
-    if found is None or not inverse_is_exact(found[1], found[0].dtype):
+def _divide_by_power_of_two(op: ir.Operation) -> Replacement:
+    matched = _SECOND(op)
+    if matched is None or not inverse_is_exact(matched[1], matched[0].dtype):
         return None
-    x, number = found
+    x, number = matched
     return [emit("multiply", (x, filled(x.spec, 1 / number)))]
 
 
@@ -124,19 +124,19 @@ def _negated(op: ir.Operation, place: int) -> Tensor | None:
     return None if inner is None else tensor(inner.operands[0])
 
 
-def _negate_of_negate(op: ir.Operation) -> Found:
+def _negate_of_negate(op: ir.Operation) -> Replacement:
     x = _negated(op, 0)
     return None if x is None else [x]
 
 
-def _negate_of_difference(op: ir.Operation) -> Found:
+def _negate_of_difference(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "subtract")
     if inner is None or not is_integral(op):
         return None
     return [emit("subtract", (tensor(inner.operands[1]), tensor(inner.operands[0])))]
 
 
-def _add_of_negate(op: ir.Operation) -> Found:
+def _add_of_negate(op: ir.Operation) -> Replacement:
     for place in (1, 0):
         x = _negated(op, place)
         if x is not None:
@@ -144,13 +144,13 @@ def _add_of_negate(op: ir.Operation) -> Found:
     return None
 
 
-def _subtract_of_negate(op: ir.Operation) -> Found:
+def _subtract_of_negate(op: ir.Operation) -> Replacement:
     x = _negated(op, 1)
     return None if x is None else [emit("add", (tensor(op.operands[0]), x))]
 
 
 def _of_negates(name: str) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         x, y = _negated(op, 0), _negated(op, 1)
         if x is None or y is None or not x.dtype.is_float:
             return None
@@ -159,45 +159,45 @@ def _of_negates(name: str) -> Replace:
     return replace
 
 
-def _multiply_of_negate(op: ir.Operation) -> Found:
-    found = _EITHER(op)
-    inner = None if found is None else defined_by(found[0].value, "negate")
-    if found is None or inner is None or not found[0].dtype.is_float:
+def _multiply_of_negate(op: ir.Operation) -> Replacement:
+    matched = _EITHER(op)
+    inner = None if matched is None else defined_by(matched[0].value, "negate")
+    if matched is None or inner is None or not matched[0].dtype.is_float:
         return None
-    return [emit("multiply", (tensor(inner.operands[0]), filled(found[0].spec, -found[1])))]
+    return [emit("multiply", (tensor(inner.operands[0]), filled(matched[0].spec, -matched[1])))]
 
 
 def _of_constants(name: str) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         """(x + a) + b = x + (a + b), of integers, which wrap around."""
         outer = _EITHER(op) if is_integral(op) else None
         inner = None if outer is None else defined_by(outer[0].value, name)
-        found = None if inner is None else _EITHER(inner)
-        if outer is None or found is None or found[0].dtype is DType.bool:
+        nested = None if inner is None else _EITHER(inner)
+        if outer is None or nested is None or nested[0].dtype is DType.bool:
             return None
-        both = emit(name, (filled(found[0].spec, found[1]), filled(found[0].spec, outer[1])))
-        return [emit(name, (found[0], both))]
+        both = emit(name, (filled(nested[0].spec, nested[1]), filled(nested[0].spec, outer[1])))
+        return [emit(name, (nested[0], both))]
 
     return replace
 
 
-def _difference_of_equals(op: ir.Operation) -> Found:
+def _difference_of_equals(op: ir.Operation) -> Replacement:
     same = op.operands[0] == op.operands[1] and is_integral(op)
     return [_zeros(tensor(op.operands[0]))] if same else None
 
 
-def _of_itself(op: ir.Operation) -> Found:
+def _of_itself(op: ir.Operation) -> Replacement:
     return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
 
 
 def _twice(name: str) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         return [tensor(op.operands[0])] if defined_by(op.operands[0], name) is not None else None
 
     return replace
 
 
-def _abs_of_negate(op: ir.Operation) -> Found:
+def _abs_of_negate(op: ir.Operation) -> Replacement:
     x = _negated(op, 0)
     return None if x is None else [emit("abs", (x,), (spec(op.results[0]),))]
 
@@ -207,11 +207,11 @@ def _extreme(name: str) -> Replace:
     return _if_number(_EITHER, lambda number, dtype: dtype.is_float and number == limit, _itself)
 
 
-def _integral_square(op: ir.Operation) -> Found:
-    found = _SECOND(op)
-    if found is None or found[1] != 2 or not is_integral(op):
+def _integral_square(op: ir.Operation) -> Replacement:
+    matched = _SECOND(op)
+    if matched is None or matched[1] != 2 or not is_integral(op):
         return None
-    return [emit("multiply", (found[0], found[0]))]
+    return [emit("multiply", (matched[0], matched[0]))]
 
 
 _ADD, _SUBTRACT, _MULTIPLY = "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"

@@ -11,7 +11,7 @@ from pcp.ir.toolkit.editing import copy_region
 from pcp.ir.toolkit.regions import returned_by
 from pcp.rewrite.pattern import defined_by, tensor
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import current_builder
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -24,23 +24,23 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _if_known(op: ir.Operation) -> Found:
+def _if_known(op: ir.Operation) -> Replacement:
     predicate = splat_number(op.operands[0])
     return None if predicate is None else _branch(op, 0 if predicate else 1)
 
 
-def _case_known(op: ir.Operation) -> Found:
+def _case_known(op: ir.Operation) -> Replacement:
     index, last = splat_number(op.operands[0]), len(op.regions) - 1
     if index is None:
         return None
     return _branch(op, int(index) if 0 <= index <= last else last)
 
 
-def _branch(op: ir.Operation, index: int) -> Found:
+def _branch(op: ir.Operation, index: int) -> Replacement:
     return [tensor(value) for value in copy_region(current_builder(), op, index, [])[1]]
 
 
-def _while_never(op: ir.Operation) -> Found:
+def _while_never(op: ir.Operation) -> Replacement:
     (block,) = op.regions[0].blocks
     initial = dict(zip(block.arguments, op.operands, strict=True))
     (condition,) = returned_by(block)

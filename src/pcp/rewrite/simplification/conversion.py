@@ -8,15 +8,15 @@ from pcp.ir.types import holds
 from pcp.ops.elementwise import bitcast, convert
 from pcp.rewrite.pattern import defined_by, spec, tensor
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 
 
-def _unchanged(op: ir.Operation) -> Found:
+def _unchanged(op: ir.Operation) -> Replacement:
     same = op.operands[0].type == op.results[0].type
     return [tensor(op.operands[0])] if same else None
 
 
-def _convert_of_convert(op: ir.Operation) -> Found:
+def _convert_of_convert(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "convert")
     if inner is None:
         return None
@@ -28,7 +28,7 @@ def _convert_of_convert(op: ir.Operation) -> Found:
     return [convert(tensor(inner.operands[0]), last)]
 
 
-def _bitcast_of_bitcast(op: ir.Operation) -> Found:
+def _bitcast_of_bitcast(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "bitcast_convert")
     if inner is None:
         return None
@@ -40,14 +40,14 @@ def _bitcast_of_bitcast(op: ir.Operation) -> Found:
     return [bitcast(tensor(inner.operands[0]), last.dtype)]
 
 
-def _part_of_complex(op: ir.Operation) -> Found:
+def _part_of_complex(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "complex")
     if inner is None:
         return None
     return [tensor(inner.operands[0 if op.name == "stablehlo.real" else 1])]
 
 
-def _complex_of_parts(op: ir.Operation) -> Found:
+def _complex_of_parts(op: ir.Operation) -> Replacement:
     real, imag = defined_by(op.operands[0], "real"), defined_by(op.operands[1], "imag")
     if real is None or imag is None or real.operands[0] != imag.operands[0]:
         return None

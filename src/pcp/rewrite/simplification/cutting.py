@@ -13,10 +13,10 @@ from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, elements, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 
 
-def _unchanged(op: ir.Operation) -> Found:
+def _unchanged(op: ir.Operation) -> Replacement:
     same = op.operands[0].type == op.results[0].type
     return [tensor(op.operands[0])] if same else None
 
@@ -27,12 +27,12 @@ def _bounds(op: ir.Operation) -> list[tuple[int, int, int]]:
     return list(zip(*(numbers(op, name) for name in names), strict=True))
 
 
-def _sliced(value: Value, bounds: Sequence[tuple[int, int, int]]) -> Found:
+def _sliced(value: Value, bounds: Sequence[tuple[int, int, int]]) -> Replacement:
     start, stop, step = zip(*bounds, strict=True) if bounds else ((), (), ())
     return [slice_(tensor(value), start, stop, step)]
 
 
-def _slice_of_slice(op: ir.Operation) -> Found:
+def _slice_of_slice(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "slice")
     if inner is None or not spec(op.results[0]).size:
         return None
@@ -44,7 +44,7 @@ def _slice_of_slice(op: ir.Operation) -> Found:
     return _sliced(inner.operands[0], bounds)
 
 
-def _slice_of_concatenate(op: ir.Operation) -> Found:
+def _slice_of_concatenate(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "concatenate")
     if inner is None:
         return None
@@ -59,7 +59,7 @@ def _slice_of_concatenate(op: ir.Operation) -> Found:
     return None
 
 
-def _slice_of_pad(op: ir.Operation) -> Found:
+def _slice_of_pad(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "pad")
     if inner is None or any(numbers(inner, "interior_padding")):
         return None
@@ -72,24 +72,24 @@ def _slice_of_pad(op: ir.Operation) -> Found:
     return _sliced(inner.operands[0], moved) if inside else None
 
 
-def _slice_of_broadcast(op: ir.Operation) -> Found:
+def _slice_of_broadcast(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
     axes, bounds, sizes = numbers(inner, "broadcast_dimensions"), _bounds(op), spec(inner.operands[0]).shape
     own = [(0, 1, 1) if size == 1 else bounds[axis] for axis, size in zip(axes, sizes, strict=True)]
-    found = _sliced(inner.operands[0], own)
-    return found and [broadcast_in_dim(found[0], spec(op.results[0]).shape, axes)]
+    sliced = _sliced(inner.operands[0], own)
+    return sliced and [broadcast_in_dim(sliced[0], spec(op.results[0]).shape, axes)]
 
 
-def _pad_unchanged(op: ir.Operation) -> Found:
+def _pad_unchanged(op: ir.Operation) -> Replacement:
     """Equal shapes do not suffice: a pad may cut off here and add there."""
     widths = (*numbers(op, "edge_padding_low"), *numbers(op, "edge_padding_high"))
     same = op.operands[0].type == op.results[0].type
     return [tensor(op.operands[0])] if same and not any(widths) else None
 
 
-def _pad_as_slice(op: ir.Operation) -> Found:
+def _pad_as_slice(op: ir.Operation) -> Replacement:
     low, high = numbers(op, "edge_padding_low"), numbers(op, "edge_padding_high")
     if max((*low, *high), default=0) > 0 or min((*low, *high), default=0) == 0:
         return None
@@ -101,7 +101,7 @@ def _pad_as_slice(op: ir.Operation) -> Found:
     return _sliced(op.operands[0], [(-a, n + b, 1) for a, b, n in zip(low, high, sizes, strict=True)])
 
 
-def _pad_of_pad(op: ir.Operation) -> Found:
+def _pad_of_pad(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "pad")
     if inner is None or inner.operands[1] != op.operands[1]:
         return None
@@ -115,7 +115,7 @@ def _pad_of_pad(op: ir.Operation) -> Found:
     return [pad(tensor(inner.operands[0]), list(zip(low, high, strict=True)), tensor(op.operands[1]))]
 
 
-def _concatenate_of_one(op: ir.Operation) -> Found:
+def _concatenate_of_one(op: ir.Operation) -> Replacement:
     axis = integer_of(op.attributes["dimension"])
     parts = [part for part in op.operands if spec(part).shape[axis]] or [op.operands[0]]
     if len(parts) == len(op.operands) > 1:
@@ -123,7 +123,7 @@ def _concatenate_of_one(op: ir.Operation) -> Found:
     return [concatenate([tensor(part) for part in parts], axis) if len(parts) > 1 else tensor(parts[0])]
 
 
-def _concatenate_of_concatenate(op: ir.Operation) -> Found:
+def _concatenate_of_concatenate(op: ir.Operation) -> Replacement:
     axis, parts, changed = integer_of(op.attributes["dimension"]), list[Value](), False
     for part in op.operands:
         inner = defined_by(part, "concatenate")
@@ -135,7 +135,7 @@ def _concatenate_of_concatenate(op: ir.Operation) -> Found:
     return [concatenate([tensor(part) for part in parts], axis)] if changed else None
 
 
-def _concatenate_of_slices(op: ir.Operation) -> Found:
+def _concatenate_of_slices(op: ir.Operation) -> Replacement:
     axis = integer_of(op.attributes["dimension"])
     inner = [defined_by(part, "slice") for part in op.operands]
     slices = [each for each in inner if each is not None]
@@ -151,13 +151,13 @@ def _concatenate_of_slices(op: ir.Operation) -> Found:
     return _sliced(slices[0].operands[0], whole)
 
 
-def _reverse_unchanged(op: ir.Operation) -> Found:
+def _reverse_unchanged(op: ir.Operation) -> Replacement:
     sizes = spec(op.operands[0]).shape
     kept = [axis for axis in numbers(op, "dimensions") if sizes[axis] > 1]
     return None if kept else [tensor(op.operands[0])]
 
 
-def _reverse_of_reverse(op: ir.Operation) -> Found:
+def _reverse_of_reverse(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "reverse")
     if inner is None:
         return None
@@ -166,7 +166,7 @@ def _reverse_of_reverse(op: ir.Operation) -> Found:
     return [reverse(source, tuple(sorted(axes))) if axes else source]
 
 
-def _dynamic_slice_at_constant(op: ir.Operation) -> Found:
+def _dynamic_slice_at_constant(op: ir.Operation) -> Replacement:
     starts = [elements(value) for value in list(op.operands)[1:]]
     known = [int(start) for start in starts if start is not None]
     if len(known) < len(starts):
@@ -174,11 +174,11 @@ def _dynamic_slice_at_constant(op: ir.Operation) -> Found:
     return _sliced(op.operands[0], _clamped(known, numbers(op, "slice_sizes"), spec(op.operands[0]).shape))
 
 
-def _update_of_all(op: ir.Operation) -> Found:
+def _update_of_all(op: ir.Operation) -> Replacement:
     return [tensor(op.operands[1])] if op.operands[1].type == op.results[0].type else None
 
 
-def _gather_at_constant(op: ir.Operation) -> Found:
+def _gather_at_constant(op: ir.Operation) -> Replacement:
     axes, starts = WindowAxes.of(op), elements(op.operands[1])
     if starts is None or starts.size != len(axes.index_map) or axes.operand_batch:
         return None
@@ -186,8 +186,8 @@ def _gather_at_constant(op: ir.Operation) -> Found:
     begin = [0] * len(sizes)
     for axis, start in zip(axes.index_map, np.ravel(starts), strict=True):
         begin[axis] = int(start)
-    found = _sliced(op.operands[0], _clamped(begin, numbers(op, "slice_sizes"), sizes))
-    return found and [reshape(found[0], spec(op.results[0]).shape)]
+    sliced = _sliced(op.operands[0], _clamped(begin, numbers(op, "slice_sizes"), sizes))
+    return sliced and [reshape(sliced[0], spec(op.results[0]).shape)]
 
 
 def _clamped(

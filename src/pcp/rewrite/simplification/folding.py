@@ -20,12 +20,12 @@ from pcp.rewrite.pattern import (
     spec,
 )
 from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import as_tensor
 
 
 def _elementwise(compute: Fold) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         whole = spec(op.results[0])
         if any(
             defined_by(value, "constant", "broadcast_in_dim") is None for value in op.operands
@@ -35,7 +35,7 @@ def _elementwise(compute: Fold) -> Replace:
         if None not in values:
             arrays = [np.array(n, spec(v).dtype.numpy) for n, v in zip(values, op.operands, strict=True)]
         else:
-            arrays = [found for value in op.operands if (found := elements(value)) is not None]
+            arrays = [array for value in op.operands if (array := elements(value)) is not None]
             if len(arrays) < len(op.operands):
                 return None
         with np.errstate(all="ignore"):
@@ -49,14 +49,14 @@ def _elementwise(compute: Fold) -> Replace:
 
 
 def _moving(compute: Fold) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         whole = spec(op.results[0])
         if any(defined_by(value, "constant", "broadcast_in_dim") is None for value in op.operands):
             return None
         values = [splat_number(value) for value in op.operands]
         if values[0] is not None and len(values) == 1 and spec(op.operands[0]).shape:
             return [filled(whole, values[0])]
-        arrays = [found for value in op.operands if (found := elements(value)) is not None]
+        arrays = [array for value in op.operands if (array := elements(value)) is not None]
         if len(arrays) < len(op.operands) or whole.size > LARGEST_CONSTANT:
             return None
         result = compute(op, *arrays)

@@ -10,23 +10,23 @@ from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import bitwise_not
 from pcp.rewrite.pattern import defined_by, filled, spec, tensor
 from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import Tensor, emit
 
 _ALWAYS = {"EQ": True, "LE": True, "GE": True, "NE": False, "LT": False, "GT": False}
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
 
 
-def _select_known(op: ir.Operation) -> Found:
+def _select_known(op: ir.Operation) -> Replacement:
     predicate = splat_number(op.operands[0])
     return None if predicate is None else [tensor(op.operands[1 if predicate else 2])]
 
 
-def _select_equal(op: ir.Operation) -> Found:
+def _select_equal(op: ir.Operation) -> Replacement:
     return [tensor(op.operands[1])] if op.operands[1] == op.operands[2] else None
 
 
-def _select_of_not(op: ir.Operation) -> Found:
+def _select_of_not(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "not")
     if inner is None:
         return None
@@ -34,7 +34,7 @@ def _select_of_not(op: ir.Operation) -> Found:
     return [emit("select", operands, (spec(op.results[0]),))]
 
 
-def _select_of_truths(op: ir.Operation) -> Found:
+def _select_of_truths(op: ir.Operation) -> Replacement:
     whole = spec(op.results[0])
     if whole.dtype is not DType.bool or spec(op.operands[0]) != whole:
         return None
@@ -44,13 +44,13 @@ def _select_of_truths(op: ir.Operation) -> Found:
     return [bitwise_not(tensor(op.operands[0]))] if branches == (False, True) else None
 
 
-def _compare_with_itself(op: ir.Operation) -> Found:
+def _compare_with_itself(op: ir.Operation) -> Replacement:
     if op.operands[0] != op.operands[1] or spec(op.operands[0]).dtype.is_differentiable:
         return None
     return [filled(spec(op.results[0]), _ALWAYS[comparison_direction(op)])]
 
 
-def _compare_with_truth(op: ir.Operation) -> Found:
+def _compare_with_truth(op: ir.Operation) -> Replacement:
     if spec(op.operands[0]).dtype is not DType.bool or comparison_direction(op) not in ("EQ", "NE"):
         return None
     for place in (1, 0):
@@ -60,19 +60,19 @@ def _compare_with_truth(op: ir.Operation) -> Found:
     return None
 
 
-def _compare_unsigned_with_zero(op: ir.Operation) -> Found:
+def _compare_unsigned_with_zero(op: ir.Operation) -> Replacement:
     kind, direction = spec(op.operands[0]).dtype.kind, comparison_direction(op)
     if kind != "unsigned" or direction not in ("LT", "GE") or splat_number(op.operands[1]) != 0:
         return None
     return [filled(spec(op.results[0]), direction == "GE")]
 
 
-def _not_of_not(op: ir.Operation) -> Found:
+def _not_of_not(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "not")
     return None if inner is None else [tensor(inner.operands[0])]
 
 
-def _not_of_compare(op: ir.Operation) -> Found:
+def _not_of_compare(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "compare")
     if inner is None:
         return None
@@ -88,18 +88,18 @@ def _not_of_compare(op: ir.Operation) -> Found:
     return [emit("compare", operands, (spec(op.results[0]),), attributes)]
 
 
-def _of_itself(op: ir.Operation) -> Found:
+def _of_itself(op: ir.Operation) -> Replacement:
     return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
 
 
-def _xor_of_itself(op: ir.Operation) -> Found:
+def _xor_of_itself(op: ir.Operation) -> Replacement:
     return [filled(spec(op.results[0]), 0)] if op.operands[0] == op.operands[1] else None
 
 
 def _with_bits(ones: bool, result: str) -> Replace:
     """A pattern: all bits of one operand are ones, or all zeros; the result is the other operand, or that one."""
 
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         for place in (1, 0):
             number = splat_number(op.operands[place])
             if number is not None and number in (_all_ones(spec(op.results[0]).dtype) if ones else (0,)):

@@ -13,7 +13,7 @@ from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.windows.convolution_rules import Convolution, is_turned
 from pcp.rewrite.pattern import defined_by, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import Tensor
 
 
@@ -28,7 +28,7 @@ def _product(axes: DotAxes, x: Tensor, y: Tensor, like: ir.Operation, exchanged:
     return axes.multiply(x, y, spec(like.results[0]).dtype, **attributes)
 
 
-def _transpose_of_dot(op: ir.Operation) -> Found:
+def _transpose_of_dot(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "dot_general")
     if inner is None or "algorithm" in inner.attributes or not has_single_use(op.operands[0]):
         return None
@@ -47,7 +47,7 @@ def _transpose_of_dot(op: ir.Operation) -> Found:
     return [_product(turned, tensor(inner.operands[one]), tensor(inner.operands[other]), inner, exchanged)]
 
 
-def _dot_of_transpose(op: ir.Operation) -> Found:
+def _dot_of_transpose(op: ir.Operation) -> Replacement:
     """Batch axes stay where they are: moving one costs a copy wherever it is done."""
     dot, changed = DotAxes.of(op), False
     operands: list[Tensor] = []
@@ -68,7 +68,7 @@ def _dot_of_transpose(op: ir.Operation) -> Found:
     return [_product(DotAxes((contract[0], contract[1]), dot.batch), operands[0], operands[1], op)]
 
 
-def _dot_of_negate(op: ir.Operation) -> Found:
+def _dot_of_negate(op: ir.Operation) -> Replacement:
     for side in (0, 1):
         inner = defined_by(op.operands[side], "negate")
         if inner is not None and spec(op.results[0]).size <= spec(op.operands[side]).size:
@@ -78,7 +78,7 @@ def _dot_of_negate(op: ir.Operation) -> Found:
     return None
 
 
-def _dot_of_convolution(op: ir.Operation) -> Found:
+def _dot_of_convolution(op: ir.Operation) -> Replacement:
     if len({spec(value).dtype for value in (*op.operands, *op.results)}) > 1 or is_turned(op):
         return None
     attributes = {name: op.attributes[name] for name in ("precision_config",) if name in op.attributes}

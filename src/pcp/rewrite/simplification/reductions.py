@@ -13,7 +13,7 @@ from pcp.ops.movement import broadcast_to, reshape, transpose
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, filled, is_integral, numbers, spec, tensor, wide_places
 from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import Tensor, current_builder, emit
 
 _IDEMPOTENT = ("maximum", "minimum", "and", "or")
@@ -49,7 +49,7 @@ def _reduced(kind: str, x: Tensor, start: Tensor, axes: tuple[int, ...]) -> Tens
     return Tensor(op.results[0], builder)
 
 
-def _reduce_of_ones(op: ir.Operation) -> Found:
+def _reduce_of_ones(op: ir.Operation) -> Replacement:
     kind, axes, x = _kind(op), numbers(op, "dimensions"), spec(op.operands[0])
     if kind is None or any(x.shape[axis] != 1 for axis in axes):
         return None
@@ -58,7 +58,7 @@ def _reduce_of_ones(op: ir.Operation) -> Found:
     return [emit(kind, (start, reshape(tensor(op.operands[0]), shape)))]
 
 
-def _reduce_of_reshape(op: ir.Operation) -> Found:
+def _reduce_of_reshape(op: ir.Operation) -> Replacement:
     kind, inner = _kind(op), defined_by(op.operands[0], "reshape")
     if kind is None or inner is None:
         return None
@@ -67,28 +67,28 @@ def _reduce_of_reshape(op: ir.Operation) -> Found:
     axes = [axis for axis in numbers(op, "dimensions") if old[axis] != 1]
     if places is None or not axes:
         return None
-    found = _reduced(
+    reduced = _reduced(
         kind, tensor(inner.operands[0]), tensor(op.operands[1]), tuple(places[axis] for axis in axes)
     )
-    return [reshape(found, spec(op.results[0]).shape)]
+    return [reshape(reduced, spec(op.results[0]).shape)]
 
 
 def _reduce_of_transpose(exact: bool) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         kind, inner = _kind(op), defined_by(op.operands[0], "transpose")
         if kind is None or inner is None or _is_free(op, kind) != exact:
             return None
         order, gone = numbers(inner, "permutation"), numbers(op, "dimensions")
         axes = tuple(order[axis] for axis in gone)
         kept = [order[axis] for axis in range(len(order)) if axis not in gone]
-        found = _reduced(kind, tensor(inner.operands[0]), tensor(op.operands[1]), axes)
-        return [transpose(found, [sorted(kept).index(axis) for axis in kept]) if kept else found]
+        reduced = _reduced(kind, tensor(inner.operands[0]), tensor(op.operands[1]), axes)
+        return [transpose(reduced, [sorted(kept).index(axis) for axis in kept]) if kept else reduced]
 
     return replace
 
 
 def _reduce_of_reduce(exact: bool) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         kind, inner = _kind(op), defined_by(op.operands[0], "reduce")
         if kind is None or inner is None or _kind(inner) != kind or _is_free(op, kind) != exact:
             return None
@@ -126,21 +126,21 @@ def _repeats(op: ir.Operation) -> tuple[Tensor, int] | None:
     return broadcast_in_dim(small, spec(op.results[0]).shape, tuple(axis for axis, _ in own)), count
 
 
-def _extreme_of_broadcast(op: ir.Operation) -> Found:
+def _extreme_of_broadcast(op: ir.Operation) -> Replacement:
     kind = _kind(op)
-    found = _repeats(op) if kind in _IDEMPOTENT else None
-    if kind is None or found is None:
+    repeated = _repeats(op) if kind in _IDEMPOTENT else None
+    if kind is None or repeated is None:
         return None
-    return [emit(kind, (broadcast_to(tensor(op.operands[1]), found[0].shape), found[0]))]
+    return [emit(kind, (broadcast_to(tensor(op.operands[1]), repeated[0].shape), repeated[0]))]
 
 
-def _sum_of_broadcast(op: ir.Operation) -> Found:
+def _sum_of_broadcast(op: ir.Operation) -> Replacement:
     is_sum = _kind(op) == "add" and splat_number(op.operands[1]) == 0 and spec(op.results[0]).dtype.is_float
-    found = _repeats(op) if is_sum else None
-    return found and [emit("multiply", (found[0], filled(found[0].spec, found[1])))]
+    repeated = _repeats(op) if is_sum else None
+    return repeated and [emit("multiply", (repeated[0], filled(repeated[0].spec, repeated[1])))]
 
 
-def _sum_of_negate(op: ir.Operation) -> Found:
+def _sum_of_negate(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "negate")
     if inner is None or _kind(op) != "add" or splat_number(op.operands[1]) != 0:
         return None

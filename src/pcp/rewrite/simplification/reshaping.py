@@ -9,7 +9,7 @@ from pcp.rewrite.pattern import defined_by, inserted, numbers, spec, tensor, wid
 from pcp.rewrite.row import Effect, Row
 from pcp.tensor import Tensor
 
-Found = list[Tensor] | None
+Replacement = list[Tensor] | None
 
 
 def broadcast_along(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
@@ -22,17 +22,17 @@ def broadcast_along(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) ->
     return broadcast_in_dim(turned, shape, tuple(axes[axis] for axis in order))
 
 
-def _unchanged(op: ir.Operation) -> Found:
+def _unchanged(op: ir.Operation) -> Replacement:
     same = op.operands[0].type == op.results[0].type
     return [tensor(op.operands[0])] if same else None
 
 
-def _reshape_of_reshape(op: ir.Operation) -> Found:
+def _reshape_of_reshape(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "reshape")
     return None if inner is None else [reshape(tensor(inner.operands[0]), spec(op.results[0]).shape)]
 
 
-def _reshape_of_broadcast(op: ir.Operation) -> Found:
+def _reshape_of_broadcast(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
@@ -48,7 +48,7 @@ def _reshape_of_broadcast(op: ir.Operation) -> Found:
     return [broadcast_along(small, new, tuple(places[axes[axis]] for axis in kept))]
 
 
-def _reshape_of_iota(op: ir.Operation) -> Found:
+def _reshape_of_iota(op: ir.Operation) -> Replacement:
     inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
     places = wide_places(spec(op.operands[0]).shape, new.shape)
     if inner is None or places is None or (axis := _iota_axis(inner)) not in places:
@@ -56,12 +56,12 @@ def _reshape_of_iota(op: ir.Operation) -> Found:
     return [iota(new.shape, places[axis], new.dtype)]
 
 
-def _transpose_unchanged(op: ir.Operation) -> Found:
+def _transpose_unchanged(op: ir.Operation) -> Replacement:
     order = numbers(op, "permutation")
     return [tensor(op.operands[0])] if order == tuple(range(len(order))) else None
 
 
-def _transpose_of_transpose(op: ir.Operation) -> Found:
+def _transpose_of_transpose(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "transpose")
     if inner is None:
         return None
@@ -69,13 +69,13 @@ def _transpose_of_transpose(op: ir.Operation) -> Found:
     return [transpose(tensor(inner.operands[0]), [first[axis] for axis in second])]
 
 
-def _transpose_of_ones(op: ir.Operation) -> Found:
+def _transpose_of_ones(op: ir.Operation) -> Replacement:
     sizes = spec(op.operands[0]).shape
     wide = [axis for axis in numbers(op, "permutation") if sizes[axis] != 1]
     return [reshape(tensor(op.operands[0]), spec(op.results[0]).shape)] if wide == sorted(wide) else None
 
 
-def _transpose_of_broadcast(op: ir.Operation) -> Found:
+def _transpose_of_broadcast(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
@@ -84,33 +84,33 @@ def _transpose_of_broadcast(op: ir.Operation) -> Found:
     return [broadcast_along(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
 
 
-def _transpose_of_iota(op: ir.Operation) -> Found:
+def _transpose_of_iota(op: ir.Operation) -> Replacement:
     inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
     if inner is None:
         return None
     return [iota(new.shape, numbers(op, "permutation").index(_iota_axis(inner)), new.dtype)]
 
 
-def _broadcast_unchanged(op: ir.Operation) -> Found:
+def _broadcast_unchanged(op: ir.Operation) -> Replacement:
     axes, same = numbers(op, "broadcast_dimensions"), op.operands[0].type == op.results[0].type
     return [tensor(op.operands[0])] if same and list(axes) == sorted(axes) else None
 
 
-def _broadcast_in_other_order(op: ir.Operation) -> Found:
+def _broadcast_in_other_order(op: ir.Operation) -> Replacement:
     axes = numbers(op, "broadcast_dimensions")
     if list(axes) == sorted(axes):
         return None
     return [broadcast_along(tensor(op.operands[0]), spec(op.results[0]).shape, axes)]
 
 
-def _broadcast_as_reshape(op: ir.Operation) -> Found:
+def _broadcast_as_reshape(op: ir.Operation) -> Replacement:
     axes = numbers(op, "broadcast_dimensions")
     if spec(op.operands[0]).size != spec(op.results[0]).size or list(axes) != sorted(axes):
         return None
     return [reshape(tensor(op.operands[0]), spec(op.results[0]).shape)]
 
 
-def _broadcast_of_broadcast(op: ir.Operation) -> Found:
+def _broadcast_of_broadcast(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
@@ -119,7 +119,7 @@ def _broadcast_of_broadcast(op: ir.Operation) -> Found:
     return [broadcast_along(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
 
 
-def _broadcast_of_reshape(op: ir.Operation) -> Found:
+def _broadcast_of_reshape(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "reshape")
     if inner is None:
         return None
@@ -134,7 +134,7 @@ def _broadcast_of_reshape(op: ir.Operation) -> Found:
     ]
 
 
-def _broadcast_of_iota(op: ir.Operation) -> Found:
+def _broadcast_of_iota(op: ir.Operation) -> Replacement:
     inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
     if inner is None or spec(op.operands[0]).shape[_iota_axis(inner)] == 1:
         return None

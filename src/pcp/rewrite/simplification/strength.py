@@ -7,23 +7,25 @@ from pcp.ops.elementwise import negate, rsqrt, sqrt
 from pcp.rewrite.pattern import defined_by, filled, is_default_accuracy, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.arithmetic import inverse_is_exact, is_plus_zero, with_number
-from pcp.rewrite.simplification.reshaping import Found
+from pcp.rewrite.simplification.reshaping import Replacement
 from pcp.tensor import Tensor, emit
 
 _EITHER, _FIRST, _SECOND = with_number(either=True), with_number(first=True), with_number()
 
 
-def _add_zero(op: ir.Operation) -> Found:
-    found = _EITHER(op)
-    return [found[0]] if found and found[0].dtype.is_float and is_plus_zero(found[1]) else None
+def _add_zero(op: ir.Operation) -> Replacement:
+    matched = _EITHER(op)
+    return [matched[0]] if matched and matched[0].dtype.is_float and is_plus_zero(matched[1]) else None
 
 
-def _subtract_from_zero(op: ir.Operation) -> Found:
-    found = _FIRST(op)
-    return [negate(found[0])] if found and found[0].dtype.is_float and is_plus_zero(found[1]) else None
+def _subtract_from_zero(op: ir.Operation) -> Replacement:
+    matched = _FIRST(op)
+    return (
+        [negate(matched[0])] if matched and matched[0].dtype.is_float and is_plus_zero(matched[1]) else None
+    )
 
 
-def _negate_of_difference(op: ir.Operation) -> Found:
+def _negate_of_difference(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[0], "subtract")
     if inner is None or not spec(op.results[0]).dtype.is_float:
         return None
@@ -31,29 +33,29 @@ def _negate_of_difference(op: ir.Operation) -> Found:
 
 
 def _of_constants(name: str) -> Replace:
-    def replace(op: ir.Operation) -> Found:
+    def replace(op: ir.Operation) -> Replacement:
         outer = _EITHER(op)
         inner = None if outer is None else defined_by(outer[0].value, name)
-        found = None if inner is None else _EITHER(inner)
-        if outer is None or found is None or not found[0].dtype.is_float:
+        nested = None if inner is None else _EITHER(inner)
+        if outer is None or nested is None or not nested[0].dtype.is_float:
             return None
-        both = emit(name, (filled(found[0].spec, found[1]), filled(found[0].spec, outer[1])))
-        return [emit(name, (found[0], both))]
+        both = emit(name, (filled(nested[0].spec, nested[1]), filled(nested[0].spec, outer[1])))
+        return [emit(name, (nested[0], both))]
 
     return replace
 
 
-def _divide_by_constant(op: ir.Operation) -> Found:
-    found = _SECOND(op)
-    if found is None or not found[0].dtype.is_float or abs(found[1]) in (0, 1):
+def _divide_by_constant(op: ir.Operation) -> Replacement:
+    matched = _SECOND(op)
+    if matched is None or not matched[0].dtype.is_float or abs(matched[1]) in (0, 1):
         return None
-    x, number = found
+    x, number = matched
     if inverse_is_exact(number, x.dtype) or not 1e-30 < abs(number) < 1e30:
         return None
     return [emit("multiply", (x, filled(x.spec, 1 / number)))]
 
 
-def _divide_by_broadcast(op: ir.Operation) -> Found:
+def _divide_by_broadcast(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[1], "broadcast_in_dim")
     if inner is None or _SECOND(op) is not None or not spec(op.results[0]).dtype.is_float:
         return None
@@ -66,7 +68,7 @@ def _divide_by_broadcast(op: ir.Operation) -> Found:
     return [emit("multiply", (tensor(op.operands[0]), wide))]
 
 
-def _divide_by_root(op: ir.Operation) -> Found:
+def _divide_by_root(op: ir.Operation) -> Replacement:
     inner = defined_by(op.operands[1], "sqrt")
     if inner is None or not spec(op.results[0]).dtype.is_float:
         return None
@@ -75,12 +77,12 @@ def _divide_by_root(op: ir.Operation) -> Found:
     return [emit("multiply", (tensor(op.operands[0]), rsqrt(tensor(inner.operands[0]))))]
 
 
-def _power(exponent: float, made: Callable[[Tensor], Tensor]) -> Replace:
-    def replace(op: ir.Operation) -> Found:
-        found = _SECOND(op)
-        if found is None or found[1] != exponent or not found[0].dtype.is_float:
+def _power(exponent: float, result: Callable[[Tensor], Tensor]) -> Replace:
+    def replace(op: ir.Operation) -> Replacement:
+        matched = _SECOND(op)
+        if matched is None or matched[1] != exponent or not matched[0].dtype.is_float:
             return None
-        return [made(found[0])]
+        return [result(matched[0])]
 
     return replace
 

@@ -12,7 +12,7 @@ def _vector(x: Tensor) -> Tensor:
     return x if x.ndim else ops.reshape(x, (1,))
 
 
-def _found(x: Tensor, places: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _taken(x: Tensor, places: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """The elements at one place along an axis, which get the whole cotangent, and the places, given with that axis."""
     values = ops.take_along_axis(_vector(x), places, axis)
     if not x.ndim:
@@ -50,7 +50,7 @@ def kth_value(x: Tensor, k: int, axis: int = -1, keepdim: bool = False) -> tuple
     """The element before which k - 1 others come along an axis, and its place."""
     places = ops.argsort(_vector(x), axis)
     part = (*[slice(None)] * (axis % max(x.ndim, 1)), slice(k - 1, k))
-    return _found(x, places[part], axis, keepdim)
+    return _taken(x, places[part], axis, keepdim)
 
 
 def _middle(x: Tensor, axis: int, ignores_nan: bool) -> Tensor:
@@ -69,7 +69,7 @@ def _middle(x: Tensor, axis: int, ignores_nan: bool) -> Tensor:
 def _median_along(
     ignores_nan: bool, x: Tensor, axis: int = -1, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    return _found(x, _middle(_vector(x), axis, ignores_nan), axis, keepdim)
+    return _taken(x, _middle(_vector(x), axis, ignores_nan), axis, keepdim)
 
 
 def _median(ignores_nan: bool, x: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def mode(x: Tensor, axis: int = -1, keepdim: bool = False) -> tuple[Tensor, Tens
     counts = ops.sum(ops.convert(equal, DType.i32), -1)
     first = ops.expand_dims(ops.argmax(counts, counts.ndim - 1), counts.ndim - 1)
     last = first + ops.take_along_axis(counts, first, -1) - 1
-    return _found(x, ops.take_along_axis(places, ops.moveaxis(last, -1, axis), axis), axis, keepdim)
+    return _taken(x, ops.take_along_axis(places, ops.moveaxis(last, -1, axis), axis), axis, keepdim)
 
 
 def _extreme_so_far(is_largest: bool, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
