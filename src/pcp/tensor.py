@@ -315,7 +315,7 @@ def emit(
 ) -> Tensor:
     """Add a StableHLO operation without regions and with one result.
 
-    Elements that share a byte are moved in bytes of their own: XLA on a CPU ends the process at some movements of such.
+    Elements that share a byte are moved in bytes of their own: XLA on a CPU ends the process at some movements of them.
     """
     carrier = next((_CARRIERS[t.dtype] for t in operands if t.dtype in _CARRIERS), None)
     if carrier is not None and results is not None and name != "convert":

@@ -131,7 +131,7 @@ def trace(
         InvalidArgument: a leaf has no shape and element type, a result is no Tensor, array or number, or a state has no
             successor of its nesting, shapes and element types.
         TracingError: an operation inside refuses its operands; the message names the line.
-        InvalidConstraint: a constraint is none, or too few sizes satisfy all of them.
+        InvalidConstraint: a text is no constraint, or too few sizes satisfy all of them.
         BuiltDifferently: the function makes another program for other sizes, in more than numbers that follow from them.
         SizeHasNoNumber: a symbolic size is used where Python or NumPy needs an integer.
     """

@@ -278,8 +278,8 @@ def test_texts_that_are_no_sizes(size: str) -> None:
 @pytest.mark.parametrize(
     ("constraints", "message"),
     [
-        (["n"], "the constraint 'n' is none; expected one comparison of sizes"),
-        (["1 < n < 5"], "is none; expected one comparison"),
+        (["n"], "'n' is no constraint; expected one comparison of sizes"),
+        (["1 < n < 5"], "is no constraint; expected one comparison"),
         (["m <= 5"], "names m; the symbols of the arguments are n: give it in the shape"),
         (["n <= 3"], r"3 sets of sizes of n were found that satisfy the constraints \(n <= 3\); expected 6"),
         (["n % 4 == 1", "n % 4 == 2"], "0 sets of sizes"),

@@ -141,7 +141,7 @@ class Reverse:
 
 
 def _sum(x: Tensor, y: Tensor) -> Tensor:
-    """Two cotangents added; those of storage, in which nothing is computed, in f32."""
+    """The sum of two cotangents; in f32 where their type is one of storage, in which nothing is computed."""
     if x.dtype.is_differentiable:
         return x + y
     return (x.astype(DType.f32) + y.astype(DType.f32)).astype(x.dtype)

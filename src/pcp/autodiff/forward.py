@@ -61,7 +61,7 @@ class Forward:
         self._returned.update(returned)
         for op, following in zip_longest(operations, operations[1:]):
             self.builder.pinned = op.location
-            # Each right behind its operation, so that control flow with tangents can take the place of that without.
+            # Each right behind its operation, so that control flow with tangents can take the place of control flow without.
             with nullcontext() if following is None else self.builder.before(following):
                 own = OWN.get(op.name) if is_shipped(op.name) else None
                 (own or Forward._push)(self, op)

@@ -40,7 +40,7 @@ class Memory:
 
     @staticmethod
     def of(loops: Loops, remat: Remat | None) -> "Memory":
-        """What is meant. A policy that keeps everything is none: composites then stay whole.
+        """What is meant. A policy that keeps everything counts as no policy: composites then stay whole.
 
         Raises:
             UnknownPolicy: `remat` names no policy.
@@ -63,7 +63,7 @@ def vjp(
         program: any Program.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
             leaves are all floating-point or complex.
-        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+        loops: what loops keep for the backward pass: "residuals" what is costly to recompute, "recompute" the least that the
             carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
             that many checkpoints.
         remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
@@ -163,7 +163,7 @@ def value_and_grad(
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else, which is passed on.
-        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+        loops: what loops keep for the backward pass: "residuals" what is costly to recompute, "recompute" the least that the
             carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
             that many checkpoints.
         remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or

@@ -1,6 +1,6 @@
 """Results of a program that are 0 by its structure: gradients of what no path leads to.
 
-A gradient that happens to be 0, such as that of a branch which was not taken or of a product with 0, is none of these.
+A gradient that happens to be 0, such as that of a branch which was not taken or of a product with 0, is not meant.
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ def batched_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
 
 
 def batched_branch_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
-    """The results of branches, of which every sample takes the same, that differ."""
+    """Which results of branches differ between samples, where every sample takes the same branch."""
     flags = [False] * len(list(op.results))
     for region in op.regions:
         (block,) = region.blocks

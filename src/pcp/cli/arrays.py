@@ -74,7 +74,7 @@ def read_at(path: Path, sizes: Sequence[str]) -> Program:
     """The program in a file, and of a symbolic one that at the sizes that are given.
 
     Raises:
-        InvalidSizes, SizesRefused: the sizes are none, not all of them, or do not fit.
+        InvalidSizes, SizesRefused: a text is no size, a size is missing, or the sizes do not fit.
         NotSymbolic: sizes are given for a program that has no symbols.
         UnreadableFile, NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: as `read_program`.
     """

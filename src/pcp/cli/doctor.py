@@ -67,7 +67,7 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none but `--json`."""
+    """It takes no arguments but `--json`."""
 
 
 def run(arguments: argparse.Namespace) -> int:

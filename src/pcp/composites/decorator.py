@@ -39,7 +39,7 @@ class Composite:
         """What the function returns.
 
         Raises:
-            InvalidComposite: an attribute is none that a program can hold, or the function uses Tensors from around it.
+            InvalidComposite: a program cannot hold an attribute, or the function uses Tensors from around it.
             InvalidDerivative: its derivative returns something else than is asked of it.
         """
         arguments, keywords = self._bound(arguments, named)
@@ -136,7 +136,7 @@ def composite(name: str) -> Callable[[Callable[..., Any]], Composite]:
         name: with a dot, as `"mine.swish"`. Names that begin with `pcp.` are PCP's own.
 
     Raises:
-        InvalidComposite: the name is none.
+        InvalidComposite: it cannot be a name.
         ProgramExpected: what is decorated is no function of Tensors.
 
     Source: `jax.lax.composite`, `jax.custom_vjp`, `jax.custom_jvp`.

@@ -96,7 +96,7 @@ class PullBack:
         return {"fwd": kept.symbol, "bwd": pulled.symbol}
 
     def _cotangents(self, call: Call, returned: Any) -> list[Tensor]:
-        """Those of the operands of floating-point or complex numbers."""
+        """The cotangents of the operands of floating-point or complex numbers."""
         by = f"{_who(call, 'backward', self.backward)} returned"
         count = len(call.tree.children)
         if not isinstance(returned, tuple | list) or len(returned) != count:

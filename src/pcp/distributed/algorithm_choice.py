@@ -29,7 +29,7 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
     """The algorithm that settings describe; what they leave open is what proved best, or as in the algorithm's description.
 
     Raises:
-        InvalidTrainingConfig: a name is unknown, or a setting is none of the algorithm's, or out of its range.
+        InvalidTrainingConfig: a name is unknown, the algorithm has no such setting, or a setting is out of its range.
     """
     if config.algorithm not in ALGORITHMS:
         raise InvalidTrainingConfig(
@@ -90,7 +90,7 @@ def check_settings(config: TrainingConfig) -> None:
     """Refuse settings that no algorithm has together, and those of a distributed run where there are no workers.
 
     Raises:
-        InvalidTrainingConfig: there are such.
+        InvalidTrainingConfig: some are.
         BadWireLimits: the table `wire` holds something else than limits.
     """
     WireLimits.of(config.wire)

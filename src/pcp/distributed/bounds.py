@@ -15,7 +15,7 @@ from pcp.errors import PCPError
 
 
 class OutOfBounds(PCPError):
-    """A value is none that its field may have."""
+    """A value that its field may not have."""
 
 
 class Bound:
@@ -27,7 +27,7 @@ class Bound:
         """Return the value, or what is kept of it.
 
         Raises:
-            OutOfBounds: it is none of the field; names what it is and what was expected.
+            OutOfBounds: the field may not have it; the message names it and what was expected.
         """
         raise NotImplementedError
 

@@ -218,7 +218,7 @@ def renewed(description: str, sign: Callable[[bytes], bytes] | None, now: float)
 
     Raises:
         JobExpired: its time is over, and nobody signs.
-        InvalidJob: it is none that was signed for a run.
+        InvalidJob: no such job was signed for a run.
     """
     term = _term(json.loads(description))
     if now < term.issued + (term.expires - term.issued) / 2:

@@ -55,7 +55,7 @@ class Lease:
         deadline_seconds: time after which the lease may be given to another worker.
         further: batches to consume after those of `data`.
         last_step: inner step number after the last batch, for the same schedules: where it is not `first_step` plus the number
-            of batches, the numbers of the steps between lie as far apart. 0 for no such.
+            of batches, the numbers of the steps between lie as far apart. 0 where every batch is a step.
         after: where it is granted ahead, the lease that its worker trains now: it begins when that one is trained. 0: at once.
     """
 

@@ -34,10 +34,10 @@ def load(
         constraints: what holds of symbols, as in `pcp.trace`.
 
     Raises:
-        NotAProgram: it is none of these.
+        NotAProgram: it holds something else.
         CorruptProgram: it is cut off or has changed since it was written.
         NewerProgram: a later version of PCP wrote it.
-        NoSuchFunction: `main` names none.
+        NoSuchFunction: there is no function `main` names.
         UnknownShape: sizes are open and `shapes` does not give them, or constraints are given without symbols.
         InvalidProgram: it is MLIR, but no valid program.
         InvalidConstraint, BuiltDifferently: of symbols, as `pcp.trace`.

@@ -27,7 +27,7 @@ _LISTED = 6
 
 
 class WeightsUnreadable(PCPError):
-    """A file of weights that is not there, or an index that is none."""
+    """A file of weights that is not there, or a file that is no index of weights."""
 
 
 class NoWeights(PCPError):
@@ -61,7 +61,7 @@ def load_weights(
 
     Raises:
         WeightsMismatch: tensors are missing, unexpected, or of another shape or element type; the message lists them.
-        WeightsUnreadable: a file is absent, or the index is none.
+        WeightsUnreadable: a file is absent, or what should be the index is none.
         SafetensorsForeign, SafetensorsTruncated, SafetensorsCorrupt: a file is no sound safetensors file.
         NoWeights: the program has no arguments that are weights.
     """

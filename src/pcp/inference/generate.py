@@ -119,7 +119,7 @@ def decode_program(parameters: Parameters, config: DecoderConfig) -> Program:
 
 
 def _element_type(parameters: Parameters) -> Any:
-    """That of what is computed with: vectors are never stored in fewer bits."""
+    """The element type that is computed in: vectors are never stored in fewer bits."""
     return next(leaf.dtype for leaf in flatten(parameters)[0] if len(leaf.shape) == 1)
 
 

@@ -275,10 +275,10 @@ def load(
         shapes: where the sizes of arguments are open (`?`): for each argument its shape, or a `pcp.spec`, or None.
 
     Raises:
-        NotAProgram: it is none of these.
+        NotAProgram: it holds something else.
         CorruptProgram: it is cut off or has changed since it was written.
         NewerProgram: a later version of PCP wrote it.
-        NoSuchFunction: `main` names none.
+        NoSuchFunction: there is no function `main` names.
         UnknownShape: sizes are open and `shapes` does not give them.
         InvalidProgram: it is MLIR, but no valid program.
         OSError: it cannot be read.

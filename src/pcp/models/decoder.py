@@ -34,7 +34,7 @@ class Decoder(Protocol):
     def window_losses(
         self, parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: Any
     ) -> Tensor:
-        """That of each sequence."""
+        """The loss of each sequence."""
 
     def empty_cache(self, config: Any, batch: int = 1, dtype: DTypeLike = "f32") -> Cache:
         """A cache of keys and values before the first token."""

@@ -28,7 +28,7 @@ FURTHEST = 1 << 30
 
 
 class InvalidWindow(TracingError):
-    """A number of keys to see that is none, or is asked for where queries see later keys, too."""
+    """A window that is no number of keys, or is asked for where queries see later keys, too."""
 
 
 class InvalidCap(TracingError):
@@ -181,7 +181,7 @@ def _in_groups(mask: Tensor, groups: int) -> Tensor:
 def _attributes(
     shape: tuple[int, ...], masks: Sequence[Tensor], hides: bool, causal: bool
 ) -> dict[str, Number]:
-    """Those of the composite, but the scale, for scores of a shape (batch, groups, queries, [heads of a group,] keys)."""
+    """The attributes but the scale, for scores of a shape (batch, groups, queries, [heads of a group,] keys)."""
     batch, head, query_axis, *shared, key_axis = range(len(shape))
     attributes: dict[str, Number] = {
         "query": (batch, query_axis, head, *shared, CONTRACTED), "key": (batch, key_axis, head, CONTRACTED),

@@ -41,8 +41,8 @@ def along_axes(wholes: Callable[[int], int] | None = None, **changes: Change) ->
     """The rule of an operation that is the same on more axes.
 
     Arguments:
-        wholes: of so many operands, how many have the axis of samples; those behind them are scalars that must be the same for
-            all samples. None stands for all.
+        wholes: from the number of operands to how many, from the first, have the axis of samples; the rest are scalars that
+            must be the same for all samples. None: all operands have it.
         changes: what becomes of attributes, by their names.
     """
 

@@ -21,7 +21,7 @@ PARITY = 0x1BD11BDA  # makes the third word of the key schedule differ from zero
 
 
 class NoKey(TracingError):
-    """Something given as a key of random numbers that is none."""
+    """What was given as a key of random numbers is no key."""
 
 
 def checked_key(key: TensorLike) -> Tensor:

@@ -23,7 +23,7 @@ class Sparing:
 
     @property
     def kept(self) -> Mapping[str, float]:
-        """Those of the optimizer."""
+        """What the optimizer says of its state."""
         return kept_by(self.moving)
 
     def initial_state(self, parameters: Parameters) -> State:

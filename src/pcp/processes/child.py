@@ -30,7 +30,7 @@ _NOISE_BYTES = 400
 _DYING_SECONDS = 5.0
 """Between the end of a child's answers and its own."""
 _PIPE_SECONDS = 1.0
-"""That the end of what a dead child wrote is waited for: something that it started may hold the pipe."""
+"""How long the last words of a dead child are waited for: something that it started may hold the pipe."""
 _OUT_OF_MEMORY = ("bad_alloc", "RESOURCE_EXHAUSTED", "ut of memory", "MemoryError", "annot allocate memory")
 
 

@@ -51,11 +51,11 @@ class Band:
 
     @classmethod
     def of(cls, parts: Sequence[Part], axis: int, known: Sequence[Bound] = ()) -> "Band":
-        """That of the conjuncts of masks. What bounds keys from below counts beside what bounds them from above.
+        """The band of the conjuncts of masks. What bounds keys from below counts beside what bounds them from above.
 
         Arguments:
             parts: the conjuncts.
-            axis: that of the keys.
+            axis: the axis of the keys.
             known: what is said besides.
         """
         said_by = [(part, _bounds(part, axis)) for part in parts]
@@ -80,7 +80,7 @@ def shows_some_key(mask: View, axis: int, lengths: tuple[int, int]) -> bool:
 
     Arguments:
         mask: the mask.
-        axis: that of the keys.
+        axis: the axis of the keys.
         lengths: how many queries and keys there are.
     """
     band, (queries, keys) = Band.of(list(conjuncts(mask)), axis), lengths

@@ -28,7 +28,7 @@ def defined_by(value: Value, *names: str) -> ir.Operation | None:
 
 
 def is_beyond_rows(op: ir.Operation) -> bool:
-    """Whether rows leave an operation alone: its types are none of PCP's, or it bears a mark, an attribute as `pcp.tap`."""
+    """Whether rows leave an operation alone: PCP does not know its types, or it bears a mark, an attribute as `pcp.tap`."""
     if any(spec_if_tensor(value.type) is None for value in (*op.operands, *op.results)):
         return True
     if (

@@ -74,7 +74,7 @@ def watch_sizes(module: ir.Module, shapes: Sequence[Sequence[Expression] | None]
 
 
 class _Calculation:
-    """What is known of the values of a program: of small ones that sizes say their elements, of the others their shapes."""
+    """What is known of the values of a program: the elements of small ones that sizes determine, the shapes of the others."""
 
     def __init__(self, shapes: dict[Value, list[Any]]) -> None:
         self._shapes = shapes

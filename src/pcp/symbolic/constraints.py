@@ -53,7 +53,7 @@ class Constraint:
         """The comparison in a text, as `length % 8 == 0`.
 
         Raises:
-            InvalidConstraint: it is none.
+            InvalidConstraint: it is no comparison of sizes.
         """
         if isinstance(text, str) and len(text) <= 2 * LONGEST:
             try:
@@ -66,7 +66,7 @@ class Constraint:
             except (SyntaxError, ValueError, RecursionError, InvalidSize):
                 pass
         raise InvalidConstraint(
-            f"the constraint {text!r:.80} is none; expected one comparison of sizes, as 'length <= 1024', "
+            f"{text!r:.80} is no constraint; expected one comparison of sizes, as 'length <= 1024', "
             "'length % 8 == 0' or 'width == 4*heads'"
         )
 
@@ -104,7 +104,7 @@ class Space:
         """The space of some symbols.
 
         Raises:
-            InvalidConstraint: a constraint is none, or names another symbol, or there are too many symbols.
+            InvalidConstraint: a text is no constraint, or names another symbol, or there are too many symbols.
         """
         names = tuple(dict.fromkeys(symbols))
         if len(names) > MOST_SYMBOLS:

@@ -15,7 +15,7 @@ MOST_TERMS = 200
 
 
 class InvalidSize(PCPError):
-    """A text that is no size: neither a number, a symbol, nor arithmetic of such."""
+    """A text that is no size: neither a number, a symbol, nor arithmetic of numbers and symbols."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Expression:
         """The expression that a number, a text as `2*length + 1`, or an expression is.
 
         Raises:
-            InvalidSize: the text is none.
+            InvalidSize: the text is no size.
         """
         if isinstance(source, Expression):
             return source
@@ -227,7 +227,7 @@ def from_tree(node: ast.expr, text: str) -> Expression:
     """The expression that a part of a parsed text is.
 
     Raises:
-        InvalidSize: it is none.
+        InvalidSize: it is no expression of sizes.
     """
     match node:
         case ast.Constant(int(number)) if not isinstance(number, bool) and abs(number) < 2**62:
@@ -249,8 +249,8 @@ def from_tree(node: ast.expr, text: str) -> Expression:
 def refused(text: str) -> InvalidSize:
     """What is said of a text that is no size."""
     return InvalidSize(
-        f"the size {text[:80]!r} is none; expected a number, a name as 'length', or sums, products, quotients (//) and "
-        "remainders (%) of such, as '2*length + 1'"
+        f"{text[:80]!r} is no size; expected a number, a name as 'length', or sums, products, quotients (//) and "
+        "remainders (%) of these, as '2*length + 1'"
     )
 
 

@@ -24,7 +24,7 @@ _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 def fitted(values: Sequence[int], samples: Samples, hints: Hints = ()) -> Expression | None:
     """The simplest expression that has these values at these sizes; None if none of those that are tried has.
 
-    Tried are products with a coefficient plus a number, sums of two such, the quotients of them, and products of all that
+    Tried are products with a coefficient plus a number, sums of two of these, their quotients, and products of all that
     with a symbol. The sizes are more than the coefficients, so an expression that fits by chance is next to impossible.
 
     Arguments:
@@ -195,7 +195,7 @@ def _solved(rows: Sequence[Sequence[Fraction]], values: Sequence[Fraction]) -> l
 
 
 def _quotient(values: Sequence[int], samples: Samples) -> Expression | None:
-    """A multiple of `(x + b) // q`, and perhaps of a symbol, plus a number: remainders are such, too. None where the samples
+    """A multiple of `(x + b) // q`, and perhaps of a symbol, plus a number, as remainders are. None where the samples
     leave several that differ elsewhere."""
     elsewhere = [{name: 5 * n + place for place, name in enumerate(samples[0])} for n in range(7, 60)]
     for depth in (1, 2):

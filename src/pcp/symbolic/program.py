@@ -130,7 +130,7 @@ class SymbolicProgram:
         raise error
 
     def _compared(self, source: Source) -> "SymbolicProgram":
-        """It with the sizes at which it agrees with its source."""
+        """This program, with the sizes at which it agrees with its source."""
         known: OrderedDict[tuple[int, ...], Program] = OrderedDict()
 
         def same(sizes: dict[str, int]) -> bool:
@@ -339,7 +339,7 @@ class SymbolicProgram:
         write(path, self.space, self.programs, self._known(), self.hints)
 
     def artifact(self, *, named: bool = False) -> bytes:
-        """It as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
+        """The program as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
 
         Raises:
             InvalidProgram: an operation has no portable form.

@@ -180,7 +180,7 @@ def _is_positive(expression: Expression) -> bool:
 
 
 def _fraction(value: Any) -> tuple[Expression, Expression] | None:
-    """The numerator and the denominator of a size, a quotient or a number that is exact as such."""
+    """The numerator and the denominator of a size, of a quotient, or of a number that is exactly a fraction."""
     if isinstance(value, Quotient):
         return None if value.root else (value.above, value.below)
     whole = expression_of(value)

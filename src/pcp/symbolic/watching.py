@@ -108,7 +108,7 @@ def unseen() -> None:
 
 
 def compared(left: int, sign: str, right: int) -> bool:
-    """Whether a comparison holds by which an operation chooses what it does; where sizes are symbolic, it is a constraint."""
+    """Whether a comparison holds by which an operation chooses what it does; of symbolic sizes it becomes a constraint."""
     holds = HOLDS[sign](left, right)
     watch = WATCH.get()
     if watch is not None and watch.script is None:
@@ -195,7 +195,7 @@ class Watches:
         return program
 
     def _explain(self, sizes: dict[str, int], error: Exception) -> None:
-        """Say in the place of what the function raises that it uses a size as a number, if it does."""
+        """Raise, in the place of the function's own error, that it uses a size as a number, if it does."""
         try:
             with watching(Watch(sizes, self.expressions, script=())):
                 self.make(sizes)

@@ -27,7 +27,7 @@ class LoopBody:
 
     Arguments:
         primal: the loop.
-        cotangents: those of its results.
+        cotangents: of its results.
         trips: how often it runs, if that is known.
     """
 

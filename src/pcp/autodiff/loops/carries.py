@@ -17,7 +17,7 @@ class LoopCarries:
 
     Arguments:
         primal: the loop.
-        cotangents: those of its results.
+        cotangents: of its results.
         trips: how often it runs, if that is known.
 
     Attributes:

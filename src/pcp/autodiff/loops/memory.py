@@ -13,7 +13,7 @@ SLOTS = 64
 
 
 class UnknownLoopMemory(PCPError):
-    """A policy for the memory of loops that is none."""
+    """A text that is no policy for the memory of loops."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 What comes before the cut is cut once more where little crosses from one part to the next, and what crosses is kept; of the
 other values that are read behind the cut, those are made again that take few operations for each byte. Every number of parts
-and every limit of operations for a byte is a candidate; the cheapest that fits is improved by keeping again what is dear, as
+and every limit of operations for a byte is a candidate; the cheapest that fits is improved by keeping what is costly again, as
 far as fits.
 
 Source: Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, section 4.
@@ -81,7 +81,7 @@ class Candidates:
         return sorted(map(self._candidate, kept_values), key=lambda each: (each.flops, sorted(each.kept)))
 
     def _improved(self, candidate: Candidate, limit: int) -> Candidate:
-        """The candidate with as many of its dearest values kept as fit; each takes the most operations for its bytes."""
+        """The candidate, with as many more values kept as fit: first those that take the most operations for their bytes."""
         dropped = sorted(self._residuals - candidate.kept, key=lambda v: (-self._intensity[v], v))
         low, high, best = 0, len(dropped), candidate
         while low < high:

@@ -41,7 +41,7 @@ def _composite(batched: Batched) -> list[Tensor]:
     op = batched.op
     every = range(len(batched.specs))
     if has_custom_derivative(op):
-        # All operands get samples, so that a cotangent of what is the same for all is that of its repetition: a sum.
+        # All operands get samples: the cotangent of one that is the same for all is then the sum over its copies.
         return _renamed(batched, [True] * len(batched.flags), every)
     attributes = known_attributes(op)
     kept = _of_the_same_name(batched, attributes)

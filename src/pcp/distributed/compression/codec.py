@@ -81,7 +81,7 @@ class Codec(abc.ABC):
             Shape (n,), f32.
 
         Raises:
-            PayloadMismatch: the payload is none of this codec for n elements.
+            PayloadMismatch: this codec writes no such payload for n elements.
         """
         expected = self.payload_specs(n)
         actual = {key: tensor.spec for key, tensor in payload.items()}

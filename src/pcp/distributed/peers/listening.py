@@ -27,7 +27,7 @@ def listening_address(text: str) -> tuple[str, int]:
     """Host and port of `--listen`; port 0 picks a free one.
 
     Raises:
-        BadAddress: the text names no such.
+        BadAddress: the text is no host and port.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or (port := int(match[3])) > 65535 or not is_host(match[1] or match[2]):

@@ -26,7 +26,7 @@ NOT_ARRAYS = SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated
 
 
 class ArraysRefused(PCPError):
-    """A blob that does not hold the arrays that were asked for, or holds numbers that are none."""
+    """A blob that does not hold the arrays that were asked for, or holds NaN or infinity."""
 
 
 class AmbiguousNames(PCPError):

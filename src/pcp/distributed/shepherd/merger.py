@@ -27,7 +27,7 @@ log = logging.getLogger("pcp.distributed.shepherd.merger")
 
 
 class RunDiverged(PCPError):
-    """An outer step that leads to numbers that are none."""
+    """An outer step that leads to NaN or infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Merger:
         """What a stored push of a fragment says, flat.
 
         Raises:
-            ArraysRefused: it is none.
+            ArraysRefused: the blob is no push.
         """
         return self._outer.decoded(fragment, self._payload(fragment, blob))
 

@@ -44,7 +44,7 @@ def check_run(recipe: Recipe) -> None:
     """Make sure that workers will take what they are going to be sent.
 
     Raises:
-        InvalidTrainingConfig: the settings make no algorithm, or are none of a run with workers.
+        InvalidTrainingConfig: the settings make no algorithm, or a run with workers has no such settings.
         TooManyFragments: the parameters are fewer arrays than fragments were asked for.
         ProgramRefused: the step does what no worker allows.
         InvalidTarget, NotForArtifacts: nothing is compiled ahead for a chip that the setting `artifacts` names.

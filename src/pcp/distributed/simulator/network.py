@@ -104,7 +104,7 @@ class Network:
         self.lost = self.doubled = self.reordered = 0
         self._given: set[int] = set()  # connections on which bytes were given that are no message
         self.refused: list[str] = []
-        """What ends of connections said of such bytes."""
+        """What the ends of connections said of bytes that they refused."""
 
     def delay(self) -> float:
         """Return the time that one segment travels."""

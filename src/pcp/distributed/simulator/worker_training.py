@@ -194,7 +194,7 @@ class VirtualInbox(Inbox):
         return adopted
 
     async def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:  # noqa: ARG002 - see below
-        """See `Inbox`. Who exchanges notices itself that it shall not; as between two processes, its answer comes always."""
+        """See `Inbox`. As between two processes an answer always comes: who exchanges notices itself that it shall stop."""
         return await super().wait_to_meet(lambda: False)
 
     async def _wait(self) -> None:
@@ -280,7 +280,7 @@ class HostileShelf:
         )
 
     def put_push(self, payload: dict[str, Any]) -> Blob:
-        """Store an encoded push, or bytes that are none."""
+        """Store an encoded push, or bytes that are no push."""
         lease, blob = self._owner.pushing, self._shelf.put_push(payload)
         if lease is not None and self._owner.process.spoils_push(lease.lease_id):
             blob = self._blobs.put(training.spoilt(self._blobs.get(blob)))

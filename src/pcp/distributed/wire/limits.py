@@ -59,7 +59,7 @@ class WireLimits:
             settings: of the table `wire` of a run, by the names above.
 
         Raises:
-            BadWireLimits: a name is none of these, or a value is no positive number.
+            BadWireLimits: no limit is called so, or a value is no positive number.
         """
         kinds = {field.name: field.type for field in fields(WireLimits)}
         for name, value in settings.items():

@@ -146,5 +146,5 @@ def stop(turn: Turn) -> None:
 
 
 def _forget(turn: Turn, blobs: tuple[Blob, ...]) -> None:
-    # Workers that begin alike have states in common: what is this one's own, too, is the trainer's to forget.
+    # Workers that begin alike have states in common: those that are this one's own as well, the trainer forgets.
     turn.effects += [ForgetBlob(blob) for blob in blobs if blob.digest not in turn.state.known]

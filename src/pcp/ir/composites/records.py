@@ -22,7 +22,7 @@ class Axes(StrEnum):
 
     axis = "the number of an axis of the first operand"
     of_scores = "the number of an axis of the scores"
-    names = "what each axis of the operand or result of that name is called; below 0 where it is none of the scores"
+    names = "what each axis of the operand or result of that name is called; below 0 where the scores do not have it"
 
     @property
     def type(self) -> type:
@@ -93,7 +93,7 @@ class CompositeRecord:
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
-        """Those of all attributes."""
+        """The kinds of all attributes."""
         return {**self.attributes, **self.sometimes}
 
 

@@ -11,7 +11,7 @@ def string_of(attribute: ir.Attribute) -> str:
     """The text of a string attribute.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is an attribute of another kind.
     """
     return ir.StringAttr(attribute).value
 
@@ -20,7 +20,7 @@ def integer_of(attribute: ir.Attribute) -> int:
     """The number in an integer attribute.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is an attribute of another kind.
     """
     return ir.IntegerAttr(attribute).value
 
@@ -29,7 +29,7 @@ def flag_of(attribute: ir.Attribute) -> bool:
     """The truth value of a boolean attribute.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is an attribute of another kind.
     """
     return ir.BoolAttr(attribute).value
 
@@ -38,7 +38,7 @@ def integers_of(attribute: ir.Attribute) -> tuple[int, ...]:
     """The numbers in an attribute `array<i64>`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is an attribute of another kind.
     """
     return tuple(ir.DenseI64ArrayAttr(attribute))
 
@@ -47,7 +47,7 @@ def integer_elements(attribute: ir.Attribute) -> tuple[int, ...]:
     """The numbers in an attribute `dense<...>` of integers, in row-major order.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is an attribute of another kind.
     """
     elements = ir.DenseIntElementsAttr(attribute)
     return tuple(int(elements[place]) for place in range(len(elements)))

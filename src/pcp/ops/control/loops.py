@@ -170,7 +170,7 @@ def truth(name: str, value: TensorLike) -> Tensor:
     """The value as a boolean scalar.
 
     Raises:
-        DTypeMismatch: it is none.
+        DTypeMismatch: it is no boolean scalar.
     """
     tensor = as_tensor(value)
     if tensor.spec != TensorSpec((), DType.bool):

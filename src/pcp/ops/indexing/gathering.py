@@ -60,7 +60,7 @@ class WindowAxes:
 
     @classmethod
     def of(cls, op: ir.Operation) -> Self:
-        """Those of a gather or scatter."""
+        """The axes of a gather or scatter."""
         attribute, names = ATTRIBUTES[op.name]
         numbers = dimension_numbers(str(op.attributes[attribute]))
         offset, collapsed, index_map, vector, *batch = (numbers.get(name, ()) for name in names)

@@ -29,7 +29,7 @@ class DotAxes:
 
     @classmethod
     def of(cls, op: ir.Operation) -> Self:
-        """Those of a `dot_general`."""
+        """The axes of a `dot_general`."""
         numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
         contract, batch = (
             (numbers.get(f"lhs_{kind}_dimensions", ()), numbers.get(f"rhs_{kind}_dimensions", ()))

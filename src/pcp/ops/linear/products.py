@@ -173,7 +173,7 @@ def _side(primal: Primal, g: Tensor, side: int, axes: DotAxes) -> Tensor:
     theirs = tuple(rest[len(free) :] if side == 0 else rest[: len(other_free)])
     # The axes of y that the product keeps come in their order in y; other_contract[k] is paired with contract[k].
     kept = tuple(contract[k] for k in sorted(range(len(contract)), key=other_contract.__getitem__))
-    # Of storage, in which nothing is computed, the other side decides.
+    # Nothing is computed in a type of storage: the other side decides.
     stored = [t.dtype.kind == "storage" for t in (g, y)]
     dtype = (
         DType.f32

@@ -70,7 +70,7 @@ class Convolution:
 
     @classmethod
     def read(cls, op: ir.Operation) -> "Convolution":
-        """Those of an operation; whether its kernel is turned is not among them."""
+        """The fields of an operation; whether its kernel is turned is not among them."""
         layout = Layout.of(op)
         ones = (1,) * (len(layout.x) - 2)
 
@@ -115,7 +115,7 @@ class Convolution:
     def product(
         self, x: Tensor, kernel: Tensor, padded: bool = True, **attributes: Any
     ) -> Callable[[], Tensor] | None:
-        """What makes the convolution as a product of matrices; None where it is none.
+        """What makes the convolution as a product of matrices; None where it is no product.
 
         It is one if the kernel is a single place, as in the layers between those of wider kernels, or if there is a single
         place for the whole kernel, as in the gradients of such layers.

@@ -5,7 +5,7 @@ the result are named by the axes of the scores that they run along, with `CONTRA
 not have, so any order of axes, any number of batch axes and heads in groups are one pattern. Attributes:
 
 - `query`, `key`, `value`, `result`, `mask`, `bias`: names of axes; None of a mask that runs along an axis is `BROADCAST`;
-- `axis`: that of the keys in the scores;  `scale`: of the scores;
+- `axis`: the axis of the keys in the scores;  `scale`: of the scores;
 - `causal`: whether query i sees the keys up to i + `offset` only, i counted along axis `queries`, which lengths need, too;
 - `window`: of those it sees the last ones, so many at most; there is none if it sees all of them;
 - `fill`: the score of a key that is not seen;

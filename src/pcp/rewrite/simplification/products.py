@@ -1,4 +1,4 @@
-"""Products of tensors: transposes before and after them become part of them, and convolutions that are products become such.
+"""Products of tensors: transposes before and after them become part of them; convolutions become products where they can.
 
 XLA folds a transpose of a result into the product by exchanging the operands, after it has chosen how products run; done here
 first, a product is known as the one that runs.

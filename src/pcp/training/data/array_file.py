@@ -44,10 +44,10 @@ class UnreadableFile(PCPError):
 
 
 def read_array_file(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file by their names; a file called `.safetensors` is read as such, any other as what np.savez writes.
+    """The arrays of a file by their names; `.safetensors` files are read as safetensors, others as what np.savez writes.
 
     Raises:
-        UnreadableFile: it is not there, or no such file; objects are never unpickled.
+        UnreadableFile: it is not there, or holds no arrays; objects are never unpickled.
         NotAFile: it is a pipe, a socket or a device.
     """
     try:

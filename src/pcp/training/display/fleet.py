@@ -96,7 +96,7 @@ class WorkerView:
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_KEPT))
 
     def row(self, now: float, until: float) -> Row:
-        """What tables and pages show of it now, where it was there until a time."""
+        """What tables and pages show of it now; it was there until `until`."""
         up = self.up_seconds + (until - self.since if self.since is not None else 0.0)
         return {
             "worker": self.name,
@@ -311,13 +311,13 @@ class Fleet:
         return (worker.row(now, self._until(now)) for worker in islice(chosen, start, stop))
 
     def _stalled(self, now: float) -> str:
-        """That it goes on and merges nothing, in words; empty where it does not, or its end or its silence says enough."""
+        """Words for a run that goes on and merges nothing; empty where it merges, or where its end or silence says enough."""
         is_silent = self.last_at is None or now - self.last_at >= SILENT_SECONDS
         goes_on = self.ended is None and not is_silent and not self.totals.get("paused")
         return self._pace.overdue(now) if goes_on else ""
 
     def _until(self, now: float) -> float:
-        """Until when those count as there that were not said to be gone."""
+        """Until when workers count as there, unless they were said to be gone."""
         return now if self.last_at is None or now - self.last_at < SILENT_SECONDS else self.last_at
 
 

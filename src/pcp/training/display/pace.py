@@ -46,12 +46,12 @@ class Pace:
         return statistics.median(self._took) if self._took else None
 
     def since(self, now: float) -> float | None:
-        """Seconds without one; None where the run has not begun."""
+        """Seconds since it last happened; None where the run has not begun."""
         last = self._began if self._last is None else self._last
         return None if last is None else max(0.0, now - last)
 
     def overdue(self, now: float) -> str:
-        """That there was none for too long, in words; empty where it is not."""
+        """Words for it not having happened for too long; empty where it has."""
         since, usual = self.since(now), self.usual
         if since is None:
             return ""

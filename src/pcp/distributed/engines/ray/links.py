@@ -98,7 +98,7 @@ class Link:
 
 
 class Switchboard:
-    """What an actor with connections answers to; the other end of each is such an actor, too."""
+    """What an actor with connections answers to; the other end of each is another such actor."""
 
     def __init__(self) -> None:
         self._links: dict[str, Link] = {}

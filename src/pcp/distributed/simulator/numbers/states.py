@@ -28,7 +28,7 @@ class StateTable:
         """The state of a number.
 
         Raises:
-            Unusable: it is none.
+            Unusable: no state has the number.
         """
         if number not in self._states:
             raise training.Unusable(f"{number} is no inner state")

@@ -34,7 +34,7 @@ _REFUSALS: dict[type[PCPError], RefusalCode] = {
     MessageError: RefusalCode.PROTOCOL,
 }
 
-# Errors of the store name folders of this machine, which are none of the peer's business.
+# Errors of the store name folders of this machine, which the peer must not learn.
 _SAID_OF_THE_STORE: dict[RefusalCode, str] = {
     RefusalCode.MISSING: "it is announced, but not in the store",
     RefusalCode.STORE_FULL: "the store has no room for it",

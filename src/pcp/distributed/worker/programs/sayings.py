@@ -34,7 +34,7 @@ LONGEST_LINE = 400
 _LONGEST_SAID = 80
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LONGEST_NUMBER = 40
-"""Digits; that of a loss has some 25."""
+"""Digits of a number; a loss has some 25."""
 
 
 class SaidWrong(PCPError):
@@ -236,7 +236,7 @@ def read(line: bytes) -> Said:
     """Read a line that a confined process said.
 
     Raises:
-        SaidWrong: it is no object of strict JSON, or its numbers are none.
+        SaidWrong: it is no object of strict JSON, or what should be a number is none.
     """
     try:
         content = json.loads(
@@ -257,7 +257,7 @@ def look_at(said: Said, forms: Sequence[type]) -> Any:
     """The record that a line holds: of the first of these forms whose first key it has, or that need not have it.
 
     Raises:
-        SaidWrong: it has that of none, lacks another key, or a value is none that the key may have.
+        SaidWrong: no form begins with its key, it lacks another key, or a key may not have the value.
     """
     for form in forms:
         first = fields(form)[0]

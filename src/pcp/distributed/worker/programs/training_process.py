@@ -210,7 +210,7 @@ class TrainingProcess:
         except BaseException:
             self._later.pop(
                 lease.lease_id, None
-            )  # what is raised here tells all, and the next lease is none of it
+            )  # what is raised here says everything; the next lease has no part in it
             raise
         if isinstance(said, Postponed):
             if later is None:

@@ -111,6 +111,6 @@ class _Ahead:
 
 
 def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
-    """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
+    """Whether a program is only run after something was lost: `restart`, and `put` where fragments are mixed."""
     kind, _, fragment = name.partition(".")
     return kind == "restart" or (kind == "put" and f"mix.{fragment}" in programs)

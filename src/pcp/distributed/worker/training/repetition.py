@@ -59,7 +59,7 @@ class StoredArrays:
         """An inner state that another worker stored.
 
         Raises:
-            ArraysRefused: the blob is none.
+            ArraysRefused: the blob is no inner state.
         """
         return load_inner(self.store, blob, self.state, [fragment.vector for fragment in self.fragments])
 
@@ -67,7 +67,7 @@ class StoredArrays:
         """The flat parameters of a fragment.
 
         Raises:
-            ArraysRefused: the blob is none.
+            ArraysRefused: the blob is no such vector.
         """
         return load_vector(self.store, blob, self.fragments[fragment].vector.specs[0].size, finite=True)
 
@@ -75,7 +75,7 @@ class StoredArrays:
         """An encoded change of a fragment.
 
         Raises:
-            ArraysRefused: the blob is none, or no program of the run that takes one.
+            ArraysRefused: the blob is no change, or no program of the run takes one.
         """
         change = self.fragments[fragment].change
         if change is None:

@@ -19,7 +19,7 @@ from pcp.training.data.shards.place import Place, PlaceUnreachable
 log = logging.getLogger("pcp.distributed.worker.training.shards")
 
 PLACES_OF_RUNS = ("s3://", "gs://", "gcs://", "az://", "abfs://", "hf://", "https://")
-"""URLs from which a run may have its Workers read: their own files are none of its business."""
+"""URLs from which a run may have its Workers read; it may not read their own files."""
 
 _POLL_SECONDS = 0.1
 _PIECE = 1 << 20

@@ -203,7 +203,7 @@ rows(
 
 
 def _is_negative(x: Tensor) -> Tensor:
-    """Whether the sign is minus, that of 0 and of NaN, too."""
+    """Whether the sign bit is set, of 0 and of NaN as well."""
     if not x.dtype.is_float:
         return ops.less(x, 0) if x.dtype is not DType.bool else ops.zeros(x.shape, DType.bool)
     return ops.less(ops.bitcast(ops.stop_gradient(x), DType(f"i{8 * x.dtype.itemsize}")), 0)

@@ -1,1 +1,1 @@
-"""What kind of data a file holds, and that it is none that would be trained on as something else."""
+"""What kind of data a file holds; a kind that would be trained on as something else is refused."""

@@ -50,7 +50,7 @@ def write_shards(
         vocabulary: tokens that `bpe` learns.
 
     Raises:
-        MissingCorpus, EmptyCorpus, NotAFile, CorpusNotText: the text cannot be read, or is none.
+        MissingCorpus, EmptyCorpus, NotAFile, CorpusNotText: the file cannot be read, or is no text.
         MissingExtra: the package `tokenizers` is needed, and not installed.
         TokenizerUnreadable: the file is no tokenizer's.
         CannotCut: the tokenizer gives other tokens for pieces of the text than for all of it.
