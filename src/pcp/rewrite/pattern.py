@@ -1,5 +1,6 @@
 """What the patterns of rows are made of: who makes a value, whether it is constant, and values to put in its place."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ops.movement import broadcast_to
+from pcp.rewrite.row import Replace, Replacement
 from pcp.tensor import Tensor, as_tensor, current_builder
 
 LARGEST_CONSTANT = 1024
@@ -25,6 +27,37 @@ def defined_by(value: Value, *names: str) -> ir.Operation | None:
     if op is None or (names and op.name.removeprefix("stablehlo.") not in names):
         return None
     return None if is_beyond_rows(op) else op
+
+
+def of(
+    *names: str, place: int = 0
+) -> Callable[[Callable[[ir.Operation, ir.Operation], Replacement]], Replace]:
+    """A pattern: the operand in a place is made by an operation of one of `names`; the rest is told both operations."""
+
+    def with_inner(rest: Callable[[ir.Operation, ir.Operation], Replacement]) -> Replace:
+        def replace(op: ir.Operation) -> Replacement:
+            inner = defined_by(op.operands[place], *names)
+            return None if inner is None else rest(op, inner)
+
+        return replace
+
+    return with_inner
+
+
+def undoing(name: str) -> Replace:
+    """A pattern: what an operation did before is done again, and thereby undone."""
+    return of(name)(lambda _, inner: [tensor(inner.operands[0])])
+
+
+def unchanged(op: ir.Operation) -> Replacement:
+    """A pattern: the result has the shape and the element type of the operand, so it is the operand."""
+    same = op.operands[0].type == op.results[0].type
+    return [tensor(op.operands[0])] if same else None
+
+
+def of_itself(op: ir.Operation) -> Replacement:
+    """A pattern: both operands are the same, and so is the result."""
+    return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
 
 
 def is_beyond_rows(op: ir.Operation) -> bool:

@@ -16,8 +16,9 @@ class Effect(enum.StrEnum):
     lowers_precision = "lowers precision"
 
 
-Replace = Callable[[ir.Operation], Sequence[Tensor] | None]
-"""From an operation to Tensors in the place of its results, or None where the pattern is not there."""
+Replacement = Sequence[Tensor] | None
+"""Tensors in the place of an operation's results; None where the pattern is not there."""
+Replace = Callable[[ir.Operation], Replacement]
 
 
 @dataclass(frozen=True, slots=True)

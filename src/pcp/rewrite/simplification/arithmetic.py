@@ -13,9 +13,8 @@ from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import negate
-from pcp.rewrite.pattern import defined_by, filled, is_integral, spec, tensor
-from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.pattern import defined_by, filled, is_integral, of, of_itself, spec, tensor, undoing
+from pcp.rewrite.row import Effect, Replace, Replacement, Row
 from pcp.tensor import Tensor, emit
 
 Number = float | int
@@ -41,15 +40,15 @@ def with_number(
     return match
 
 
-_EITHER, _FIRST, _SECOND = with_number(either=True), with_number(first=True), with_number()
+EITHER, FIRST, SECOND = with_number(either=True), with_number(first=True), with_number()
 
 
-def _if_number(
+def if_number(
     match: Callable[[ir.Operation], tuple[Tensor, Number] | None],
     wanted: Callable[[Number, DType], bool],
     result: Callable[[Tensor], Tensor],
 ) -> Replace:
-    """A pattern: a certain number is one operand."""
+    """A pattern: a certain number is one operand; the result is of the other."""
 
     def replace(op: ir.Operation) -> Replacement:
         matched = match(op)
@@ -60,8 +59,14 @@ def _if_number(
     return replace
 
 
-def _itself(x: Tensor) -> Tensor:
+def itself(x: Tensor) -> Tensor:
+    """x, for what a row leaves of it."""
     return x
+
+
+def squared(x: Tensor) -> Tensor:
+    """x * x."""
+    return emit("multiply", (x, x))
 
 
 def is_minus_zero(number: Number) -> bool:
@@ -112,7 +117,7 @@ def inverse_is_exact(number: Number, dtype: DType) -> bool:
 
 
 def _divide_by_power_of_two(op: ir.Operation) -> Replacement:
-    matched = _SECOND(op)
+    matched = SECOND(op)
     if matched is None or not inverse_is_exact(matched[1], matched[0].dtype):
         return None
     x, number = matched
@@ -124,16 +129,16 @@ def _negated(op: ir.Operation, place: int) -> Tensor | None:
     return None if inner is None else tensor(inner.operands[0])
 
 
-def _negate_of_negate(op: ir.Operation) -> Replacement:
-    x = _negated(op, 0)
-    return None if x is None else [x]
+def negate_of_difference(applies: Callable[[DType], bool]) -> Replace:
+    """-(x - y) = y - x, of some types."""
 
+    @of("subtract")
+    def replace(op: ir.Operation, inner: ir.Operation) -> Replacement:
+        if not applies(spec(op.results[0]).dtype):
+            return None
+        return [emit("subtract", (tensor(inner.operands[1]), tensor(inner.operands[0])))]
 
-def _negate_of_difference(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "subtract")
-    if inner is None or not is_integral(op):
-        return None
-    return [emit("subtract", (tensor(inner.operands[1]), tensor(inner.operands[0])))]
+    return replace
 
 
 def _add_of_negate(op: ir.Operation) -> Replacement:
@@ -160,20 +165,21 @@ def _of_negates(name: str) -> Replace:
 
 
 def _multiply_of_negate(op: ir.Operation) -> Replacement:
-    matched = _EITHER(op)
+    matched = EITHER(op)
     inner = None if matched is None else defined_by(matched[0].value, "negate")
     if matched is None or inner is None or not matched[0].dtype.is_float:
         return None
     return [emit("multiply", (tensor(inner.operands[0]), filled(matched[0].spec, -matched[1])))]
 
 
-def _of_constants(name: str) -> Replace:
+def of_constants(name: str, applies: Callable[[DType], bool]) -> Replace:
+    """(x + a) + b = x + (a + b), of some types; or the same of a product."""
+
     def replace(op: ir.Operation) -> Replacement:
-        """(x + a) + b = x + (a + b), of integers, which wrap around."""
-        outer = _EITHER(op) if is_integral(op) else None
+        outer = EITHER(op) if applies(spec(op.results[0]).dtype) else None
         inner = None if outer is None else defined_by(outer[0].value, name)
-        nested = None if inner is None else _EITHER(inner)
-        if outer is None or nested is None or nested[0].dtype is DType.bool:
+        nested = None if inner is None else EITHER(inner)
+        if outer is None or nested is None:
             return None
         both = emit(name, (filled(nested[0].spec, nested[1]), filled(nested[0].spec, outer[1])))
         return [emit(name, (nested[0], both))]
@@ -186,15 +192,8 @@ def _difference_of_equals(op: ir.Operation) -> Replacement:
     return [_zeros(tensor(op.operands[0]))] if same else None
 
 
-def _of_itself(op: ir.Operation) -> Replacement:
-    return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
-
-
 def _twice(name: str) -> Replace:
-    def replace(op: ir.Operation) -> Replacement:
-        return [tensor(op.operands[0])] if defined_by(op.operands[0], name) is not None else None
-
-    return replace
+    return of(name)(lambda op, _: [tensor(op.operands[0])])
 
 
 def _abs_of_negate(op: ir.Operation) -> Replacement:
@@ -204,14 +203,7 @@ def _abs_of_negate(op: ir.Operation) -> Replacement:
 
 def _extreme(name: str) -> Replace:
     limit = -math.inf if name == "maximum" else math.inf
-    return _if_number(_EITHER, lambda number, dtype: dtype.is_float and number == limit, _itself)
-
-
-def _integral_square(op: ir.Operation) -> Replacement:
-    matched = _SECOND(op)
-    if matched is None or matched[1] != 2 or not is_integral(op):
-        return None
-    return [emit("multiply", (matched[0], matched[0]))]
+    return if_number(EITHER, lambda number, dtype: dtype.is_float and number == limit, itself)
 
 
 _ADD, _SUBTRACT, _MULTIPLY = "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"
@@ -220,47 +212,53 @@ _EXACT = Effect.exact
 
 ROWS: tuple[Row, ...] = (
     Row(
-        "add_nothing", _ADD, _EXACT, _if_number(_EITHER, _changes_no_sum, _itself)
+        "add_nothing", _ADD, _EXACT, if_number(EITHER, _changes_no_sum, itself)
     ),  # x + -0.0 = x; n + 0 = n for integers
     Row("add_of_negate", _ADD, _EXACT, _add_of_negate),  # x + (-y) = x - y
-    Row("add_of_integers", _ADD, _EXACT, _of_constants("add")),  # (n + 2) + 3 = n + (2 + 3), of integers
     Row(
-        "subtract_nothing", _SUBTRACT, _EXACT, _if_number(_SECOND, lambda n, _: is_plus_zero(n), _itself)
+        "add_of_integers", _ADD, _EXACT, of_constants("add", lambda t: t.is_integer)
+    ),  # (n + 2) + 3 = n + (2 + 3), of integers
+    Row(
+        "subtract_nothing", _SUBTRACT, _EXACT, if_number(SECOND, lambda n, _: is_plus_zero(n), itself)
     ),  # x - 0 = x
     Row(
         "subtract_from_nothing",
         _SUBTRACT,
         _EXACT,
-        _if_number(_FIRST, lambda n, t: _changes_no_sum(n, t) and t.kind in ("signed", "float"), negate),
+        if_number(FIRST, lambda n, t: _changes_no_sum(n, t) and t.kind in ("signed", "float"), negate),
     ),  # -0.0 - x = -x; 0 - n = -n for integers
     Row("subtract_itself", _SUBTRACT, _EXACT, _difference_of_equals),  # n - n = 0, of integers
     Row("subtract_of_negate", _SUBTRACT, _EXACT, _subtract_of_negate),  # x - (-y) = x + y
-    Row("multiply_by_one", _MULTIPLY, _EXACT, _if_number(_EITHER, _one, _itself)),  # x * 1 = x
-    Row("multiply_by_minus_one", _MULTIPLY, _EXACT, _if_number(_EITHER, _minus_one, negate)),  # x * -1 = -x
+    Row("multiply_by_one", _MULTIPLY, _EXACT, if_number(EITHER, _one, itself)),  # x * 1 = x
+    Row("multiply_by_minus_one", _MULTIPLY, _EXACT, if_number(EITHER, _minus_one, negate)),  # x * -1 = -x
     Row(
-        "multiply_by_zero", _MULTIPLY, _EXACT, _if_number(_EITHER, _integral_zero, _zeros)
+        "multiply_by_zero", _MULTIPLY, _EXACT, if_number(EITHER, _integral_zero, _zeros)
     ),  # n * 0 = 0, of integers
     Row("multiply_of_negates", _MULTIPLY, _EXACT, _of_negates("multiply")),  # (-x) * (-y) = x * y
     Row("multiply_of_negate", _MULTIPLY, _EXACT, _multiply_of_negate),  # (-x) * 3 = x * -3
     Row(
-        "multiply_of_integers", _MULTIPLY, _EXACT, _of_constants("multiply")
+        "multiply_of_integers", _MULTIPLY, _EXACT, of_constants("multiply", lambda t: t.is_integer)
     ),  # (n * 2) * 3 = n * (2 * 3), of integers
-    Row("divide_by_one", _DIVIDE, _EXACT, _if_number(_SECOND, _one, _itself)),  # x / 1 = x
+    Row("divide_by_one", _DIVIDE, _EXACT, if_number(SECOND, _one, itself)),  # x / 1 = x
     Row(
         "divide_by_minus_one",
         _DIVIDE,
         _EXACT,
-        _if_number(_SECOND, lambda n, t: n == -1 and t.is_float, negate),
+        if_number(SECOND, lambda n, t: n == -1 and t.is_float, negate),
     ),  # x / -1 = -x
     Row("divide_by_power_of_two", _DIVIDE, _EXACT, _divide_by_power_of_two),  # x / 8 = x * 0.125
     Row("divide_of_negates", _DIVIDE, _EXACT, _of_negates("divide")),  # (-x) / (-y) = x / y
-    Row("negate_of_negate", _NEGATE, _EXACT, _negate_of_negate),  # -(-x) = x
-    Row("negate_of_integers", _NEGATE, _EXACT, _negate_of_difference),  # -(n - m) = m - n, of integers
+    Row("negate_of_negate", _NEGATE, _EXACT, undoing("negate")),  # -(-x) = x
     Row(
-        "power_of_zero", _POWER, _EXACT, _if_number(_SECOND, lambda n, _: n == 0, _ones)
+        "negate_of_integers", _NEGATE, _EXACT, negate_of_difference(lambda t: t.is_integer)
+    ),  # -(n - m) = m - n, of integers
+    Row(
+        "power_of_zero", _POWER, _EXACT, if_number(SECOND, lambda n, _: n == 0, _ones)
     ),  # x ^ 0 = 1, for NaN too
-    Row("power_of_one", _POWER, _EXACT, _if_number(_SECOND, _one, _itself)),  # x ^ 1 = x
-    Row("square_of_integers", _POWER, _EXACT, _integral_square),  # n ^ 2 = n * n, of integers
+    Row("power_of_one", _POWER, _EXACT, if_number(SECOND, _one, itself)),  # x ^ 1 = x
+    Row(
+        "square_of_integers", _POWER, _EXACT, if_number(SECOND, lambda n, t: n == 2 and t.is_integer, squared)
+    ),  # n ^ 2 = n * n, of integers
     Row("abs_of_negate", "stablehlo.abs", _EXACT, _abs_of_negate),  # abs(-x) = abs(x)
     Row("abs_of_abs", "stablehlo.abs", _EXACT, _twice("abs")),  # abs(abs(x)) = abs(x)
     Row("floor_of_floor", "stablehlo.floor", _EXACT, _twice("floor")),  # floor(floor(x)) = floor(x)
@@ -268,8 +266,8 @@ ROWS: tuple[Row, ...] = (
     Row(
         "round_of_round", "stablehlo.round_nearest_even", _EXACT, _twice("round_nearest_even")
     ),  # round(round(x)) = round(x)
-    Row("maximum_of_itself", "stablehlo.maximum", _EXACT, _of_itself),  # max(x, x) = x
+    Row("maximum_of_itself", "stablehlo.maximum", _EXACT, of_itself),  # max(x, x) = x
     Row("maximum_of_lowest", "stablehlo.maximum", _EXACT, _extreme("maximum")),  # max(x, -inf) = x
-    Row("minimum_of_itself", "stablehlo.minimum", _EXACT, _of_itself),  # min(x, x) = x
+    Row("minimum_of_itself", "stablehlo.minimum", _EXACT, of_itself),  # min(x, x) = x
     Row("minimum_of_highest", "stablehlo.minimum", _EXACT, _extreme("minimum")),  # min(x, inf) = x
 )

@@ -10,8 +10,7 @@ from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.editing import copy_region
 from pcp.ir.toolkit.regions import returned_by
 from pcp.rewrite.pattern import defined_by, tensor
-from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.row import Effect, Replacement, Row
 from pcp.tensor import current_builder
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

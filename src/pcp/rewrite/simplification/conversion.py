@@ -6,20 +6,12 @@ float32 to bfloat16 and back stays: it rounds.
 from pcp.ir.bindings import ir
 from pcp.ir.types import holds
 from pcp.ops.elementwise import bitcast, convert
-from pcp.rewrite.pattern import defined_by, spec, tensor
-from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.pattern import defined_by, of, spec, tensor, unchanged
+from pcp.rewrite.row import Effect, Replacement, Row
 
 
-def _unchanged(op: ir.Operation) -> Replacement:
-    same = op.operands[0].type == op.results[0].type
-    return [tensor(op.operands[0])] if same else None
-
-
-def _convert_of_convert(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "convert")
-    if inner is None:
-        return None
+@of("convert")
+def _convert_of_convert(op: ir.Operation, inner: ir.Operation) -> Replacement:
     first, middle, last = (spec(value).dtype for value in (*inner.operands, *op.operands, *op.results))
     if "complex" in (first.kind, last.kind) or not holds(middle, first):
         return None
@@ -28,10 +20,8 @@ def _convert_of_convert(op: ir.Operation) -> Replacement:
     return [convert(tensor(inner.operands[0]), last)]
 
 
-def _bitcast_of_bitcast(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "bitcast_convert")
-    if inner is None:
-        return None
+@of("bitcast_convert")
+def _bitcast_of_bitcast(op: ir.Operation, inner: ir.Operation) -> Replacement:
     first, last = spec(inner.operands[0]), spec(op.results[0])
     if first == last:
         return [tensor(inner.operands[0])]
@@ -40,10 +30,8 @@ def _bitcast_of_bitcast(op: ir.Operation) -> Replacement:
     return [bitcast(tensor(inner.operands[0]), last.dtype)]
 
 
-def _part_of_complex(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "complex")
-    if inner is None:
-        return None
+@of("complex")
+def _part_of_complex(op: ir.Operation, inner: ir.Operation) -> Replacement:
     return [tensor(inner.operands[0 if op.name == "stablehlo.real" else 1])]
 
 
@@ -55,12 +43,12 @@ def _complex_of_parts(op: ir.Operation) -> Replacement:
 
 
 ROWS: tuple[Row, ...] = (
-    Row("convert_unchanged", "stablehlo.convert", Effect.exact, _unchanged),  # f32(x) = x, for x of f32
+    Row("convert_unchanged", "stablehlo.convert", Effect.exact, unchanged),  # f32(x) = x, for x of f32
     Row(
         "convert_of_convert", "stablehlo.convert", Effect.exact, _convert_of_convert
     ),  # bf16(f32(x)) = bf16(x), where f32 holds every x
     Row(
-        "bitcast_unchanged", "stablehlo.bitcast_convert", Effect.exact, _unchanged
+        "bitcast_unchanged", "stablehlo.bitcast_convert", Effect.exact, unchanged
     ),  # bitcast(x) = x, to the type of x
     Row(
         "bitcast_of_bitcast", "stablehlo.bitcast_convert", Effect.exact, _bitcast_of_bitcast

@@ -11,14 +11,8 @@ from pcp.ir.toolkit.dataflow import has_single_use
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.rewrite.pattern import defined_by, elements, numbers, spec, tensor
-from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Replacement
-
-
-def _unchanged(op: ir.Operation) -> Replacement:
-    same = op.operands[0].type == op.results[0].type
-    return [tensor(op.operands[0])] if same else None
+from pcp.rewrite.pattern import defined_by, elements, numbers, of, spec, tensor, unchanged
+from pcp.rewrite.row import Effect, Replacement, Row
 
 
 def _bounds(op: ir.Operation) -> list[tuple[int, int, int]]:
@@ -32,9 +26,9 @@ def _sliced(value: Value, bounds: Sequence[tuple[int, int, int]]) -> Replacement
     return [slice_(tensor(value), start, stop, step)]
 
 
-def _slice_of_slice(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "slice")
-    if inner is None or not spec(op.results[0]).size:
+@of("slice")
+def _slice_of_slice(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    if not spec(op.results[0]).size:
         return None
     sizes = spec(op.results[0]).shape
     bounds = []
@@ -44,10 +38,8 @@ def _slice_of_slice(op: ir.Operation) -> Replacement:
     return _sliced(inner.operands[0], bounds)
 
 
-def _slice_of_concatenate(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "concatenate")
-    if inner is None:
-        return None
+@of("concatenate")
+def _slice_of_concatenate(op: ir.Operation, inner: ir.Operation) -> Replacement:
     axis, bounds = integer_of(inner.attributes["dimension"]), _bounds(op)
     begin, (start, stop, step) = 0, bounds[axis]
     for part in inner.operands:
@@ -59,9 +51,9 @@ def _slice_of_concatenate(op: ir.Operation) -> Replacement:
     return None
 
 
-def _slice_of_pad(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "pad")
-    if inner is None or any(numbers(inner, "interior_padding")):
+@of("pad")
+def _slice_of_pad(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    if any(numbers(inner, "interior_padding")):
         return None
     moved = [
         (start - low, stop - low, step)
@@ -72,10 +64,8 @@ def _slice_of_pad(op: ir.Operation) -> Replacement:
     return _sliced(inner.operands[0], moved) if inside else None
 
 
-def _slice_of_broadcast(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "broadcast_in_dim")
-    if inner is None:
-        return None
+@of("broadcast_in_dim")
+def _slice_of_broadcast(op: ir.Operation, inner: ir.Operation) -> Replacement:
     axes, bounds, sizes = numbers(inner, "broadcast_dimensions"), _bounds(op), spec(inner.operands[0]).shape
     own = [(0, 1, 1) if size == 1 else bounds[axis] for axis, size in zip(axes, sizes, strict=True)]
     sliced = _sliced(inner.operands[0], own)
@@ -101,9 +91,9 @@ def _pad_as_slice(op: ir.Operation) -> Replacement:
     return _sliced(op.operands[0], [(-a, n + b, 1) for a, b, n in zip(low, high, sizes, strict=True)])
 
 
-def _pad_of_pad(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "pad")
-    if inner is None or inner.operands[1] != op.operands[1]:
+@of("pad")
+def _pad_of_pad(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    if inner.operands[1] != op.operands[1]:
         return None
     names = ("edge_padding_low", "edge_padding_high")
     both = [[numbers(each, name) for name in names] for each in (inner, op)]
@@ -157,10 +147,8 @@ def _reverse_unchanged(op: ir.Operation) -> Replacement:
     return None if kept else [tensor(op.operands[0])]
 
 
-def _reverse_of_reverse(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "reverse")
-    if inner is None:
-        return None
+@of("reverse")
+def _reverse_of_reverse(op: ir.Operation, inner: ir.Operation) -> Replacement:
     axes = set(numbers(op, "dimensions")) ^ set(numbers(inner, "dimensions"))
     source = tensor(inner.operands[0])
     return [reverse(source, tuple(sorted(axes))) if axes else source]
@@ -199,7 +187,7 @@ def _clamped(
 
 
 ROWS: tuple[Row, ...] = (
-    Row("slice_unchanged", "stablehlo.slice", Effect.exact, _unchanged),  # x[:] = x
+    Row("slice_unchanged", "stablehlo.slice", Effect.exact, unchanged),  # x[:] = x
     Row("slice_of_slice", "stablehlo.slice", Effect.exact, _slice_of_slice),  # x[a:b][c:d] = x[a+c:a+d]
     Row(
         "slice_of_concatenate", "stablehlo.slice", Effect.exact, _slice_of_concatenate
@@ -231,7 +219,7 @@ ROWS: tuple[Row, ...] = (
         "reverse_of_reverse", "stablehlo.reverse", Effect.exact, _reverse_of_reverse
     ),  # reverse(reverse(x)) = x, along the same axes
     Row(
-        "dynamic_slice_of_all", "stablehlo.dynamic_slice", Effect.exact, _unchanged
+        "dynamic_slice_of_all", "stablehlo.dynamic_slice", Effect.exact, unchanged
     ),  # dynamic_slice(x, i) = x, for the shape of x
     Row(
         "dynamic_slice_at_constant", "stablehlo.dynamic_slice", Effect.exact, _dynamic_slice_at_constant

@@ -19,8 +19,7 @@ from pcp.rewrite.pattern import (
     is_default_accuracy,
     spec,
 )
-from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.row import Effect, Replace, Replacement, Row
 from pcp.tensor import as_tensor
 
 

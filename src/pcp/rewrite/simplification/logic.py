@@ -8,9 +8,8 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import bitwise_not
-from pcp.rewrite.pattern import defined_by, filled, spec, tensor
-from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.pattern import filled, of, of_itself, spec, tensor, undoing
+from pcp.rewrite.row import Effect, Replace, Replacement, Row
 from pcp.tensor import Tensor, emit
 
 _ALWAYS = {"EQ": True, "LE": True, "GE": True, "NE": False, "LT": False, "GT": False}
@@ -26,10 +25,8 @@ def _select_equal(op: ir.Operation) -> Replacement:
     return [tensor(op.operands[1])] if op.operands[1] == op.operands[2] else None
 
 
-def _select_of_not(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "not")
-    if inner is None:
-        return None
+@of("not")
+def _select_of_not(op: ir.Operation, inner: ir.Operation) -> Replacement:
     operands = (tensor(inner.operands[0]), tensor(op.operands[2]), tensor(op.operands[1]))
     return [emit("select", operands, (spec(op.results[0]),))]
 
@@ -67,15 +64,8 @@ def _compare_unsigned_with_zero(op: ir.Operation) -> Replacement:
     return [filled(spec(op.results[0]), direction == "GE")]
 
 
-def _not_of_not(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "not")
-    return None if inner is None else [tensor(inner.operands[0])]
-
-
-def _not_of_compare(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "compare")
-    if inner is None:
-        return None
+@of("compare")
+def _not_of_compare(op: ir.Operation, inner: ir.Operation) -> Replacement:
     direction = comparison_direction(inner)
     if spec(inner.operands[0]).dtype.is_differentiable and direction not in ("EQ", "NE"):
         return None  # of NaN, neither is true
@@ -86,10 +76,6 @@ def _not_of_compare(op: ir.Operation) -> Replacement:
         attributes["compare_type"] = inner.attributes["compare_type"]
     operands = (tensor(inner.operands[0]), tensor(inner.operands[1]))
     return [emit("compare", operands, (spec(op.results[0]),), attributes)]
-
-
-def _of_itself(op: ir.Operation) -> Replacement:
-    return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
 
 
 def _xor_of_itself(op: ir.Operation) -> Replacement:
@@ -136,14 +122,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         "compare_unsigned_with_zero", _COMPARE, _EXACT, _compare_unsigned_with_zero
     ),  # (n >= 0) = true; (n < 0) = false, unsigned
-    Row("not_of_not", "stablehlo.not", _EXACT, _not_of_not),  # not not p = p
+    Row("not_of_not", "stablehlo.not", _EXACT, undoing("not")),  # not not p = p
     Row(
         "not_of_compare", "stablehlo.not", _EXACT, _not_of_compare
     ),  # not (n < m) = (n >= m); of floats only == and !=
-    Row("and_of_itself", "stablehlo.and", _EXACT, _of_itself),  # p and p = p
+    Row("and_of_itself", "stablehlo.and", _EXACT, of_itself),  # p and p = p
     Row("and_of_ones", "stablehlo.and", _EXACT, _with_bits(True, "other")),  # p and true = p
     Row("and_of_zeros", "stablehlo.and", _EXACT, _with_bits(False, "constant")),  # p and false = false
-    Row("or_of_itself", "stablehlo.or", _EXACT, _of_itself),  # p or p = p
+    Row("or_of_itself", "stablehlo.or", _EXACT, of_itself),  # p or p = p
     Row("or_of_ones", "stablehlo.or", _EXACT, _with_bits(True, "constant")),  # p or true = true
     Row("or_of_zeros", "stablehlo.or", _EXACT, _with_bits(False, "other")),  # p or false = p
     Row("xor_of_itself", "stablehlo.xor", _EXACT, _xor_of_itself),  # p xor p = false

@@ -11,9 +11,8 @@ from pcp.ir.toolkit.dataflow import has_single_use
 from pcp.ops.elementwise import negate
 from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.windows.convolution_rules import Convolution, is_turned
-from pcp.rewrite.pattern import defined_by, numbers, spec, tensor
-from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.pattern import defined_by, numbers, of, spec, tensor
+from pcp.rewrite.row import Effect, Replacement, Row
 from pcp.tensor import Tensor
 
 
@@ -28,9 +27,9 @@ def _product(axes: DotAxes, x: Tensor, y: Tensor, like: ir.Operation, exchanged:
     return axes.multiply(x, y, spec(like.results[0]).dtype, **attributes)
 
 
-def _transpose_of_dot(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "dot_general")
-    if inner is None or "algorithm" in inner.attributes or not has_single_use(op.operands[0]):
+@of("dot_general")
+def _transpose_of_dot(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    if "algorithm" in inner.attributes or not has_single_use(op.operands[0]):
         return None
     dot, order = DotAxes.of(inner), numbers(op, "permutation")
     count, left = len(dot.batch[0]), len(dot.free(0, len(spec(inner.operands[0]).shape)))

@@ -11,9 +11,8 @@ from pcp.ops.control.loops import end_block
 from pcp.ops.elementwise import negate
 from pcp.ops.movement import broadcast_to, reshape, transpose
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.rewrite.pattern import defined_by, filled, is_integral, numbers, spec, tensor, wide_places
-from pcp.rewrite.row import Effect, Replace, Row
-from pcp.rewrite.simplification.reshaping import Replacement
+from pcp.rewrite.pattern import defined_by, filled, is_integral, numbers, of, spec, tensor, wide_places
+from pcp.rewrite.row import Effect, Replace, Replacement, Row
 from pcp.tensor import Tensor, current_builder, emit
 
 _IDEMPOTENT = ("maximum", "minimum", "and", "or")
@@ -140,9 +139,9 @@ def _sum_of_broadcast(op: ir.Operation) -> Replacement:
     return repeated and [emit("multiply", (repeated[0], filled(repeated[0].spec, repeated[1])))]
 
 
-def _sum_of_negate(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "negate")
-    if inner is None or _kind(op) != "add" or splat_number(op.operands[1]) != 0:
+@of("negate")
+def _sum_of_negate(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    if _kind(op) != "add" or splat_number(op.operands[1]) != 0:
         return None
     axes = numbers(op, "dimensions")
     return [negate(_reduced("add", tensor(inner.operands[0]), tensor(op.operands[1]), axes))]

@@ -5,11 +5,9 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import integer_of
 from pcp.ops.movement import iota, reshape, transpose
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.rewrite.pattern import defined_by, inserted, numbers, spec, tensor, wide_places
-from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.pattern import defined_by, inserted, numbers, of, spec, tensor, unchanged, wide_places
+from pcp.rewrite.row import Effect, Replacement, Row
 from pcp.tensor import Tensor
-
-Replacement = list[Tensor] | None
 
 
 def broadcast_along(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
@@ -22,20 +20,13 @@ def broadcast_along(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) ->
     return broadcast_in_dim(turned, shape, tuple(axes[axis] for axis in order))
 
 
-def _unchanged(op: ir.Operation) -> Replacement:
-    same = op.operands[0].type == op.results[0].type
-    return [tensor(op.operands[0])] if same else None
+@of("reshape")
+def _reshape_of_reshape(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    return [reshape(tensor(inner.operands[0]), spec(op.results[0]).shape)]
 
 
-def _reshape_of_reshape(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "reshape")
-    return None if inner is None else [reshape(tensor(inner.operands[0]), spec(op.results[0]).shape)]
-
-
-def _reshape_of_broadcast(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "broadcast_in_dim")
-    if inner is None:
-        return None
+@of("broadcast_in_dim")
+def _reshape_of_broadcast(op: ir.Operation, inner: ir.Operation) -> Replacement:
     source, new = spec(inner.operands[0]), spec(op.results[0]).shape
     if source.size == 1:
         return [broadcast_along(reshape(tensor(inner.operands[0]), ()), new, ())]
@@ -61,10 +52,8 @@ def _transpose_unchanged(op: ir.Operation) -> Replacement:
     return [tensor(op.operands[0])] if order == tuple(range(len(order))) else None
 
 
-def _transpose_of_transpose(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "transpose")
-    if inner is None:
-        return None
+@of("transpose")
+def _transpose_of_transpose(op: ir.Operation, inner: ir.Operation) -> Replacement:
     first, second = numbers(inner, "permutation"), numbers(op, "permutation")
     return [transpose(tensor(inner.operands[0]), [first[axis] for axis in second])]
 
@@ -75,19 +64,16 @@ def _transpose_of_ones(op: ir.Operation) -> Replacement:
     return [reshape(tensor(op.operands[0]), spec(op.results[0]).shape)] if wide == sorted(wide) else None
 
 
-def _transpose_of_broadcast(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "broadcast_in_dim")
-    if inner is None:
-        return None
+@of("broadcast_in_dim")
+def _transpose_of_broadcast(op: ir.Operation, inner: ir.Operation) -> Replacement:
     order = numbers(op, "permutation")
     axes = tuple(order.index(axis) for axis in numbers(inner, "broadcast_dimensions"))
     return [broadcast_along(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
 
 
-def _transpose_of_iota(op: ir.Operation) -> Replacement:
-    inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
-    if inner is None:
-        return None
+@of("iota")
+def _transpose_of_iota(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    new = spec(op.results[0])
     return [iota(new.shape, numbers(op, "permutation").index(_iota_axis(inner)), new.dtype)]
 
 
@@ -110,19 +96,15 @@ def _broadcast_as_reshape(op: ir.Operation) -> Replacement:
     return [reshape(tensor(op.operands[0]), spec(op.results[0]).shape)]
 
 
-def _broadcast_of_broadcast(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "broadcast_in_dim")
-    if inner is None:
-        return None
+@of("broadcast_in_dim")
+def _broadcast_of_broadcast(op: ir.Operation, inner: ir.Operation) -> Replacement:
     outer = numbers(op, "broadcast_dimensions")
     axes = tuple(outer[axis] for axis in numbers(inner, "broadcast_dimensions"))
     return [broadcast_along(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
 
 
-def _broadcast_of_reshape(op: ir.Operation) -> Replacement:
-    inner = defined_by(op.operands[0], "reshape")
-    if inner is None:
-        return None
+@of("reshape")
+def _broadcast_of_reshape(op: ir.Operation, inner: ir.Operation) -> Replacement:
     places = inserted(spec(inner.operands[0]).shape, spec(inner.results[0]).shape)
     if places is None:
         return None
@@ -134,9 +116,10 @@ def _broadcast_of_reshape(op: ir.Operation) -> Replacement:
     ]
 
 
-def _broadcast_of_iota(op: ir.Operation) -> Replacement:
-    inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
-    if inner is None or spec(op.operands[0]).shape[_iota_axis(inner)] == 1:
+@of("iota")
+def _broadcast_of_iota(op: ir.Operation, inner: ir.Operation) -> Replacement:
+    new = spec(op.results[0])
+    if spec(op.operands[0]).shape[_iota_axis(inner)] == 1:
         return None
     return [iota(new.shape, numbers(op, "broadcast_dimensions")[_iota_axis(inner)], new.dtype)]
 
@@ -148,7 +131,7 @@ def _iota_axis(op: ir.Operation) -> int:
 _RESHAPE, _TRANSPOSE, _BROADCAST = "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"
 
 ROWS: tuple[Row, ...] = (
-    Row("reshape_unchanged", _RESHAPE, Effect.exact, _unchanged),  # reshape(x) = x, for the shape of x
+    Row("reshape_unchanged", _RESHAPE, Effect.exact, unchanged),  # reshape(x) = x, for the shape of x
     Row(
         "reshape_of_reshape", _RESHAPE, Effect.exact, _reshape_of_reshape
     ),  # reshape(reshape(x)) = reshape(x)
