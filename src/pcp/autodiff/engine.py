@@ -17,7 +17,7 @@ from pcp.autodiff.loops.memory import LoopMemory
 from pcp.ir import Builder, DType, InvalidProgram, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.dataflow import operations_between
-from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.derivative import (
     REFUSED,
@@ -203,6 +203,22 @@ def propagate_activity(
                 raise no_derivative(op, REFUSED[rule_name(op)])
             active.update(results)
     return captured
+
+
+def active_carries(op: ir.Operation, active: list[bool], outside: set[Value]) -> list[bool]:
+    """Which carries of a loop depend, in any trip, on those that begin active, or on active values from outside."""
+    body = op.regions[1].blocks[0]
+    arguments, returned, operations = list(body.arguments), returned_by(body), block_operations(body)
+    while True:
+        reached = outside | {a for a, is_active in zip(arguments, active, strict=True) if is_active}
+        propagate_activity(operations, reached)
+        wider = [
+            was or (value in reached and is_differentiable(value))
+            for was, value in zip(active, returned, strict=True)
+        ]
+        if wider == active:
+            return active
+        active = wider
 
 
 def is_differentiable(value: Value) -> bool:

@@ -5,20 +5,20 @@ So the number of trips of a loop may depend on data.
 
 from collections.abc import Sequence
 
-from pcp.autodiff.engine import is_differentiable, propagate_activity
+from pcp.autodiff.engine import active_carries, propagate_activity
 from pcp.autodiff.forward import OWN, Forward
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.editing import copy_region
-from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.regions import reached_results, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor
 
 
 def _branches(forward: Forward, op: ir.Operation) -> None:
-    outside = {value for value in values_from_outside(op) if value in forward.tangents}
+    outside = _outside(forward, op)
     if not outside:
         return
-    active = _active_results(op, outside)
+    active = reached_results(op, outside, propagate_activity)
     builder, results = forward.builder, list(op.results)
     specs = [spec_of(value.type) for value in results]
     tangent_specs = [spec for spec, is_active in zip(specs, active, strict=True) if is_active]
@@ -32,19 +32,13 @@ def _branches(forward: Forward, op: ir.Operation) -> None:
     _take_over(forward, op, list(chosen.results), active)
 
 
-def _active_results(op: ir.Operation, outside: set[Value]) -> list[bool]:
-    """Which results depend on active values in any branch."""
-    active = [False] * len(list(op.results))
-    for region in op.regions:
-        (block,) = region.blocks
-        reached = set(outside)
-        propagate_activity(block_operations(block), reached)
-        active = [was or value in reached for was, value in zip(active, returned_by(block), strict=True)]
-    return active
+def _outside(forward: Forward, op: ir.Operation) -> set[Value]:
+    """The values from outside of the regions of an operation that have tangents."""
+    return {value for value in values_from_outside(op) if value in forward.tangents}
 
 
 def _while(forward: Forward, op: ir.Operation) -> None:
-    active = _active_carries(forward, op)
+    active = active_carries(op, [value in forward.tangents for value in op.operands], _outside(forward, op))
     if not any(active):
         return
     builder, initial = forward.builder, list(op.operands)
@@ -64,24 +58,6 @@ def _while(forward: Forward, op: ir.Operation) -> None:
         forward.push(operations, returned)
         _return(forward, returned, active)
     _take_over(forward, op, list(loop.results), active)
-
-
-def _active_carries(forward: Forward, op: ir.Operation) -> list[bool]:
-    """Which carries depend on what has tangents, in any trip."""
-    body = op.regions[1].blocks[0]
-    arguments, returned, operations = list(body.arguments), returned_by(body), block_operations(body)
-    outside = {value for value in values_from_outside(op) if value in forward.tangents}
-    active = [value in forward.tangents for value in op.operands]
-    while True:
-        reached = outside | {a for a, is_active in zip(arguments, active, strict=True) if is_active}
-        propagate_activity(operations, reached)
-        wider = [
-            was or (value in reached and is_differentiable(value))
-            for was, value in zip(active, returned, strict=True)
-        ]
-        if wider == active:
-            return active
-        active = wider
 
 
 def _return(forward: Forward, returned: Sequence[Value], active: Sequence[bool]) -> None:

@@ -63,12 +63,7 @@ def vjp(
         program: any Program.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
             leaves are all floating-point or complex.
-        loops: what loops keep for the backward pass: "residuals" what is costly to recompute, "recompute" the least that the
-            carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
-            that many checkpoints.
-        remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
-            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a function of operations. None keeps everything, except
-            in blocks of `pcp.checkpoint`. Within a number of bytes, `pcp.plan` chooses: `memory="2GiB"`.
+        loops, remat: as of `value_and_grad`.
 
     Returns:
         A Program `(arguments..., cotangents...) -> gradients`: its arguments are those of `program` and then, as one

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.regions import block_operations, reached_results, returned_by, values_from_outside
 
 
 def propagate_batched(operations: Iterable[ir.Operation], reached: set[Value]) -> None:
@@ -28,13 +28,7 @@ def batched_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
 
 def batched_branch_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
     """Which results of branches differ between samples, where every sample takes the same branch."""
-    flags = [False] * len(list(op.results))
-    for region in op.regions:
-        (block,) = region.blocks
-        inner = set(reached)
-        propagate_batched(block_operations(block), inner)
-        flags = [was or value in inner for was, value in zip(flags, returned_by(block), strict=True)]
-    return flags
+    return reached_results(op, reached, propagate_batched)
 
 
 def batched_carries(op: ir.Operation, reached: set[Value]) -> tuple[list[bool], bool]:

@@ -266,26 +266,7 @@ class Program:
 def load(
     path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
 ) -> Program:
-    """The Program in a file: one that `Program.save` wrote, MLIR text or bytecode, a portable StableHLO artifact of any version
-    up to this one's, or what `jax.export` serialised.
-
-    Arguments:
-        path: the file.
-        main: which function to take; needed where several are public and none is called `main`.
-        shapes: where the sizes of arguments are open (`?`): for each argument its shape, or a `pcp.spec`, or None.
-
-    Raises:
-        NotAProgram: it holds something else.
-        CorruptProgram: it is cut off or has changed since it was written.
-        NewerProgram: a later version of PCP wrote it.
-        NoSuchFunction: there is no function `main` names.
-        UnknownShape: sizes are open and `shapes` does not give them.
-        InvalidProgram: it is MLIR, but no valid program.
-        OSError: it cannot be read.
-
-    A file that `Program.save` wrote has a checksum. Any other binary form is read by a child process first, because damaged
-    bytes crash MLIR's reader; that costs a third of a second.
-    """
+    """The Program in a file, whose sizes are numbers; see `pcp.load`."""
     return program_file.read(path, main, shapes, Program.from_module)
 
 

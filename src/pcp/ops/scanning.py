@@ -9,8 +9,8 @@ from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import flatten
 from pcp.ops.control.loops import Carry, CarryMismatch, LoopCarry, end_block
 from pcp.ops.elementwise import equal, less, where
-from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
-from pcp.ops.movement import iota, moveaxis, reshape, zeros
+from pcp.ops.indexing.blocks import row_at, with_row
+from pcp.ops.movement import iota, moveaxis, zeros
 from pcp.ops.reductions.cumulative import ONE_AFTER_ANOTHER
 from pcp.tensor import ShapeMismatch, Tensor, as_tensor, current_builder, export_operations, operation
 
@@ -132,11 +132,10 @@ class _Scan:
     def _place(self, trip: Tensor) -> Tensor:
         return (self.trips - 1) - trip if self.reverse else trip
 
-    def _row(self, row: Tensor, place: Tensor) -> Tensor:
-        rest = row.shape[1:]
+    def _row(self, rows: Tensor, place: Tensor) -> Tensor:
         if not self.trips:
-            return zeros(rest, row.dtype)
-        return reshape(dynamic_slice(row, [place, *[0] * len(rest)], (1, *rest)), rest)
+            return zeros(rows.shape[1:], rows.dtype)
+        return row_at(rows, place)
 
     def _stack(self, y: Tensor) -> TensorSpec:
         return TensorSpec((self.trips, *y.shape), y.dtype)
@@ -145,10 +144,7 @@ class _Scan:
         self, trip: Tensor, following: Sequence[Tensor], ys: Sequence[Tensor], stacks: Sequence[Tensor]
     ) -> None:
         place = self._place(trip)
-        stored = [
-            dynamic_update_slice(stack, reshape(y, (1, *y.shape)), [place, *[0] * y.ndim])
-            for stack, y in zip(stacks, ys, strict=True)
-        ]
+        stored = [with_row(stack, place, y) for stack, y in zip(stacks, ys, strict=True)]
         end_block([t.value for t in (trip + 1, *following, *stored)])
 
     def _loop(self, body: ir.Block) -> Sequence[ir.Value[Any]]:

@@ -1,14 +1,12 @@
 """Quotients of symbolic sizes and their roots: scales, whose floor and ceiling are sizes again."""
 
 import operator
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from pcp.refusals import is_of_package
 from pcp.symbolic.expressions import Expression, InvalidSize
 from pcp.symbolic.watched import SIGNS, Record, SizeHasNoNumber, Watched, as_number, expression_of, line
 
@@ -91,8 +89,6 @@ class Quotient(Watched):
 
     def __neg__(self) -> Any: return -self.value if self.root else self * -1  # fmt: skip
 
-    def __pos__(self) -> Any: return self  # fmt: skip
-
     def _plain(self, function: Callable[[Any, Any], Any], other: Any, turned: bool = False) -> Any:
         self.record.note()
         left, right = (other, self) if turned else (self, other)
@@ -114,16 +110,8 @@ class Quotient(Watched):
             return Quotient(self.value**power, *parts, True, self.record, self.size)
         return self._plain(operator.pow, power)
 
-    def __abs__(self) -> Any:
-        return self if self >= 0 else -self
-
     def __bool__(self) -> bool:
         return self.record.compare(self.above, "!=", Expression.of(0), self.value != 0)
-
-    def __float__(self) -> float:
-        if not is_of_package(sys._getframe(1).f_code.co_filename):
-            self.record.note()
-        return float(self.value)
 
     def _rounded(self, up: bool) -> Any:
         below = self.below.number

@@ -79,8 +79,6 @@ class Size(Whole):
 
     def __neg__(self) -> Any: return self * -1  # fmt: skip
 
-    def __pos__(self) -> Any: return self  # fmt: skip
-
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, str | bytes | list | tuple):
             self.__index__()
@@ -144,9 +142,6 @@ class Size(Whole):
             return base**self.value
         return self._bits() if isinstance(base, int | np.number | Watched) else NotImplemented
 
-    def __abs__(self) -> Any:
-        return self if self >= 0 else -self
-
     def __lshift__(self, bits: Any) -> Any:
         return self * 2**bits if isinstance(bits, int) and 0 <= bits < 60 else self._bits()
 
@@ -169,11 +164,6 @@ class Size(Whole):
 
     def __bool__(self) -> bool:
         return self.record.compare(self.expression, "!=", Expression.of(0), self.value != 0)
-
-    def __float__(self) -> float:
-        if not is_of_package(sys._getframe(1).f_code.co_filename):
-            self.record.note()
-        return float(self.value)
 
     def __index__(self) -> int:
         if is_of_package(sys._getframe(1).f_code.co_filename):

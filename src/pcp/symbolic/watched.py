@@ -85,20 +85,23 @@ class Watched(StandsForNumber):
         """Its text, by which nothing is chosen."""
         raise NotImplementedError
 
-    def __str__(self) -> str:
+    def __str__(self, _form: str = "") -> str:
         if not is_of_package(sys._getframe(1).f_code.co_filename):
             self.record.note()
         return self._shown()
 
-    def __repr__(self) -> str:
-        if not is_of_package(sys._getframe(1).f_code.co_filename):
-            self.record.note()
-        return self._shown()
+    __repr__ = __format__ = __str__
 
-    def __format__(self, form: str) -> str:
+    def __float__(self) -> float:
         if not is_of_package(sys._getframe(1).f_code.co_filename):
             self.record.note()
-        return self._shown()
+        return float(self.value)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         operands = [entry.item() if isinstance(entry, np.integer | np.bool_) else entry for entry in inputs]
@@ -110,6 +113,9 @@ class Watched(StandsForNumber):
 
     def _compared(self, sign: str, other: Any) -> Any:
         raise NotImplementedError(sign, other)
+
+    def __neg__(self) -> Any:
+        raise NotImplementedError
 
     def __eq__(self, other: object) -> Any: return self._compared("==", other)  # fmt: skip
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from pcp.autodiff.loops.carries import LoopCarries
-from pcp.autodiff.loops.emission import counted, give_back, row, with_row
+from pcp.autodiff.loops.emission import counted, give_back
 from pcp.autodiff.loops.products import Product, products_of, stack_from_outside
 from pcp.autodiff.rematerialisation.residuals import residuals_of
 from pcp.ir import DType, TensorSpec
@@ -13,6 +13,7 @@ from pcp.ir.toolkit.editing import copy_region, erase_dead
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.derivative import Captured, Cotangent, Primal
+from pcp.ops.indexing.blocks import row_at, with_row
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor, as_tensor, current_builder, emit
 
@@ -193,14 +194,14 @@ class LoopBody:
 
         def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
             place = (trips - 1) - done
-            rows = {where: row(stack, place) for where, stack in kept.items()}
+            rows = {where: row_at(stack, place) for where, stack in kept.items()}
             now = {k: rows[-1, i] for i, k in enumerate(self.start, start=1) if (-1, i) in rows}
             following = dict(zip(here, values, strict=False))
             flowing = [following.get(i, cotangents[i]) for i in range(len(self._flowing))]
             inputs = [_after(first, place).value, *self._filled(now).values()]
             inputs += [t.value for t in (*flowing, *self._carries.written.values())]
             copies, returned = copy_region(builder, self._joint, 0, inputs)
-            read = {copies[at].results[i]: row.value for (at, i), row in rows.items() if at >= 0}
+            read = {copies[at].results[i]: stored.value for (at, i), stored in rows.items() if at >= 0}
             for old, new in read.items():
                 old.replace_all_uses_with(new)
             results = [Tensor(read.get(value, value), builder) for value in returned[len(self.start) :]]

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.engine import propagate_activity
+from pcp.autodiff.engine import active_carries
 from pcp.autodiff.loops.trips import is_invariant, known_integer, steps_of
 from pcp.autodiff.loops.writes import is_written_once
 from pcp.ir.bindings import Value
-from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import convert
 from pcp.tensor import Tensor, as_tensor, current_builder
@@ -35,7 +34,7 @@ class LoopCarries:
         self.invariant = [is_invariant(op, k) for k in everyone]
         self._steps = steps_of(op)
         self.changing = [k for k in everyone if not self.invariant[k] and k not in self._steps]
-        active = _active(primal)
+        active = active_carries(op, list(primal.active), set(primal.captured))
         changing = [k for k in self.changing if active[k]]
         written = {
             k
@@ -63,18 +62,3 @@ class LoopCarries:
         if step > 0 and known_integer(start.value) == 0:
             return moved
         return start + moved if step > 0 else start - moved
-
-
-def _active(primal: Primal) -> list[bool]:
-    """Which carries depend on what is differentiated for, in any trip."""
-    body = primal.op.regions[1].blocks[0]
-    arguments, returned, operations = list(body.arguments), returned_by(body), block_operations(body)
-    active = list(primal.active)
-    while True:
-        reached = {a for a, is_active in zip(arguments, active, strict=True) if is_active}
-        reached.update(primal.captured)
-        propagate_activity(operations, reached)
-        wider = [was or value in reached for was, value in zip(active, returned, strict=True)]
-        if wider == active:
-            return active
-        active = wider

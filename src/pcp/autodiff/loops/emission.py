@@ -1,12 +1,10 @@
-"""Loops in the backward pass: counted ones, and stacks with one row for each trip."""
+"""Counted loops in the backward pass."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 from pcp.ir import DType
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ops.elementwise import less
-from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
-from pcp.ops.movement import reshape
 from pcp.tensor import Tensor, as_tensor, current_builder
 
 
@@ -37,14 +35,3 @@ def counted(
 def give_back(values: Sequence[Tensor]) -> None:
     """End a region."""
     current_builder().emit("stablehlo.return", [t.value for t in values], ())
-
-
-def row(stack: Tensor, index: Tensor) -> Tensor:
-    """One row of a stack."""
-    shape = stack.shape[1:]
-    return reshape(dynamic_slice(stack, [index, *[0] * len(shape)], (1, *shape)), shape)
-
-
-def with_row(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    """A stack with another row in a place."""
-    return dynamic_update_slice(stack, reshape(value, (1, *value.shape)), [index, *[0] * value.ndim])

@@ -11,11 +11,12 @@ Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, chapt
 from math import inf
 
 from pcp.autodiff.loops.body import Carries, LoopBody
-from pcp.autodiff.loops.emission import counted, row, with_row
+from pcp.autodiff.loops.emission import counted
 from pcp.autodiff.loops.trips import static_trips, trips_before
 from pcp.ir.toolkit.walking import named_operations
 from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.elementwise import maximum, minimum
+from pcp.ops.indexing.blocks import row_at, with_row
 from pcp.ops.movement import zeros
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, current_builder
@@ -121,7 +122,7 @@ def _checkpointed(
 
 
 def _at(slots: Carries, index: Tensor) -> Carries:
-    return {k: row(stack, index) for k, stack in slots.items()}
+    return {k: row_at(stack, index) for k, stack in slots.items()}
 
 
 supply_derivatives({"while": _while})

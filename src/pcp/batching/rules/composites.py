@@ -26,7 +26,7 @@ from pcp.ir.composites import (
 from pcp.ir.composites.records import COMPOSITES, GRADIENT, Axes, CompositeRecord, Samples
 from pcp.ir.custom_derivatives import attributes_of_derivative, derivative_functions
 from pcp.ir.toolkit.attributes import symbol_name
-from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.editing import taken_out
 from pcp.ir.toolkit.inlining import has_custom_derivative
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ops.batching import Batched, widened
@@ -169,13 +169,7 @@ def _function(
                 batched.size,
                 chosen,
             )
-            erase_dead(block)
-            for index in reversed(range(len(types), len(block.arguments))):  # they stood for samples
-                block.erase_argument(index)
-            *_, end = (view.operation for view in block.operations)
-            returned = list(end.operands)
-            end.erase()
-            return returned
+            return taken_out(block, len(types))  # those behind them stood for samples
 
         symbols[key] = private_function(module.operation, name, types, fill)
     return symbols[key]

@@ -53,6 +53,17 @@ def clone_operations(
     return [known[value] for value in outputs]
 
 
+def taken_out(block: ir.Block, count: int) -> list[Value]:
+    """What a block returned, whose terminator is erased; all arguments behind `count`, which nothing reads, are erased, too."""
+    erase_dead(block)
+    for place in reversed(range(count, len(block.arguments))):
+        block.erase_argument(place)
+    *_, terminator = (view.operation for view in block.operations)
+    returned = list(terminator.operands)
+    terminator.erase()
+    return returned
+
+
 def copy_region(
     builder: Builder, op: ir.Operation, index: int, arguments: Sequence[Value]
 ) -> tuple[list[ir.Operation], list[Value]]:

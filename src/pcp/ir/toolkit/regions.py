@@ -1,5 +1,7 @@
 """Reading the regions of operations."""
 
+from collections.abc import Callable
+
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.walking import blocks_of, walk_block
 
@@ -29,6 +31,23 @@ def combiner(region: ir.Region) -> str | None:
     if operands == arguments or (name in COMMUTATIVE and operands == arguments[::-1]):
         return name
     return None
+
+
+def reached_results(
+    op: ir.Operation, outside: set[Value], propagate: Callable[[list[ir.Operation], set[Value]], object]
+) -> list[bool]:
+    """Which results of branches depend, in any branch, on values from outside.
+
+    Arguments:
+        propagate: adds to values those that depend on them.
+    """
+    flags = [False] * len(list(op.results))
+    for region in op.regions:
+        (block,) = region.blocks
+        reached = set(outside)
+        propagate(block_operations(block), reached)
+        flags = [was or value in reached for was, value in zip(flags, returned_by(block), strict=True)]
+    return flags
 
 
 def values_from_outside(op: ir.Operation) -> list[Value]:

@@ -51,6 +51,17 @@ def dynamic_update_slice(x: TensorLike, update: TensorLike, start: Sequence[Tens
     return _written(tensor, block, places)
 
 
+def row_at(stack: Tensor, index: Tensor) -> Tensor:
+    """One row of a stack."""
+    shape = stack.shape[1:]
+    return reshape(dynamic_slice(stack, [index, *[0] * len(shape)], (1, *shape)), shape)
+
+
+def with_row(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
+    """A stack with another row in a place."""
+    return dynamic_update_slice(stack, reshape(value, (1, *value.shape)), [index, *[0] * value.ndim])
+
+
 def _starts(name: str, tensor: Tensor, start: Sequence[TensorLike]) -> list[Tensor]:
     if len(start) != tensor.ndim:
         raise ShapeMismatch(

@@ -9,7 +9,7 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, composite_name, decomposition_of, private_function
 from pcp.ir.toolkit.attributes import symbol_name
-from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.editing import taken_out
 from pcp.ir.toolkit.inlining import names_functions
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.rewrite.memory.axes import Axes, Cut, cut_of
@@ -103,13 +103,7 @@ class NamedCuts:
                     )
             for place, value in enumerate(values):
                 end.operands[place] = value
-            erase_dead(block)
-            for place in reversed(range(len(arguments), len(block.arguments))):
-                block.erase_argument(place)
-            *_, last = (view.operation for view in block.operations)
-            ends = list(last.operands)
-            last.erase()
-            return ends
+            return taken_out(block, len(arguments))
 
         types = [
             kind if axis is None else mlir_type(narrowed(spec_of(value.type), axis, parts))
