@@ -1,5 +1,7 @@
 """Llama: a decoder-only transformer with rotary positions, root mean square norms, SwiGLU and heads that share keys.
 
+Its functions are those of `pcp.models.gpt2`, where their arguments are described.
+
 Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023, section 2.2; shared keys: "Llama 2", 2023.
 """
 
@@ -75,17 +77,12 @@ CONFIGURATIONS = {
 
 
 def initial_parameters(config: LlamaConfig, seed: int = 0) -> Parameters:
-    """Random float32 parameters: normal with deviation 0.02, residual projections with 0.02 / sqrt(2 layers).
-
-    Arguments:
-        config: the sizes.
-        seed: of a counter-based generator; equal seeds give equal parameters on every machine.
-    """
+    """Random float32 parameters, as `gpt2.initial_parameters` draws them."""
     return _nested(config, drawn(seed))
 
 
 def parameter_shapes(config: LlamaConfig) -> Parameters:
-    """The `TensorSpec` of each array that `initial_parameters` makes, nested alike; no memory is taken."""
+    """Their shapes, as `gpt2.parameter_shapes` has them."""
     return _nested(config, described)
 
 
@@ -127,17 +124,7 @@ def _nested(config: LlamaConfig, leaf: Leaf) -> Parameters:
 
 
 def logits(parameters: Parameters, tokens: TensorLike, config: LlamaConfig) -> Tensor:
-    """Scores of every next token.
-
-    Arguments:
-        tokens: integers of shape (batch, length), length at most the context.
-
-    Returns:
-        Shape (batch, length, vocabulary).
-
-    Raises:
-        ShapeMismatch: the tokens have another rank, or are more than the context.
-    """
+    """Scores of every next token; see `gpt2.logits`."""
     return _scores(parameters, _residual_stream(parameters, tokens, config)[0], config)
 
 
@@ -187,13 +174,7 @@ def _scores(parameters: Parameters, x: Tensor, config: LlamaConfig) -> Tensor:
 
 
 def empty_cache(config: LlamaConfig, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:
-    """Zeros for the keys and values of a whole context, per block of shape (batch, context, key_value_heads, head width).
-
-    Arguments:
-        config: the sizes.
-        batch: sequences that are decoded together.
-        dtype: element type of the parameters.
-    """
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, key_value_heads, head width)."""
     shape = (batch, config.context, config.key_value_heads, config.head_width)
     return caches.zeros(config.layers, shape, dtype)
 
@@ -201,18 +182,7 @@ def empty_cache(config: LlamaConfig, batch: int = 1, dtype: DTypeLike = "f32") -
 def prefill(
     parameters: Parameters, tokens: TensorLike, length: TensorLike, config: LlamaConfig
 ) -> tuple[list[dict[str, Tensor]], Tensor]:
-    """Take in the first tokens of each sequence at once and score the next: what `decode` does one token at a time.
-
-    Arguments:
-        tokens: integers of shape (batch, padded), padded at most the context. What follows the first `length` does not matter.
-        length: how many tokens count, an integer scalar from 1 to padded.
-
-    Returns:
-        The cache, in which positions from `length` on hold what `decode` does not see, and scores of shape (batch, vocabulary).
-
-    Raises:
-        ShapeMismatch: the tokens have another rank, or are more than the context.
-    """
+    """Take in the first tokens of each sequence at once and score the next; see `gpt2.prefill`."""
     x, seen = _residual_stream(parameters, tokens, config)
     scores = _scores(parameters, caches.last_place(x, length), config)
     return caches.of_sequence(seen, config.context), scores[:, 0]
@@ -225,16 +195,7 @@ def decode(
     position: TensorLike,
     config: LlamaConfig,
 ) -> tuple[list[dict[str, Tensor]], Tensor]:
-    """Take in one token of each sequence and score the next.
-
-    Arguments:
-        cache: keys and values of the tokens before, as of `empty_cache`.
-        token: integers of shape (batch,).
-        position: how many tokens came before, an integer scalar below the context.
-
-    Returns:
-        The cache with this token's keys and values, and scores of shape (batch, vocabulary).
-    """
+    """Take in one token of each sequence and score the next; see `gpt2.decode`."""
     ids, place = as_tensor(token), as_tensor(position)
     x = nn.embedding(ids[:, None], parameters["embedding"])
     seen = iota((config.context,)) <= place
@@ -249,17 +210,12 @@ def decode(
 
 
 def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: LlamaConfig) -> Tensor:
-    """The mean cross entropy of the next token, in nats.
-
-    Arguments:
-        tokens: integers of shape (batch, length).
-        targets: the token that follows each, of the same shape.
-    """
+    """The mean cross entropy of the next token, in nats; see `gpt2.loss`."""
     return nn.cross_entropy(logits(parameters, tokens, config), targets)
 
 
 def window_losses(
     parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: LlamaConfig
 ) -> Tensor:
-    """The mean cross entropy of each sequence alone, of shape (batch,): what validation averages exactly."""
+    """The mean cross entropy of each sequence alone; see `gpt2.window_losses`."""
     return mean(nn.negative_log_likelihood(logits(parameters, tokens, config), targets), axis=1)
