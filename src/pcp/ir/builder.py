@@ -75,16 +75,10 @@ class Builder:
         """
         with self.location:
             types = None if results is None else [mlir_type(spec) for spec in results]
-            named = {key: attribute(value) for key, value in attributes.items()} if attributes else None
+            held = {key: attribute(value) for key, value in attributes.items()} if attributes else None
             try:
                 return ir.Operation.create(
-                    name,
-                    types,
-                    operands,
-                    named,
-                    regions=regions,
-                    infer_type=types is None,
-                    ip=self._insertion,
+                    name, types, operands, held, regions=regions, infer_type=types is None, ip=self._insertion
                 )
             except (ir.MLIRError, ValueError) as error:
                 raise InvalidProgram(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.log.records import MeasuredPace
-from pcp.distributed.coordinator.peers import Peers, PeersPace, peers_pace
+from pcp.distributed.coordinator.peers import Peers, PeersPace
 from pcp.distributed.coordinator.timing import (
     LONGEST_REST_SECONDS,
     PAST,
@@ -25,7 +25,10 @@ POLICY = TimeoutPolicy(initial_seconds=20.0, deviations=6.0, slack=2.0, floor_se
 
 
 def pace_of(*workers: Pace) -> PeersPace:
-    return peers_pace(each.usual for each in workers if each.usual)
+    peers = Peers()
+    for number, worker in enumerate(workers, 1):
+        peers.note(number, worker.usual)
+    return peers.pace()
 
 
 def test_a_regular_past_is_bounded_by_the_slack() -> None:

@@ -17,13 +17,8 @@ def _branches(primal: Primal, *cotangents: Cotangent) -> Captured:
     for index in range(count):
         with builder.region(op, index, ()):
             operations, returned = copy_region(builder, primal.op, index, ())
-            cotangents_inside = engine.gradients(operations, returned, cotangents, primal.captured)
-            _return(
-                [
-                    zeros(s.shape, s.dtype) if g is None else g
-                    for g, s in zip(cotangents_inside, specs, strict=True)
-                ]
-            )
+            inside = engine.gradients(operations, returned, cotangents, primal.captured)
+            _return([zeros(s.shape, s.dtype) if g is None else g for g, s in zip(inside, specs, strict=True)])
     results = (Tensor(value, builder) for value in op.results)
     return Captured([None], dict(zip(primal.captured, results, strict=True)))
 

@@ -2,7 +2,6 @@
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
@@ -60,14 +59,6 @@ class Peers:
         if len(self.usual) == (without in self.usual):
             return PeersPace()
         return PeersPace(_median(self._steps, left_out[0]), _median(self._overheads, left_out[1]))
-
-
-def peers_pace(usual: Iterable[tuple[float, float]]) -> PeersPace:
-    """Return the pace of workers of which each takes so many seconds for a step, and besides."""
-    peers = Peers()
-    for number, each in enumerate(usual, 1):
-        peers.note(number, each)
-    return peers.pace()
 
 
 def _median(ordered: list[float], without: float | None) -> float:

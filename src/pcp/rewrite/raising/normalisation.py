@@ -71,40 +71,32 @@ def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     if not _is_of_root(view):  # so most values are told from a norm sooner
         return None
     for record, form in FORMS:
-        for bindings in matches(form, view):
-            parameters: dict[str, View] = {
-                kind: bindings[kind] for kind in ("scale", "bias") if kind in bindings
-            }
-            if bindings["epsilon"] >= 0 and all(
-                _is_along(each, bindings["axis"]) for each in parameters.values()
-            ):
-                return (
-                    None if _is_scaled_next(last, bindings) else _outlined(record, last, bindings, parameters)
-                )
+        for norm in matches(form, view):
+            parameters: dict[str, View] = {kind: norm[kind] for kind in ("scale", "bias") if kind in norm}
+            if norm["epsilon"] >= 0 and all(_is_along(each, norm["axis"]) for each in parameters.values()):
+                return None if _is_scaled_next(last, norm) else _outlined(record, last, norm, parameters)
     return None
 
 
-def _is_scaled_next(last: ir.Operation, bindings: Bindings) -> bool:
+def _is_scaled_next(last: ir.Operation, norm: Bindings) -> bool:
     """Whether the one operation that takes an unscaled normalisation scales it: then that is the whole pattern."""
     users = list(users_of(last))
-    if "scale" in bindings or "bias" in bindings or len(users) != 1 or users[0].name != "stablehlo.multiply":
+    if "scale" in norm or "bias" in norm or len(users) != 1 or users[0].name != "stablehlo.multiply":
         return False
     others = [operand for operand in users[0].operands if operand != last.results[0]]
-    return len(others) == 1 and _is_along(View.of(others[0]), bindings["axis"])
+    return len(others) == 1 and _is_along(View.of(others[0]), norm["axis"])
 
 
 def _outlined(
-    record: CompositeRecord, last: ir.Operation, bindings: Bindings, parameters: dict[str, View]
+    record: CompositeRecord, last: ir.Operation, norm: Bindings, parameters: dict[str, View]
 ) -> list[Tensor] | None:
-    x, operands = bindings["x"], [bindings["x"].value, *(each.source().value for each in parameters.values())]
+    x, operands = norm["x"], [norm["x"].value, *(each.source().value for each in parameters.values())]
     if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
         return None
     if not x.has_shape(View.of(last.results[0]).shape):
         return None
     held = {kind: kind in parameters for kind in ("scale", "bias")}
-    return outlined(
-        record, last, operands, {"axis": bindings["axis"], "epsilon": bindings["epsilon"], **held}
-    )
+    return outlined(record, last, operands, {"axis": norm["axis"], "epsilon": norm["epsilon"], **held})
 
 
 RAISE_BIASED_NORMALISATION, RAISE_NORMALISATION, RAISE_UNSCALED_NORMALISATION = (
@@ -137,16 +129,16 @@ def raise_batch_norm(last: ir.Operation) -> list[Tensor] | None:
         if rectified is None:
             return None
         before, passes = rectified
-    for bindings in matches(_BATCH_NORM, before):
-        if not {"scale", "bias"} <= bindings.keys():
+    for norm in matches(_BATCH_NORM, before):
+        if not {"scale", "bias"} <= norm.keys():
             continue
-        x, axis, parameters = bindings["x"], bindings["axis"], (bindings["scale"], bindings["bias"])
+        x, axis, parameters = norm["x"], norm["axis"], (norm["scale"], norm["bias"])
         along = all(each.source().shape == (x.shape[axis],) and _is_along(each, axis) for each in parameters)
-        if bindings["epsilon"] >= 0 and along and x.has_shape(before.shape):
+        if norm["epsilon"] >= 0 and along and x.has_shape(before.shape):
             operands = [x.value, *(each.source().value for each in parameters)]
             if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
                 return None
-            attributes = {"axis": axis, "epsilon": bindings["epsilon"], "relu": passes}
+            attributes = {"axis": axis, "epsilon": norm["epsilon"], "relu": passes}
             return outlined(BATCH_NORM, last, operands, attributes, largest_shared=x.shape[axis])
     return None
 

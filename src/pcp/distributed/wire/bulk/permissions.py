@@ -65,13 +65,6 @@ class Announcements:
         with self._lock:
             self._allowance[peer] = maximum_bytes
 
-    def forget_peer(self, peer: str) -> None:
-        """Ends a peer's permission to push, and to fetch what others may not."""
-        with self._lock:
-            self._shown.pop(peer, None)
-            self._allowance.pop(peer, None)
-            self._charged.pop(peer, None)
-
     def check_fetch(self, peer: str, blob: Blob) -> None:
         """Raises unless the blob was announced, or shown to this peer.
 
