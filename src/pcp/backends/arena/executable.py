@@ -98,13 +98,13 @@ class ArenaExecutable:
             self._bind(storage, np.empty(shape, dtype))
         for function, arguments in steps:
             function(*arguments)
-        made = [
+        results = [
             ArenaArray(self._given[storage] if source is None else source.copy(), facts)
             for source, storage, facts in self._results
         ]
         for storage, *_ in self._made:  # they are the caller's now
             del self._given[storage]
-        return made
+        return results
 
     def _taken(self, buffers: Sequence[ArenaArray]) -> Sequence[ArenaArray]:
         """The arguments, of which those that are donated are no longer the caller's."""
@@ -158,7 +158,7 @@ class ArenaExecutable:
 
     def _called(self, instructions: Sequence[Instruction], steps: Steps) -> Steps:
         """Instructions that are calls of their own, to stand at the end of `steps`."""
-        made: Steps = []
+        calls: Steps = []
         for place, each in enumerate(instructions, len(steps)):
             outside: dict[Storage, list[tuple[int, View]]] = defaultdict(list)
             arguments: list[Any] = []
@@ -174,8 +174,8 @@ class ArenaExecutable:
                     arguments.append(argument)
             for storage, views in outside.items():
                 self._readers[storage].append((steps, place, views, each.over))
-            made.append((each.function, tuple(arguments)))
-        return made
+            calls.append((each.function, tuple(arguments)))
+        return calls
 
     def _address(self, view: View) -> int | None:
         array = self._array(view)

@@ -49,8 +49,8 @@ def runner() -> Callable[[int, int], None] | None:
         log.info("small programs run by NumPy alone: %s", error)
         return None
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int64), None
-    made: Callable[[int, int], None] = function
-    return made
+    run: Callable[[int, int], None] = function
+    return run
 
 
 def runs_of(instructions: Sequence[Instruction]) -> Iterator[tuple[list[Instruction], bool]]:

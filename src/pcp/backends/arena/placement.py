@@ -25,26 +25,26 @@ def placed(storages: Iterable[Storage]) -> int:
     Returns:
         The size of the workspace in bytes.
     """
-    given = list(storages)
-    bound = peak_of(given).size
-    best, offsets = -1, [0] * len(given)
-    for ordered in _orders(given):
+    listed = list(storages)
+    bound = peak_of(listed).size
+    best, offsets = -1, [0] * len(listed)
+    for ordered in _orders(listed):
         for _ in range(_TRIES):
-            total, found = _offsets([given[n] for n in ordered])
+            total, tried = _offsets([listed[n] for n in ordered])
             if best < 0 or total < best:
                 best = total
-                offsets = [offset for _, offset in sorted(zip(ordered, found, strict=True))]
+                offsets = [offset for _, offset in sorted(zip(ordered, tried, strict=True))]
             if best <= _CLOSE * bound:
                 break
             highest = [
                 n
-                for n, offset in zip(ordered, found, strict=True)
-                if offset + aligned(given[n].size) == total
+                for n, offset in zip(ordered, tried, strict=True)
+                if offset + aligned(listed[n].size) == total
             ]
             ordered = [*highest, *(n for n in ordered if n not in highest)]
         if best <= _CLOSE * bound:
             break
-    for storage, offset in zip(given, offsets, strict=True):
+    for storage, offset in zip(listed, offsets, strict=True):
         storage.offset = offset
     return max(best, 0)
 

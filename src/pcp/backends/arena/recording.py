@@ -127,26 +127,26 @@ class Recorder:
         own = view.is_whole and view.storage.kind is Kind.transient and view.storage.loop is self._loop
         if own and all(view.storage is not other.storage for other in others):
             return view
-        made = self.new(view.shape, view.dtype)
-        self.copy(view, made)
-        return made
+        copy = self.new(view.shape, view.dtype)
+        self.copy(view, copy)
+        return copy
 
     def contiguous(self, view: View, dtype: "np.dtype[Any] | None" = None) -> View:
         """The same elements one behind the other, of a type; a copy where they are not."""
         dtype = view.dtype if dtype is None else np.dtype(dtype)
         if view.is_contiguous and view.dtype == dtype:
             return view
-        made = self.new(view.shape, dtype)
-        (self.copy if view.dtype == dtype else self.copy_narrowed)(view, made)
-        return made
+        copy = self.new(view.shape, dtype)
+        (self.copy if view.dtype == dtype else self.copy_narrowed)(view, copy)
+        return copy
 
     def reshaped(self, view: View, shape: Sequence[int]) -> View:
         """In another shape; a copy where no strides say that."""
-        made = view.reshaped(shape)
-        if made is None:
-            made = self.contiguous(view).reshaped(shape)
-            assert made is not None
-        return made
+        shaped = view.reshaped(shape)
+        if shaped is None:
+            shaped = self.contiguous(view).reshaped(shape)
+            assert shaped is not None
+        return shaped
 
     def body(
         self, block: ir.Block, arguments: Sequence[View], returned: Sequence[Value] | None = None
@@ -252,9 +252,9 @@ class Recorder:
         before, self._current = self._current, op
         for view in operands:
             view.storage.uses -= 1
-        made = lowering(self, op, operands)
+        results = lowering(self, op, operands)
         self._current = before
-        for result, view in zip(op.results, made, strict=True):
+        for result, view in zip(op.results, results, strict=True):
             self.enter(result, view)
 
     def count(self, block: ir.Block) -> None:
@@ -378,18 +378,18 @@ def recorded(
 
 def _uses(block: ir.Block) -> Counter[Value]:
     """How often each value is read, by operations whose own results are read."""
-    found: Counter[Value] = Counter()
-    _count(block, found)
-    return found
+    uses: Counter[Value] = Counter()
+    _count(block, uses)
+    return uses
 
 
-def _count(block: ir.Block, found: Counter[Value]) -> None:
+def _count(block: ir.Block, uses: Counter[Value]) -> None:
     *operations, terminator = (view.operation for view in block.operations)
-    found.update(terminator.operands)
+    uses.update(terminator.operands)
     for op in reversed(operations):
-        if not has_effect(op) and not any(found[result] for result in op.results):
+        if not has_effect(op) and not any(uses[result] for result in op.results):
             continue
-        found.update(op.operands)
+        uses.update(op.operands)
         for region in op.regions:
             for inner in region.blocks:
-                _count(inner, found)
+                _count(inner, uses)

@@ -198,13 +198,13 @@ def _regrouped(
 ) -> tuple[int, ...] | None:
     """The strides of a view in another shape, where neighbouring axes are joined only if one steps over the other."""
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    found: list[int] = []
+    regrouped: list[int] = []
     place = 0
     left = list(wanted)
     i = 0
     while i < len(left):
         if left[i] == 1:
-            found.append(0)
+            regrouped.append(0)
             i += 1
             continue
         # Take as many old and new axes as have the same number of elements together.
@@ -220,9 +220,9 @@ def _regrouped(
         for (_, outer), (n, inner) in pairwise(olds):
             if outer != n * inner:
                 return None
-        step, made = olds[-1][1], []
+        step, split = olds[-1][1], []
         for n in reversed(news):
-            made.append(step)
+            split.append(step)
             step *= n
-        found += reversed(made)
-    return tuple(found)
+        regrouped += reversed(split)
+    return tuple(regrouped)

@@ -25,21 +25,21 @@ def with_bounds(module: ir.Module) -> bool:
 
     Scatters of several operands stay as they are: IREE refuses them.
     """
-    found = every_operation(module.operation, _is_concerned)
-    for op in found:
+    unbounded = every_operation(module.operation, _is_concerned)
+    for op in unbounded:
         builder = Builder(module, ir.InsertionPoint(op).block)
         with building(builder), builder.before(op), op.location, ir.InsertionPoint(op):
             form = _WRITTEN.get(op.name, written)
-            made = form(op, *(Tensor(value, builder) for value in op.operands))
-        op.results[0].replace_all_uses_with(made)
+            bounded = form(op, *(Tensor(value, builder) for value in op.operands))
+        op.results[0].replace_all_uses_with(bounded)
         op.erase()
-    return bool(found)
+    return bool(unbounded)
 
 
 def _is_concerned(op: ir.Operation) -> bool:
     if op.name == "stablehlo.convert":
-        given, found = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
-        return given.is_float and found.name[0] in "iu"
+        source, target = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
+        return source.is_float and target.name[0] in "iu"
     return is_exceptional(op) or (op.name in _WRITTEN and len(op.results) == 1)
 
 
@@ -59,9 +59,9 @@ def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
     if indices.dtype.bits < 32:  # IREE takes unsigned ones for signed ones
         indices = convert(indices, DType.i32)
     clamped = clamped_indices(op, operand, indices)
-    made = op.clone().operation
-    made.operands[1] = clamped
-    result: Value = made.results[0]
+    gather = op.clone().operation
+    gather.operands[1] = clamped
+    result: Value = gather.results[0]
     return result
 
 
@@ -77,12 +77,12 @@ def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tens
     end = axes.limits(shape, (0,) * len(shape), indices)
     longer = _longer(operand, {axis: sizes[axis] for axis in axes.index_map})
     checked = where(fits, indices, end)
-    made = op.clone().operation
-    made.operands[0], made.operands[1] = longer.value, checked.value
-    made.results[0].set_type(mlir_type(longer.spec))
+    scatter = op.clone().operation
+    scatter.operands[0], scatter.operands[1] = longer.value, checked.value
+    scatter.results[0].set_type(mlir_type(longer.spec))
     # Several may go to the end, in any order.
-    made.attributes["unique_indices"] = made.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
-    return slice_(Tensor(made.results[0], current_builder()), [0] * len(shape), shape).value
+    scatter.attributes["unique_indices"] = scatter.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
+    return slice_(Tensor(scatter.results[0], current_builder()), [0] * len(shape), shape).value
 
 
 def _longer(x: Tensor, by: dict[int, int]) -> Tensor:

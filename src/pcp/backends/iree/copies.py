@@ -24,9 +24,9 @@ def with_own_arrays(module: ir.Module) -> bool:
 
     A copy is turned around twice. IREE makes equal copies one again, so in between each is longer by another number.
     """
-    found = every_operation(module.operation, lambda op: op.name in _WRITING or _skips_wide_elements(op))
+    writing = every_operation(module.operation, lambda op: op.name in _WRITING or _skips_wide_elements(op))
     count = 0
-    for op in found:
+    for op in writing:
         places = _WRITING.get(op.name, (0,)) or range(len(op.operands))
         for place in places:
             if is_read_elsewhere(op.operands[place]):

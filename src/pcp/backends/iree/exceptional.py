@@ -37,13 +37,13 @@ def written(op: ir.Operation, *operands: Tensor) -> Value:
     """An operation by its form, which computes in float32, of 64 bits in its own type."""
     dtype = spec_of(op.results[0].type).dtype
     through = dtype if dtype.itemsize == 8 else DType.f32
-    made = WRITTEN[op.name](op.name, *(convert(each, through) for each in operands))
-    return convert(made, dtype).value
+    result = WRITTEN[op.name](op.name, *(convert(each, through) for each in operands))
+    return convert(result, dtype).value
 
 
 def _plain(name: str, *operands: Tensor) -> Tensor:
-    made = ir.Operation.create(name, [operands[0].value.type], [each.value for each in operands])
-    return Tensor(made.results[0], current_builder())
+    op = ir.Operation.create(name, [operands[0].value.type], [each.value for each in operands])
+    return Tensor(op.results[0], current_builder())
 
 
 def _is_negative(x: Tensor) -> Tensor:
@@ -61,12 +61,12 @@ def _power(name: str, x: Tensor, y: Tensor) -> Tensor:
     ends = (size == 0) | (size == math.inf)
     grows = (size == math.inf) == (y > 0)
     inside = where(ends, 1.0, size)
-    made = where(ends & (y == y), where(grows, math.inf, 0.0), _plain(name, inside, y))
-    made = where(_is_infinite(y) & (size == size), where((size > 1) == (y > 0), math.inf, 0.0), made)
+    power = where(ends & (y == y), where(grows, math.inf, 0.0), _plain(name, inside, y))
+    power = where(_is_infinite(y) & (size == size), where((size > 1) == (y > 0), math.inf, 0.0), power)
     whole, even = floor(y) == y, floor(half) == half
-    made = where((x < 0) & ~whole & ~ends, math.nan, made)
-    made = where(_is_negative(x) & whole & ~even, -made, made)
-    return where((y == 0) | (x == 1) | ((x == -1) & _is_infinite(y)), 1.0, made)
+    power = where((x < 0) & ~whole & ~ends, math.nan, power)
+    power = where(_is_negative(x) & whole & ~even, -power, power)
+    return where((y == 0) | (x == 1) | ((x == -1) & _is_infinite(y)), 1.0, power)
 
 
 def _atan2(name: str, y: Tensor, x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def written_from_a_copy(op: ir.Operation) -> Value:
     dimensions: dict[str, ir.Attribute] = {"dimensions": ir.DenseI64ArrayAttr.get(axes)}
     for _ in range(2 if axes else 0):
         block = ir.Operation.create("stablehlo.reverse", [block.type], [block], dimensions).results[0]
-    made: Value = ir.Operation.create(
+    updated: Value = ir.Operation.create(
         op.name, [op.results[0].type], [op.operands[0], block, *list(op.operands)[2:]]
     ).results[0]
-    return made
+    return updated

@@ -32,9 +32,9 @@ def with_safe_forms(program: Program) -> Program:
     with context():
         if named_operations(module.operation, "stablehlo.dynamic_update_slice"):
             run_passes(module, "builtin.module(cse)")  # what reads equal values reads one, in IREE
-    found = any(entry.alias is not None for entry in program.arguments)
+    changed = any(entry.alias is not None for entry in program.arguments)
     with context():
-        if found:
+        if changed:
             main = main_of(module)
             kept = []
             for facts in map(ir.DictAttr, ir.ArrayAttr(main.attributes["arg_attrs"])):
@@ -45,16 +45,16 @@ def with_safe_forms(program: Program) -> Program:
                     )
                 )
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
-        found = with_bounds(module) or found
-        found = with_order_of_equals(module) or found
-        found = with_own_arrays(module) or found
+        changed = with_bounds(module) or changed
+        changed = with_order_of_equals(module) or changed
+        changed = with_own_arrays(module) or changed
         for applies, written in _FORMS:
             for op in every_operation(module.operation, applies):
                 with op.location, ir.InsertionPoint(op):
                     op.results[0].replace_all_uses_with(written(op))
                 op.erase()
-                found = True
-    return Program.from_module(module) if found else program
+                changed = True
+    return Program.from_module(module) if changed else program
 
 
 def _sums_nothing(op: ir.Operation) -> bool:
@@ -82,8 +82,8 @@ def _summed_in_f32(op: ir.Operation) -> Value:
     narrow = op.results[0].type
     wide = mlir_type(TensorSpec(spec_of(narrow).shape, DType.f32))
     attributes = {name: op.attributes[name] for name in op.attributes if name != "algorithm"}
-    made = ir.Operation.create(op.name, [wide], list(op.operands), attributes)
-    return _made("convert", narrow, made.results[0])
+    sums = ir.Operation.create(op.name, [wide], list(op.operands), attributes)
+    return _made("convert", narrow, sums.results[0])
 
 
 def _sums_negated(op: ir.Operation) -> bool:
@@ -124,9 +124,9 @@ def _reverses_unsigned(op: ir.Operation) -> bool:
 def _reversed_as_signed(op: ir.Operation) -> Value:
     spec = spec_of(op.results[0].type)
     signed = mlir_type(TensorSpec(spec.shape, DType(spec.dtype.replace("u", "i"))))
-    given = _made("bitcast_convert", signed, *op.operands)
+    operand = _made("bitcast_convert", signed, *op.operands)
     attributes = {name: op.attributes[name] for name in op.attributes}
-    turned = ir.Operation.create(op.name, [signed], [given], attributes)
+    turned = ir.Operation.create(op.name, [signed], [operand], attributes)
     return _made("bitcast_convert", op.results[0].type, turned.results[0])
 
 
@@ -162,8 +162,10 @@ def _number(kind: ir.Type, number: float) -> Value:
 
 
 def _constant(kind: ir.Type, value: ir.Attribute) -> Value:
-    made: Value = ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).results[0]
-    return made
+    constant: Value = ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).results[
+        0
+    ]
+    return constant
 
 
 def _made(name: str, kind: ir.Type, *operands: Value) -> Value:

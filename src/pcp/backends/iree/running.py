@@ -96,7 +96,7 @@ class IREEExecutable:
         if any(buffer.view is None for buffer in buffers):
             raise ExecutionFailed("an argument was donated to an earlier call")
         try:
-            made = self._main(*(buffer.view for buffer in buffers))
+            returned = self._main(*(buffer.view for buffer in buffers))
         except (RuntimeError, ValueError) as error:
             full = "RESOURCE_EXHAUSTED" in str(error)
             raise (OutOfMemory if full else ExecutionFailed)(
@@ -106,7 +106,7 @@ class IREEExecutable:
             if entry.alias is not None:
                 buffer.delete()
         results = self._program.results
-        views = () if made is None else made if isinstance(made, tuple | list) else (made,)
+        views = () if returned is None else returned if isinstance(returned, tuple | list) else (returned,)
         return [Array(view, entry.spec, self._device) for view, entry in zip(views, results, strict=True)]
 
 
@@ -117,7 +117,7 @@ def devices() -> list[Device]:
 
 @functools.cache
 def _native() -> dict[Device, Any]:
-    found = {}
+    devices = {}
     for kind, family in FAMILIES.items():
         if family.driver not in rt.query_available_drivers():
             continue
@@ -128,8 +128,8 @@ def _native() -> dict[Device, Any]:
             log.debug("no device of %s: %s", kind, error)
             continue
         for index, info in enumerate(infos):
-            found[Device(kind, index, host_capacity())] = (driver, info)
-    return found
+            devices[Device(kind, index, host_capacity())] = (driver, info)
+    return devices
 
 
 def device_name(device: Device) -> str:

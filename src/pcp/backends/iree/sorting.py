@@ -14,13 +14,13 @@ from pcp.ir.toolkit.walking import every_operation
 
 def with_order_of_equals(module: ir.Module) -> bool:
     """Write stable sorts of several arrays so that no two elements are equal; returns whether there are any."""
-    found = every_operation(module.operation, _keeps_order)
-    for count, op in enumerate(found, start=1):
-        made = _sorted_with_places(op, count)
-        for old, new in zip(op.results, made, strict=False):
+    stable = every_operation(module.operation, _keeps_order)
+    for count, op in enumerate(stable, start=1):
+        ordered = _sorted_with_places(op, count)
+        for old, new in zip(op.results, ordered, strict=False):
             old.replace_all_uses_with(new)
         op.erase()
-    return bool(found)
+    return bool(stable)
 
 
 def _keeps_order(op: ir.Operation) -> bool:
@@ -50,11 +50,11 @@ def _sorted_with_places(op: ir.Operation, count: int) -> list[Value]:
         operands[number] = _of(operands[number].type, "add", operands[number], offset)
         types = [value.type for value in operands]
         attributes = {"dimension": along, "is_stable": ir.BoolAttr.get(False)}
-        made = ir.Operation.create("stablehlo.sort", types, operands, attributes, regions=1)
+        sort = ir.Operation.create("stablehlo.sort", types, operands, attributes, regions=1)
         scalars = [mlir_type(TensorSpec((), spec_of(kind).dtype)) for kind in types for _ in range(2)]
-        block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
+        block = sort.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
         _compare(op, block, number)
-        results: list[Value] = list(made.results)
+        results: list[Value] = list(sort.results)
         results[number] = _of(types[number], "subtract", results[number], offset)
     return results
 
@@ -68,8 +68,8 @@ def _is_place(value: Value, axis: int) -> bool:
 
 def _compare(op: ir.Operation, block: ir.Block, number: int) -> None:
     """What the sort compares, and for equal elements their places, which are those of operand `number`."""
-    old, given = op.regions[0].blocks[0], list(block.arguments)
-    pairs = given[: len(old.arguments)]
+    old, arguments = op.regions[0].blocks[0], list(block.arguments)
+    pairs = arguments[: len(old.arguments)]
     swapped = [pairs[each ^ 1] for each in range(len(pairs))]
     outside = {value: value for value in values_from_outside(op)}
     before, after = (
@@ -83,7 +83,7 @@ def _compare(op: ir.Operation, block: ir.Block, number: int) -> None:
     )
     with ir.InsertionPoint(block):
         direction = "#stablehlo<comparison_direction LT>"
-        first = _made("compare", *given[2 * number : 2 * number + 2], comparison_direction=direction)
+        first = _made("compare", *arguments[2 * number : 2 * number + 2], comparison_direction=direction)
         either = _made("or", before, _made("and", _made("not", after), first))
         ir.Operation.create("stablehlo.return", [], [either])
 
@@ -91,10 +91,10 @@ def _compare(op: ir.Operation, block: ir.Block, number: int) -> None:
 def _filled(like: Value, number: int) -> Value:
     spec = spec_of(like.type)
     value = dense(np.full(spec.shape, number, spec.dtype.numpy), spec)
-    made: Value = ir.Operation.create("stablehlo.constant", [like.type], attributes={"value": value}).results[
-        0
-    ]
-    return made
+    constant: Value = ir.Operation.create(
+        "stablehlo.constant", [like.type], attributes={"value": value}
+    ).results[0]
+    return constant
 
 
 def _made(name: str, *operands: Value, **attributes: str) -> Value:

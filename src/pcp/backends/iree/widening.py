@@ -15,8 +15,10 @@ def widens_unsigned(op: ir.Operation) -> bool:
     """Whether an operation converts unsigned integers of at most 32 bits to a type of more."""
     if op.name != "stablehlo.convert":
         return False
-    given, made = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
-    return given in (DType.u8, DType.u16, DType.u32) and made.bits > given.bits and made.kind != "complex"
+    source, target = (spec_of(value.type).dtype for value in (op.operands[0], op.results[0]))
+    return (
+        source in (DType.u8, DType.u16, DType.u32) and target.bits > source.bits and target.kind != "complex"
+    )
 
 
 def widened_without_sign(op: ir.Operation) -> Value:
@@ -46,10 +48,10 @@ def chosen_numbers(op: ir.Operation) -> Value:
 def _filled(shape: tuple[int, ...], dtype: DType, number: int) -> Value:
     spec = TensorSpec(shape, dtype)
     value = dense(np.full(shape, number, dtype.numpy), spec)
-    made: Value = ir.Operation.create(
+    constant: Value = ir.Operation.create(
         "stablehlo.constant", [mlir_type(spec)], attributes={"value": value}
     ).results[0]
-    return made
+    return constant
 
 
 def _made(name: str, spec: TensorSpec, *operands: Value) -> Value:

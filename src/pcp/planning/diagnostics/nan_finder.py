@@ -69,7 +69,7 @@ class NonFinite:
             return f"argument {self.origin} holds {kind}: {self.result}"
         place = self.origin.location or "an unknown line"
         lines = [f"{self.origin.name} made {kind} at {place}", f"  result: {self.result}"]
-        lines += [f"  operand {i}: {given}" for i, given in enumerate(self.operands)]
+        lines += [f"  operand {i}: {operand}" for i, operand in enumerate(self.operands)]
         lines += [f"  the infinity came from here: {self.cause}"] if self.cause else []
         return "\n".join(lines)
 
@@ -109,15 +109,15 @@ def find_nan(
     wanted = [number for origin in origins for number in (*dataflow.operands(origin), origin)]
     ranges = map(range_of, _values(inlined, dataflow, wanted, arguments, target))
     report: NonFinite | None = None
-    found = dict(zip(wanted, ranges, strict=True))
+    range_by_number = dict(zip(wanted, ranges, strict=True))
     for origin in reversed(origins):
-        given = tuple(found[number] for number in dataflow.operands(origin))
-        made: Operation | str
+        operands = tuple(range_by_number[number] for number in dataflow.operands(origin))
+        maker: Operation | str
         if origin < dataflow.argument_count:
-            made = inlined.arguments[origin].name
+            maker = inlined.arguments[origin].name
         else:
-            made = dataflow.operations[dataflow.maker[origin]]
-        report = NonFinite(made, given, found[origin], report)
+            maker = dataflow.operations[dataflow.maker[origin]]
+        report = NonFinite(maker, operands, range_by_number[origin], report)
     return report
 
 
@@ -151,15 +151,15 @@ def checked_run(plan: Compiled, lowered: Program, arguments: tuple[Any, ...]) ->
     for entry, leaf in zip(plan.outputs, leaves, strict=True):
         if not entry.spec.dtype.is_differentiable:
             continue
-        found = range_of(leaf)
-        if found.nans or found.infinities:
+        values = range_of(leaf)
+        if values.nans or values.infinities:
             report = find_nan(lowered, *plan.bound, *placed, device=plan.target.with_options({}))
             name = f"result {entry.name}" if entry.name else "the result"
             origin = (
                 report
                 or "every operation is finite when the operations run one at a time, so the NaN depends on rounding"
             )
-            raise NaNFound(f"{name} is not finite: {found}\n{origin}", report)
+            raise NaNFound(f"{name} is not finite: {values}\n{origin}", report)
     return results
 
 
@@ -189,21 +189,21 @@ def _codes(
         window = floating[start : start + _FLAGS_AT_ONCE]
 
         def flags(
-            operations: list[ir.Operation], given: list[Tensor], window: list[int] = window
+            operations: list[ir.Operation], inputs: list[Tensor], window: list[int] = window
         ) -> list[tuple[str, Tensor]]:
-            made = [reshape(_worst(dataflow.tensor(n, operations, given)), (1,)) for n in window]
-            return [("flags", concatenate(made))]
+            worst = [reshape(_worst(dataflow.tensor(n, operations, inputs)), (1,)) for n in window]
+            return [("flags", concatenate(worst))]
 
-        (found,) = _run(with_extras(program, flags, donate=False), arguments, target)
-        codes |= dict(zip(window, np.asarray(found).tolist(), strict=True))
+        (measured,) = _run(with_extras(program, flags, donate=False), arguments, target)
+        codes |= dict(zip(window, np.asarray(measured).tolist(), strict=True))
     return codes
 
 
 def _values(
     program: Program, dataflow: Dataflow, numbers: Sequence[int], arguments: tuple[Any, ...], target: Target
 ) -> list[Any]:
-    def values(operations: list[ir.Operation], given: list[Tensor]) -> list[tuple[str, Tensor]]:
-        return [(str(n), dataflow.tensor(n, operations, given)) for n in numbers]
+    def values(operations: list[ir.Operation], inputs: list[Tensor]) -> list[tuple[str, Tensor]]:
+        return [(str(n), dataflow.tensor(n, operations, inputs)) for n in numbers]
 
     return _run(with_extras(program, values, donate=False), arguments, target)
 

@@ -58,7 +58,7 @@ def points_of(measurements: Iterable[Measurement]) -> list[Point]:
     Arguments:
         measurements: of one program, on one kind of hardware.
     """
-    found: dict[str, list[Measurement]] = defaultdict(list)
+    by_path: dict[str, list[Measurement]] = defaultdict(list)
     for row in measurements:
         if (
             row.failure is None
@@ -66,7 +66,7 @@ def points_of(measurements: Iterable[Measurement]) -> list[Point]:
             and row.error is not None
             and math.isfinite(row.error)
         ):
-            found[row.path].append(row)
+            by_path[row.path].append(row)
     points = [
         Point(
             path,
@@ -76,7 +76,7 @@ def points_of(measurements: Iterable[Measurement]) -> list[Point]:
             median(row.typical for row in rows),
             len(rows),
         )
-        for path, rows in found.items()
+        for path, rows in by_path.items()
     ]
     return sorted(points, key=lambda point: (point.error, -point.speed, point.path))
 
@@ -179,7 +179,7 @@ def _dress(axes: Axes, speeds: Sequence[float], left: float, right: float) -> No
 
 
 def _write(canvas: FigureCanvasAgg, file: FilePath) -> None:
-    made = BytesIO()
-    canvas.figure.savefig(made, format="png")
+    image = BytesIO()
+    canvas.figure.savefig(image, format="png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, made.getvalue())
+    write_atomically(file, image.getvalue())

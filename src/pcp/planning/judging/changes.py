@@ -136,10 +136,10 @@ def changed(
     place = iota(shape, 0, count) * shape[1] + iota(shape, 1, count)
     up = _odd_of(convert(place, DType.u32), seed)
     factor = factor * (1 + where(up, step, -step))
-    made = wide * factor + where(here, own[1], addend)
+    moved = wide * factor + where(here, own[1], addend)
     for index in range(MOST_PLACES):
-        made = where(place == convert(places[index], count), values[index], made)
-    narrow = reshape(convert(made, x.dtype), x.shape)
+        moved = where(place == convert(places[index], count), values[index], moved)
+    narrow = reshape(convert(moved, x.dtype), x.shape)
     exact = convert(narrow, DType.f64)
     kept = where(is_finite(exact), exact, 0.0)
     return narrow, sum_(kept * kept)
@@ -150,8 +150,8 @@ def _odd(numbers: Array, seed: int) -> Array:
     mixed = numbers + np.uint32(seed)
     for distance, multiplier in zip((16, 15), _MULTIPLIERS, strict=True):
         mixed = (mixed ^ (mixed >> np.uint32(distance))) * np.uint32(multiplier)
-    made: Array = (mixed ^ (mixed >> np.uint32(16))) & np.uint32(1) == 1
-    return made
+    is_odd: Array = (mixed ^ (mixed >> np.uint32(16))) & np.uint32(1) == 1
+    return is_odd
 
 
 def _odd_of(numbers: Tensor, seed: Tensor) -> Tensor:

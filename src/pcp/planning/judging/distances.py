@@ -117,22 +117,22 @@ def relative(difference: Squares, scale: Scale) -> Distance:
 
 
 def squares(
-    found: Array, right: Array | None = None, kept: float = 0.0, before: Array | None = None
+    result: Array, right: Array | None = None, kept: float = 0.0, before: Array | None = None
 ) -> Squares:
-    """The squares of found - right - kept * before, in one walk over memory, in float64.
+    """The squares of result - right - kept * before, in one walk over memory, in float64.
 
     Arguments:
-        found: of any shape and numerical type.
+        result: of any shape and numerical type.
         right: what is subtracted, of that shape; None subtracts nothing.
         kept, before: as `Argument.kept`; None subtracts nothing.
     """
-    shape = found.shape
+    shape = result.shape
     axes = sliced(shape)
-    if found.size == 0:
+    if result.size == 0:
         return Squares(0.0, {axis: np.zeros(shape[axis]) for axis in axes})
     rows = shape[axes[0]] if axes else 1
-    arrays = [None if each is None else each.reshape(rows, -1) for each in (found, right, before)]
-    width = found.size // rows
+    arrays = [None if each is None else each.reshape(rows, -1) for each in (result, right, before)]
+    width = result.size // rows
     by_row, by_column = np.zeros(rows), np.zeros(width)
     step = max(1, _CHUNK // width)
 
@@ -169,24 +169,24 @@ def scale_of(right: Array, kept: float = 0.0, before: Array | None = None) -> Sc
     own = squares(right, None, kept, before)
     if own.is_safe:
         return Scale.of(own)
-    made = _difference(right, None, kept, before)
-    made[~np.isfinite(made)] = 0
-    unit = float(np.max(np.abs(made), initial=0.0))
-    return Scale.of(squares(made / unit)).times(unit) if unit else Scale.of_elements(0.0, right.shape)
+    difference = _difference(right, None, kept, before)
+    difference[~np.isfinite(difference)] = 0
+    unit = float(np.max(np.abs(difference), initial=0.0))
+    return Scale.of(squares(difference / unit)).times(unit) if unit else Scale.of_elements(0.0, right.shape)
 
 
-def distance(found: Array, right: Array, scale: Scale) -> Distance:
+def distance(result: Array, right: Array, scale: Scale) -> Distance:
     """How far a result is from what it should be, whatever numbers are in the two.
 
     Arguments:
-        found, right: of one shape, real or complex.
+        result, right: of one shape, real or complex.
         scale: what the distance is relative to.
     """
-    difference = squares(found, right)
+    difference = squares(result, right)
     if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
         return relative(difference, scale)
-    wide = np.complex128 if "c" in (found.dtype.kind, right.dtype.kind) else np.float64
-    y, exact = found.astype(wide), right.astype(wide)
+    wide = np.complex128 if "c" in (result.dtype.kind, right.dtype.kind) else np.float64
+    y, exact = result.astype(wide), right.astype(wide)
     finite = np.isfinite(exact)
     if not np.array_equal(y[~finite], exact[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
         return INFINITE
@@ -200,19 +200,19 @@ def distance(found: Array, right: Array, scale: Scale) -> Distance:
     return relative(squares((y - exact) / unit), scale.times(1 / unit))
 
 
-def share(found: Array, right: Array) -> float:
+def share(result: Array, right: Array) -> float:
     """The share of elements that differ."""
-    return float(np.mean(found != right)) if found.size else 0.0
+    return float(np.mean(result != right)) if result.size else 0.0
 
 
-def _difference(found: Any, right: Any, kept: float, before: Any) -> Array:
-    kind = np.complex128 if np.result_type(found).kind == "c" else np.float64
-    made: Array = found.astype(kind)
+def _difference(result: Any, right: Any, kept: float, before: Any) -> Array:
+    kind = np.complex128 if np.result_type(result).kind == "c" else np.float64
+    difference: Array = result.astype(kind)
     if right is not None:
-        made -= right
+        difference -= right
     if before is not None and kept:
-        made -= kept * before.astype(kind)
-    return made
+        difference -= kept * before.astype(kind)
+    return difference
 
 
 def _square(x: Array) -> Array:

@@ -76,12 +76,12 @@ class Judge:
             if entry.alias is not None and entry.spec.dtype.is_differentiable
         }
         self._standards: list[_Standard] = []
-        for place, (entry, found) in enumerate(zip(program.results, self._all(), strict=True)):
+        for place, (entry, of_result) in enumerate(zip(program.results, self._all(), strict=True)):
             if entry.spec.dtype.is_differentiable:
-                scale = comparison.scale(found[0], *before.get(place, (0.0, None)))
-                self._standards.append(self._standard(Judged.norm, scale, *found))
+                scale = comparison.scale(of_result[0], *before.get(place, (0.0, None)))
+                self._standards.append(self._standard(Judged.norm, scale, *of_result))
             else:
-                self._standards.append(self._standard(Judged.share, _NONE, *found))
+                self._standards.append(self._standard(Judged.share, _NONE, *of_result))
         if tolerance:
             self._regroup(tolerance)
 
@@ -90,15 +90,15 @@ class Judge:
         """The errors of the plain path, of every result that is not ignored."""
         return [self._error(place, self._standards[place].plain) for place in self._places()]
 
-    def errors(self, found: Iterable[Any]) -> list[ResultError]:
+    def errors(self, results: Iterable[Any]) -> list[ResultError]:
         """The errors of results of a path, of every result that is not ignored."""
-        made = []
-        for place, (right, y) in enumerate(zip(self._right, found, strict=True)):
+        errors = []
+        for place, (right, y) in enumerate(zip(self._right, results, strict=True)):
             if place not in self._ignored:
                 standard = self._standards[place]
                 distance = self._distance(standard.judged, y, right, standard.scale)
-                made.append(self._error(place, _further(distance, standard.bound)))
-        return made
+                errors.append(self._error(place, _further(distance, standard.bound)))
+        return errors
 
     def _places(self) -> Iterator[int]:
         return (place for place in range(len(self._standards)) if place not in self._ignored)
@@ -119,10 +119,10 @@ class Judge:
         near = Distance(0.0) if plain is right else self._distance(judged, plain, right, scale)
         return _Standard(judged, scale, bound, _further(near, bound), missed)
 
-    def _distance(self, judged: Judged, found: Any, right: Any, scale: Scale) -> Distance:
+    def _distance(self, judged: Judged, result: Any, right: Any, scale: Scale) -> Distance:
         if judged is Judged.share:
-            return Distance(share(np.asarray(found), np.asarray(right)))
-        return self._comparison.distance(found, right, scale)
+            return Distance(share(np.asarray(result), np.asarray(right)))
+        return self._comparison.distance(result, right, scale)
 
     def _error(self, place: int, distance: Distance) -> ResultError:
         standard = self._standards[place]
@@ -153,11 +153,11 @@ class Judge:
                 sizes |= dict.fromkeys(missed, math.sqrt(square))
         if not sizes:
             return
-        for place, found in enumerate(self._all()):
+        for place, of_result in enumerate(self._all()):
             if place in sizes:
                 scale = Scale.of_elements(sizes[place], self.program.results[place].spec.shape)
                 own = self._standards[place].plain.error
-                self._standards[place] = self._standard(Judged.group, scale, *found, missed=own)
+                self._standards[place] = self._standard(Judged.group, scale, *of_result, missed=own)
 
 
 def named_places(program: Program, names: Collection[str]) -> frozenset[int]:
@@ -166,7 +166,7 @@ def named_places(program: Program, names: Collection[str]) -> frozenset[int]:
     Raises:
         UnknownResult: no result has one of the names.
     """
-    found: set[int] = set()
+    places: set[int] = set()
     for name in names:
         here = {
             place
@@ -177,8 +177,8 @@ def named_places(program: Program, names: Collection[str]) -> frozenset[int]:
             known = [result_name(program, place) for place in range(len(program.results))]
             more = f" and {len(known) - 8} more" if len(known) > 8 else ""
             raise UnknownResult(f"no result is named {name!r}; the results are {', '.join(known[:8])}{more}")
-        found |= here
-    return frozenset(found)
+        places |= here
+    return frozenset(places)
 
 
 def result_name(program: Program, place: int) -> str:

@@ -69,8 +69,8 @@ class Copy:
         inline_calls(module)
         old = entry_block(module)
         with context(), ir.Location.unknown():
-            made = ir.Module.create()
-            with ir.InsertionPoint(made.body):
+            copied = ir.Module.create()
+            with ir.InsertionPoint(copied.body):
                 inputs = [self._wider(argument.type) for argument in old.arguments]
                 *_, terminator = old.operations
                 outputs = [self._wider(value.type) for value in terminator.operation.operands]
@@ -91,7 +91,7 @@ class Copy:
             arguments = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.arguments]
             results = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.results]
             describe_signature(function, arguments, results, program.argument_tree, program.result_tree)
-        self.made = Program.from_module(made)
+        self.made = Program.from_module(copied)
 
     def operation(self, op: ir.Operation) -> None:
         """Copy one operation; values that stand for its results are known then."""
@@ -99,20 +99,20 @@ class Copy:
         types = [result.type for result in op.results]
         if op.name in _AS_WRITTEN:
             narrow = [_converted(new, old.type) for new, old in zip(operands, op.operands, strict=True)]
-            made = op.clone()
+            copy = op.clone()
             for index, value in enumerate(narrow):
-                made.operands[index] = value
+                copy.operands[index] = value
         else:
             attributes = {entry: op.attributes[entry] for entry in op.attributes if entry not in _LOWERING}
-            made = ir.Operation.create(
+            copy = ir.Operation.create(
                 op.name,
                 [self._wider(type_) for type_ in types],
                 operands,
                 attributes,
                 regions=len(op.regions),
             )
-            self._regions(op, made)
-        for old, new in zip(op.results, made.results, strict=True):
+            self._regions(op, copy)
+        for old, new in zip(op.results, copy.results, strict=True):
             self.known[old] = _converted(new, self._wider(old.type))
 
     def operands(self, op: ir.Operation) -> list[Value]:
@@ -124,8 +124,8 @@ class Copy:
             for view in old.operations:
                 self.operation(view.operation)
 
-    def _regions(self, op: ir.Operation, made: ir.Operation) -> None:
-        for old_region, new_region in zip(op.regions, made.regions, strict=True):
+    def _regions(self, op: ir.Operation, copy: ir.Operation) -> None:
+        for old_region, new_region in zip(op.regions, copy.regions, strict=True):
             for old in old_region.blocks:
                 new = new_region.blocks.append(*(self._wider(argument.type) for argument in old.arguments))
                 self.known.update(zip(old.arguments, new.arguments, strict=True))
@@ -139,5 +139,5 @@ class Copy:
 def _converted(value: Value, type_: ir.Type) -> Value:
     if value.type == type_:
         return value
-    made: Value = ir.Operation.create("stablehlo.convert", [type_], [value]).results[0]
-    return made
+    converted: Value = ir.Operation.create("stablehlo.convert", [type_], [value]).results[0]
+    return converted

@@ -36,9 +36,9 @@ class Pair:
     distance: Callable[[Scale], Distance]
 
     @staticmethod
-    def of(found: Array, right: Array) -> "Pair":
+    def of(result: Array, right: Array) -> "Pair":
         """On the processor."""
-        y, exact = found.astype(np.float64), right.astype(np.float64)
+        y, exact = result.astype(np.float64), right.astype(np.float64)
         finite, expected = np.isfinite(y), np.isfinite(exact)
         both = finite & expected
         equal = bool(np.array_equal(y, exact, equal_nan=True))

@@ -27,5 +27,5 @@ def errors_on(plan: Compiled, arguments: tuple[Any, ...], tolerance: float | Non
     exact = results(wide, [np.array(a) for a in widened_arrays(program.arguments, flat)])
     plain = results(program, flat)
     judge = Judge(program, flat, exact, plain, Comparison(target), tolerance)
-    given = program.argument_tree.unflatten(flat)[len(plan.bound) :]
-    return judge.errors(flatten(plan.call(*given))[0])
+    nested = program.argument_tree.unflatten(flat)[len(plan.bound) :]
+    return judge.errors(flatten(plan.call(*nested))[0])

@@ -69,18 +69,18 @@ class Recomputing(Copy):
         """What the copy of an operation takes: where it is cheap and was made long ago, made again."""
         return super().operands(op) if self._nesting else [self._at_hand(value) for value in op.operands]
 
-    def _regions(self, op: ir.Operation, made: ir.Operation) -> None:
+    def _regions(self, op: ir.Operation, copy: ir.Operation) -> None:
         self._nesting += 1
-        super()._regions(op, made)
+        super()._regions(op, copy)
         self._nesting -= 1
 
     def _at_hand(self, value: Value) -> Value:
-        made = self._made.get(value)
-        if made is None or made.sources is None:
+        making = self._made.get(value)
+        if making is None or making.sources is None:
             return self._tied(value) if self._again else self.known[value]
-        if made.sources and self._time - made.at > LONG:
+        if making.sources and self._time - making.at > LONG:
             self._again += 1
-            self.operation(made.op)
+            self.operation(making.op)
             self._again -= 1
         return self.known[value]
 
@@ -101,12 +101,12 @@ class Recomputing(Copy):
         size = _bytes(value)
         if not _is_cheap(op) or len(op.results) != 1 or size <= SMALL:
             return None
-        found: set[Value] = set()
+        sources: set[Value] = set()
         for operand in op.operands:
-            made = self._made.get(operand)
-            if made is not None:  # arguments live in any case
-                found |= {operand} if made.sources is None else made.sources
-        large = frozenset(each for each in found if _bytes(each) > SMALL)
+            making = self._made.get(operand)
+            if making is not None:  # arguments live in any case
+                sources |= {operand} if making.sources is None else making.sources
+        large = frozenset(each for each in sources if _bytes(each) > SMALL)
         return large if sum(map(_bytes, large)) <= WORTH * size else None
 
     def _tied(self, value: Value) -> Value:
@@ -124,8 +124,8 @@ class Recomputing(Copy):
 
 def emitted(name: str, type_: ir.Type, *operands: Value, **attributes: ir.Attribute) -> Value:
     """The result of a new operation of StableHLO."""
-    made: Value = ir.Operation.create(f"stablehlo.{name}", [type_], operands, attributes).results[0]
-    return made
+    result: Value = ir.Operation.create(f"stablehlo.{name}", [type_], operands, attributes).results[0]
+    return result
 
 
 def constant(type_: ir.Type, number: int) -> Value:

@@ -68,16 +68,16 @@ def _disturbed(value: Value, axes: Sequence[int]) -> Value:
     """A value that is summed along axes with other last bits, beginning in the middle of the first axis."""
     if not is_float32(value):
         return value
-    made = _rounded(value)
+    rounded = _rounded(value)
     shape = spec_of(value.type).shape
     if not axes or shape[axes[0]] < 2:
-        return made
+        return rounded
     axis, middle = axes[0], shape[axes[0]] // 2
     halves = []
     for start, end in ((middle, shape[axis]), (0, middle)):
         starts, ends = [0] * len(shape), list(shape)
         starts[axis], ends[axis] = start, end
-        halves.append(sliced(made, starts, ends))
+        halves.append(sliced(rounded, starts, ends))
     return emitted("concatenate", value.type, *halves, dimension=attribute(axis))
 
 

@@ -73,8 +73,8 @@ class Sketch:
             core_count(),
         )
         with np.errstate(over="ignore"):
-            made = np.array(numbers, np.float32).reshape(len(by_norm), WIDTH)
-        return cls(made, digest_of_bits([results[place] for place in by_bits]))
+            sketched = np.array(numbers, np.float32).reshape(len(by_norm), WIDTH)
+        return cls(sketched, digest_of_bits([results[place] for place in by_bits]))
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> "Sketch":
@@ -105,8 +105,8 @@ def digest_of_bits(arrays: Sequence[Array]) -> bytes:
 
 
 def _numbers(result: Array, kept: float, before: Array | None) -> Array:
-    found = _added_up(result)
-    return found if before is None else found - kept * _added_up(before)
+    sums = _added_up(result)
+    return sums if before is None else sums - kept * _added_up(before)
 
 
 def _added_up(array: Array) -> Array:

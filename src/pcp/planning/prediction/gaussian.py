@@ -110,8 +110,8 @@ def _covariance(first: Array, second: Array, centre: Array, length: float, slope
     """Of the values at points: of neighbours by their distance, and of all by the trend."""
     squares = ((first[:, None, :] - second[None, :, :]) ** 2).sum(axis=2)
     trend = slope**2 * (first - centre) @ (second - centre).T
-    found: Array = np.exp(-squares / (2 * length**2)) + trend
-    return found
+    covariance: Array = np.exp(-squares / (2 * length**2)) + trend
+    return covariance
 
 
 def _typical(values: Array) -> float:

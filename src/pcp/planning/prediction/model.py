@@ -78,14 +78,14 @@ def known_regions(rows: Sequence[Measurement], regions: Mapping[str, Program]) -
     for row in rows:
         if row.failure is None and row.seconds and row.plain_seconds and row.subject in regions:
             grouped[row.subject].append(row)
-    found = []
+    known = []
     for subject, own in grouped.items():
         family = _family(own[0].path)
         seconds = min(row.typical / row.ratio for row in own)
         ratios = {row.path: row.ratio for row in own}
         errors = {row.path: row.error for row in own if row.error is not None}
-        found.append(Known(regions[subject], family, seconds, ratios, errors))
-    return found
+        known.append(Known(regions[subject], family, seconds, ratios, errors))
+    return known
 
 
 def known_here(

@@ -48,7 +48,7 @@ def checked(rows: Sequence[Any]) -> list[Shared]:
     """
     if len(rows) > MOST_ROWS:
         raise InvalidRows(f"it holds {len(rows)} rows; expected at most {MOST_ROWS}")
-    found = []
+    shared = []
     for row in rows:
         subject, kernel, ratio = (
             row if isinstance(row, list | tuple) and len(row) == 3 else (None, None, None)
@@ -61,8 +61,8 @@ def checked(rows: Sequence[Any]) -> list[Shared]:
             ratio == math.inf or 1 / _LARGEST_RATIO <= ratio <= _LARGEST_RATIO
         ):
             raise InvalidRows(f"the ratio is {ratio!r:.40}; expected 1e-6 to 1e6, or infinity")
-        found.append((subject, kernel, float(ratio)))
-    return found
+        shared.append((subject, kernel, float(ratio)))
+    return shared
 
 
 def merged(reports: Iterable[Sequence[Shared]], most: int | None = MOST_ROWS) -> list[Shared]:
@@ -74,7 +74,7 @@ def merged(reports: Iterable[Sequence[Shared]], most: int | None = MOST_ROWS) ->
         }.items():
             ratios[subject, kernel].append(ratio)
     ordered = sorted(ratios.items(), key=lambda each: -len(each[1]))
-    return [(subject, kernel, median(found)) for (subject, kernel), found in ordered[:most]]
+    return [(subject, kernel, median(told)) for (subject, kernel), told in ordered[:most]]
 
 
 def measurement_of_shared(row: Shared, when: float) -> Measurement:

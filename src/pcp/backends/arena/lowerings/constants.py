@@ -30,19 +30,19 @@ def _parsed(text: str, spec: TensorSpec) -> "np.ndarray[Any, Any]":
     if text.startswith('"0x'):
         raw = bytes.fromhex(text[3:-1])
         if spec.dtype is DType.bool:
-            made = np.frombuffer(raw, np.uint8).astype(bool)
+            elements = np.frombuffer(raw, np.uint8).astype(bool)
             if len(raw) < spec.size and spec.size > 8:  # one bit each
-                made = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")[: spec.size].astype(
+                elements = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")[: spec.size].astype(
                     bool
                 )
         else:
-            made = np.frombuffer(raw, dtype)
-        return made.reshape(spec.shape) if made.size == spec.size else made.reshape(())
+            elements = np.frombuffer(raw, dtype)
+        return elements.reshape(spec.shape) if elements.size == spec.size else elements.reshape(())
     complex_ = spec.dtype.kind == "complex"
     part = np.empty(0, dtype).real.dtype if complex_ else dtype
-    made = np.array([_number(token, part) for token in _NUMBER.findall(text)], part)
-    made = made.view(dtype) if complex_ else made
-    return made.reshape(spec.shape) if made.size == spec.size else made.reshape(())
+    elements = np.array([_number(token, part) for token in _NUMBER.findall(text)], part)
+    elements = elements.view(dtype) if complex_ else elements
+    return elements.reshape(spec.shape) if elements.size == spec.size else elements.reshape(())
 
 
 def _number(token: str, dtype: "np.dtype[Any]") -> Any:

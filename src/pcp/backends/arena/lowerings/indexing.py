@@ -23,9 +23,9 @@ _LONG_ROW = 16
 """Elements from which on a row is scattered by a call of its own."""
 
 
-def _starts(shape: Sequence[int], sizes: Sequence[int], given: Sequence[Array]) -> tuple[slice, ...]:
+def _starts(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Array]) -> tuple[slice, ...]:
     """The block of that size that begins at some place, moved to where it is inside."""
-    places = (min(max(int(i), 0), n - size) for i, n, size in zip(given, shape, sizes, strict=True))
+    places = (min(max(int(i), 0), n - size) for i, n, size in zip(starts, shape, sizes, strict=True))
     return tuple(slice(a, a + size) for a, size in zip(places, sizes, strict=True))
 
 
@@ -176,15 +176,15 @@ def _gathering(places: Places) -> Any:
     def compute(x: Array, indices: Array, out: Array) -> None:
         flat = x.reshape(-1)
         for block, starts in places.blocks(indices):
-            made = out[(*block, ...)]
+            windows = out[(*block, ...)]
             inside = [
                 np.clip(s, 0, n - size) for s, n, size in zip(starts, places.shape, places.sizes, strict=True)
             ]
             if places.window <= BLOCK:
-                np.copyto(made, flat[places.flat(inside)])
+                np.copyto(windows, flat[places.flat(inside)])
                 continue
             for at, part in places.slices(x, inside):
-                np.copyto(made[at], part)
+                np.copyto(windows[at], part)
 
     return compute
 

@@ -53,8 +53,8 @@ def _inference(
 ) -> None:
     scale, offset, mean = _wide(scale), _wide(offset), _wide(mean)
     deviation = np.sqrt(_wide(variance) + epsilon)
-    for rows, made in _blocks(axis, x, out):
-        np.copyto(made, (_wide(rows) - mean) / deviation * scale + offset, casting="unsafe")
+    for rows, target in _blocks(axis, x, out):
+        np.copyto(target, (_wide(rows) - mean) / deviation * scale + offset, casting="unsafe")
 
 
 def _training(
@@ -78,9 +78,9 @@ def _gradient(
     for rows, g in _blocks(axis, x, cotangent):
         total = total + _sum(_wide(g))
         aligned = aligned + _sum(_wide(g) * (_wide(rows) - mean) * deviation)
-    for rows, g, made in _blocks(axis, x, cotangent, out):
+    for rows, g, target in _blocks(axis, x, cotangent, out):
         normal = (_wide(rows) - mean) * deviation
-        np.copyto(made, factor * (_wide(g) - total / count - normal * (aligned / count)), casting="unsafe")
+        np.copyto(target, factor * (_wide(g) - total / count - normal * (aligned / count)), casting="unsafe")
     np.copyto(of_scale, aligned, casting="unsafe")
     np.copyto(of_offset, total, casting="unsafe")
 

@@ -68,9 +68,9 @@ def _dot_general(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequenc
     left = r.reshaped(x.transposed([*batch[0], *free[0], *summed[0]]), (math.prod(b), math.prod(m), k))
     right = r.reshaped(y.transposed([*batch[1], *summed[1], *free[1]]), (math.prod(b), k, math.prod(n)))
     out = r.result(op)
-    made = out.reshaped((math.prod(b), math.prod(m), math.prod(n)))
-    assert made is not None
-    matrix_product(r, left, right, made)
+    product = out.reshaped((math.prod(b), math.prod(m), math.prod(n)))
+    assert product is not None
+    matrix_product(r, left, right, product)
     return [out]
 
 

@@ -92,9 +92,9 @@ def _by_body(r: Recorder, op: ir.Operation, operands: list[View], axes: tuple[in
     count = math.prod(inputs[0].shape[a] for a in axes)
     moved = [r.reshaped(x.transposed([*axes, *rest]), (count, *shape)) for x in inputs]
     left = [init.broadcast(shape) for init in inits]
-    made = folded(r, op.regions[0].blocks[0], moved, left)
+    reduced = folded(r, op.regions[0].blocks[0], moved, left)
     results = [r.result(op, index) for index in range(half)]
-    for source, target in zip(made, results, strict=True):
+    for source, target in zip(reduced, results, strict=True):
         r.copy(source, target)
     return results
 
@@ -111,22 +111,22 @@ def folded(r: Recorder, block: ir.Block, rows: list[View], inits: list[View]) ->
 
         left = [along(x, 0, 2 * pairs, 2) for x in rows]
         right = [along(x, 1, 2 * pairs, 2) for x in rows]
-        made = [r.owned(x, left + right) for x in r.body(block, left + right)]
+        halved = [r.owned(x, left + right) for x in r.body(block, left + right)]
         if count % 2:
-            ends = [along(x, pairs - 1, pairs) for x in made]
+            ends = [along(x, pairs - 1, pairs) for x in halved]
             odd = [along(x, count - 1, count) for x in rows]
             for source, target in zip(r.body(block, ends + odd), ends, strict=True):
                 r.copy(source, target)
-        rows = made
+        rows = halved
     if not rows[0].shape[0]:
         return inits
     return r.body(block, [*inits, *(x.at(0) for x in rows)])
 
 
 def _map(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
-    made = r.body(op.regions[0].blocks[0], operands)
+    mapped = r.body(op.regions[0].blocks[0], operands)
     out = r.result(op)
-    r.copy(made[0].broadcast(out.shape) if made[0].shape != out.shape else made[0], out)
+    r.copy(mapped[0].broadcast(out.shape) if mapped[0].shape != out.shape else mapped[0], out)
     return [out]
 
 

@@ -102,12 +102,12 @@ def _by_keys(
     """A row, or some short ones, in the order of whole numbers: NumPy's order has 8 bytes for each, and 4 while it is made."""
     value, descending = key
     twice = [x for x in operands for _ in range(2)]  # both elements of a pair; nothing is made of the second
-    (made,) = r.body(block, twice, [value])
-    made = made.broadcast(operands[0].shape)
-    kind = "u" if made.dtype.kind in "ub" else "i"
-    keys = r.new([operands[0].shape[a] for a in axes], np.dtype(f"{kind}{made.dtype.itemsize}"))
+    (keyed,) = r.body(block, twice, [value])
+    keyed = keyed.broadcast(operands[0].shape)
+    kind = "u" if keyed.dtype.kind in "ub" else "i"
+    keys = r.new([operands[0].shape[a] for a in axes], np.dtype(f"{kind}{keyed.dtype.itemsize}"))
     is_total = "TOTALORDER" in str(result_owner(returned_by(block)[0]).attributes.get("compare_type", ""))
-    r.emit(in_blocks(_keys(is_total, descending), keys.size), made.transposed(axes), keys)
+    r.emit(in_blocks(_keys(is_total, descending), keys.size), keyed.transposed(axes), keys)
     *rest, n = keys.shape
     together = min(max(1, BLOCK // n), math.prod(rest)) * n
     moved = [x.transposed(axes) for x in (*operands, *outs)]
@@ -124,8 +124,8 @@ def _keys(is_total: bool, descending: bool) -> Any:
             x = x.view(np.uint8)
         elif x.dtype.kind not in "iu" and not is_total:
             x = x + x.dtype.type(0)
-        made = total_order(x)
-        np.copyto(out, ~made if descending else made)
+        keys = total_order(x)
+        np.copyto(out, ~keys if descending else keys)
 
     return compute
 
@@ -160,12 +160,12 @@ def _by_network(
     pairs = list(zip(left[:-1], right[:-1], strict=True))
     with r.looping():
         with r.apart() as steps:
-            for answer, given in (
+            for answer, compared in (
                 (less, [x for a, b in pairs for x in (a, b)]),
                 (more, [x for a, b in pairs for x in (b, a)]),
             ):
-                (made,) = r.body(block, given)
-                r.copy(made.broadcast(shape), answer)
+                (is_first,) = r.body(block, compared)
+                r.copy(is_first.broadcast(shape), answer)
         r.emit(_in_rounds, steps, *arrays, writes=range(1, 1 + len(arrays)))
     for column, out in zip(columns, outs, strict=False):
         r.copy(column, out.transposed(axes))

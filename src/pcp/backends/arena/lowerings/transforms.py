@@ -54,9 +54,9 @@ def _along(r: Recorder, function: Callable[..., Any], x: View, out: View, axis: 
     each = _BESIDE[function][wide] if _largest_prime(length) <= 11 else _BESIDE_OF_PRIMES
 
     def compute(x: Array, out: Array) -> None:
-        rows, made = np.moveaxis(x, axis, -1), np.moveaxis(out, axis, -1)
-        for place in blocks_of(made.shape[:-1], max(1, _NUMBERS // length)):
-            function(rows[place], length, -1, out=made[(*place, ...)])
+        rows, target = np.moveaxis(x, axis, -1), np.moveaxis(out, axis, -1)
+        for place in blocks_of(target.shape[:-1], max(1, _NUMBERS // length)):
+            function(rows[place], length, -1, out=target[(*place, ...)])
 
     r.emit(compute, x, out, beside=together * each)
     return out

@@ -67,8 +67,8 @@ def padding_of(op: ir.Operation, rank: int) -> tuple[tuple[int, ...], tuple[int,
     """The padding before and behind each axis."""
     if "padding" not in op.attributes:
         return (0,) * rank, (0,) * rank
-    given = ir.DenseIntElementsAttr(op.attributes["padding"])
-    flat = [int(given[i]) for i in range(len(given))]
+    padding = ir.DenseIntElementsAttr(op.attributes["padding"])
+    flat = [int(padding[i]) for i in range(len(padding))]
     return tuple(flat[0::2]), tuple(flat[1::2])
 
 
@@ -199,9 +199,9 @@ def _convolution(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequenc
     if flat is not None and flat.is_contiguous:
         matrix_product(r, columns, weights, flat)
     else:
-        made = r.new((count, split_batch * math.prod(spatial), outputs // count), dtype)
-        matrix_product(r, columns, weights, made)
-        shaped = made.reshaped(target.shape)
+        product = r.new((count, split_batch * math.prod(spatial), outputs // count), dtype)
+        matrix_product(r, columns, weights, product)
+        shaped = product.reshaped(target.shape)
         assert shaped is not None
         r.copy_narrowed(shaped, target)
     return [out]
@@ -227,13 +227,13 @@ def axes_of(text: str) -> dict[str, Any]:
     """The axes in `#stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>`."""
     parts = text[text.index("[") : text.rindex("]") + 1].replace("->", "x").split("x")
     lists = [[entry.strip() for entry in part.strip()[1:-1].split(",")] for part in parts]
-    found: dict[str, Any] = {}
+    axes: dict[str, Any] = {}
     for names, entries, key in zip(("bf", "io", ("ob", "of")), lists, ("in", "kernel", "out"), strict=True):
         for name, letter in zip(names, "bf" if key != "kernel" else "io", strict=True):
-            found[name] = entries.index(letter)
+            axes[name] = entries.index(letter)
         digits = sorted((int(e), place) for place, e in enumerate(entries) if e.isdigit())
-        found[f"spatial_{key}"] = [place for _, place in digits]
-    return found
+        axes[f"spatial_{key}"] = [place for _, place in digits]
+    return axes
 
 
 LOWERINGS: dict[str, Lowering] = {

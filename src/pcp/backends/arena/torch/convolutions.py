@@ -63,7 +63,7 @@ def convolve(
     out: torch.Tensor,
 ) -> None:
     """What torch computes lies in memory of its own and is copied: it has no form that writes to an array that is given."""
-    made = torch.ops.aten.convolution(
+    convolved = torch.ops.aten.convolution(
         x, kernel, None, strides, padding, dilations, False, (0,) * len(strides), groups
     )
-    out.copy_(made)
+    out.copy_(convolved)

@@ -24,8 +24,8 @@ from pcp.backends.arena.recording import copy_rounded
 Types = frozenset["np.dtype[Any]"]
 
 
-def _types(*given: Any) -> Types:
-    return frozenset(map(np.dtype, given))
+def _types(*types: Any) -> Types:
+    return frozenset(map(np.dtype, types))
 
 
 BFLOAT16 = _types(ml_dtypes.bfloat16)
