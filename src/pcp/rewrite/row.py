@@ -36,3 +36,13 @@ class Row:
     root: str
     effect: Effect
     replace: Replace
+
+
+def exact(name: str, root: str, replace: Replace) -> Row:
+    """A row that changes no bit."""
+    return Row(name, f"stablehlo.{root}", Effect.exact, replace)
+
+
+def reassociating(name: str, root: str, replace: Replace) -> Row:
+    """A row after which sums may be in another order."""
+    return Row(name, f"stablehlo.{root}", Effect.reassociating, replace)

@@ -1,4 +1,4 @@
-"""The page about rewrites lists every row with its algebra, which stands in a comment beside the row."""
+"""The page about rewrites lists every row with its algebra, which stands in a comment beside the row, or above it."""
 
 import ast
 from pathlib import Path
@@ -12,17 +12,18 @@ PAGE = Path(__file__).parents[3] / "docs" / "rewrites.md"
 
 
 def algebra() -> dict[str, str]:
-    """What the comment at the end of each row in a table says, by the row's name."""
-    found = {}
+    """What the comment at the end of each row in a table says, or the one above it, by the row's name."""
+    makers, meanings = {"Row", "exact", "reassociating"}, {}
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         lines = text.splitlines()
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Row":
-                name, last = node.args[0], lines[(node.end_lineno or 0) - 1]
-                if isinstance(name, ast.Constant) and "  # " in last:
-                    found[str(name.value)] = last.partition("  # ")[2]
-    return found
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers:
+                name, above, last = node.args[0], lines[node.lineno - 2], lines[(node.end_lineno or 0) - 1]
+                comment = last if "  # " in last else above if above.startswith("    # ") else ""
+                if isinstance(name, ast.Constant) and comment:
+                    meanings[str(name.value)] = comment.partition("  # ")[2]
+    return meanings
 
 
 def line(row: Row, meaning: str) -> str:

@@ -14,7 +14,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import negate
 from pcp.rewrite.pattern import defined_by, filled, is_integral, of, of_itself, spec, tensor, undoing
-from pcp.rewrite.row import Effect, Replace, Replacement, Row
+from pcp.rewrite.row import Replace, Replacement, Row, exact
 from pcp.tensor import Tensor, emit
 
 Number = float | int
@@ -206,68 +206,48 @@ def _extreme(name: str) -> Replace:
     return if_number(EITHER, lambda number, dtype: dtype.is_float and number == limit, itself)
 
 
-_ADD, _SUBTRACT, _MULTIPLY = "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"
-_DIVIDE, _POWER, _NEGATE = "stablehlo.divide", "stablehlo.power", "stablehlo.negate"
-_EXACT = Effect.exact
-
 ROWS: tuple[Row, ...] = (
-    Row(
-        "add_nothing", _ADD, _EXACT, if_number(EITHER, _changes_no_sum, itself)
-    ),  # x + -0.0 = x; n + 0 = n for integers
-    Row("add_of_negate", _ADD, _EXACT, _add_of_negate),  # x + (-y) = x - y
-    Row(
-        "add_of_integers", _ADD, _EXACT, of_constants("add", lambda t: t.is_integer)
-    ),  # (n + 2) + 3 = n + (2 + 3), of integers
-    Row(
-        "subtract_nothing", _SUBTRACT, _EXACT, if_number(SECOND, lambda n, _: is_plus_zero(n), itself)
-    ),  # x - 0 = x
-    Row(
+    # x + -0.0 = x; n + 0 = n for integers
+    exact("add_nothing", "add", if_number(EITHER, _changes_no_sum, itself)),
+    exact("add_of_negate", "add", _add_of_negate),  # x + (-y) = x - y
+    # (n + 2) + 3 = n + (2 + 3), of integers
+    exact("add_of_integers", "add", of_constants("add", lambda t: t.is_integer)),
+    # x - 0 = x
+    exact("subtract_nothing", "subtract", if_number(SECOND, lambda n, _: is_plus_zero(n), itself)),
+    exact(
         "subtract_from_nothing",
-        _SUBTRACT,
-        _EXACT,
+        "subtract",
         if_number(FIRST, lambda n, t: _changes_no_sum(n, t) and t.kind in ("signed", "float"), negate),
     ),  # -0.0 - x = -x; 0 - n = -n for integers
-    Row("subtract_itself", _SUBTRACT, _EXACT, _difference_of_equals),  # n - n = 0, of integers
-    Row("subtract_of_negate", _SUBTRACT, _EXACT, _subtract_of_negate),  # x - (-y) = x + y
-    Row("multiply_by_one", _MULTIPLY, _EXACT, if_number(EITHER, _one, itself)),  # x * 1 = x
-    Row("multiply_by_minus_one", _MULTIPLY, _EXACT, if_number(EITHER, _minus_one, negate)),  # x * -1 = -x
-    Row(
-        "multiply_by_zero", _MULTIPLY, _EXACT, if_number(EITHER, _integral_zero, _zeros)
-    ),  # n * 0 = 0, of integers
-    Row("multiply_of_negates", _MULTIPLY, _EXACT, _of_negates("multiply")),  # (-x) * (-y) = x * y
-    Row("multiply_of_negate", _MULTIPLY, _EXACT, _multiply_of_negate),  # (-x) * 3 = x * -3
-    Row(
-        "multiply_of_integers", _MULTIPLY, _EXACT, of_constants("multiply", lambda t: t.is_integer)
-    ),  # (n * 2) * 3 = n * (2 * 3), of integers
-    Row("divide_by_one", _DIVIDE, _EXACT, if_number(SECOND, _one, itself)),  # x / 1 = x
-    Row(
-        "divide_by_minus_one",
-        _DIVIDE,
-        _EXACT,
-        if_number(SECOND, lambda n, t: n == -1 and t.is_float, negate),
-    ),  # x / -1 = -x
-    Row("divide_by_power_of_two", _DIVIDE, _EXACT, _divide_by_power_of_two),  # x / 8 = x * 0.125
-    Row("divide_of_negates", _DIVIDE, _EXACT, _of_negates("divide")),  # (-x) / (-y) = x / y
-    Row("negate_of_negate", _NEGATE, _EXACT, undoing("negate")),  # -(-x) = x
-    Row(
-        "negate_of_integers", _NEGATE, _EXACT, negate_of_difference(lambda t: t.is_integer)
-    ),  # -(n - m) = m - n, of integers
-    Row(
-        "power_of_zero", _POWER, _EXACT, if_number(SECOND, lambda n, _: n == 0, _ones)
-    ),  # x ^ 0 = 1, for NaN too
-    Row("power_of_one", _POWER, _EXACT, if_number(SECOND, _one, itself)),  # x ^ 1 = x
-    Row(
-        "square_of_integers", _POWER, _EXACT, if_number(SECOND, lambda n, t: n == 2 and t.is_integer, squared)
-    ),  # n ^ 2 = n * n, of integers
-    Row("abs_of_negate", "stablehlo.abs", _EXACT, _abs_of_negate),  # abs(-x) = abs(x)
-    Row("abs_of_abs", "stablehlo.abs", _EXACT, _twice("abs")),  # abs(abs(x)) = abs(x)
-    Row("floor_of_floor", "stablehlo.floor", _EXACT, _twice("floor")),  # floor(floor(x)) = floor(x)
-    Row("ceil_of_ceil", "stablehlo.ceil", _EXACT, _twice("ceil")),  # ceil(ceil(x)) = ceil(x)
-    Row(
-        "round_of_round", "stablehlo.round_nearest_even", _EXACT, _twice("round_nearest_even")
-    ),  # round(round(x)) = round(x)
-    Row("maximum_of_itself", "stablehlo.maximum", _EXACT, of_itself),  # max(x, x) = x
-    Row("maximum_of_lowest", "stablehlo.maximum", _EXACT, _extreme("maximum")),  # max(x, -inf) = x
-    Row("minimum_of_itself", "stablehlo.minimum", _EXACT, of_itself),  # min(x, x) = x
-    Row("minimum_of_highest", "stablehlo.minimum", _EXACT, _extreme("minimum")),  # min(x, inf) = x
+    exact("subtract_itself", "subtract", _difference_of_equals),  # n - n = 0, of integers
+    exact("subtract_of_negate", "subtract", _subtract_of_negate),  # x - (-y) = x + y
+    exact("multiply_by_one", "multiply", if_number(EITHER, _one, itself)),  # x * 1 = x
+    exact("multiply_by_minus_one", "multiply", if_number(EITHER, _minus_one, negate)),  # x * -1 = -x
+    # n * 0 = 0, of integers
+    exact("multiply_by_zero", "multiply", if_number(EITHER, _integral_zero, _zeros)),
+    exact("multiply_of_negates", "multiply", _of_negates("multiply")),  # (-x) * (-y) = x * y
+    exact("multiply_of_negate", "multiply", _multiply_of_negate),  # (-x) * 3 = x * -3
+    # (n * 2) * 3 = n * (2 * 3), of integers
+    exact("multiply_of_integers", "multiply", of_constants("multiply", lambda t: t.is_integer)),
+    exact("divide_by_one", "divide", if_number(SECOND, _one, itself)),  # x / 1 = x
+    # x / -1 = -x
+    exact("divide_by_minus_one", "divide", if_number(SECOND, lambda n, t: n == -1 and t.is_float, negate)),
+    exact("divide_by_power_of_two", "divide", _divide_by_power_of_two),  # x / 8 = x * 0.125
+    exact("divide_of_negates", "divide", _of_negates("divide")),  # (-x) / (-y) = x / y
+    exact("negate_of_negate", "negate", undoing("negate")),  # -(-x) = x
+    # -(n - m) = m - n, of integers
+    exact("negate_of_integers", "negate", negate_of_difference(lambda t: t.is_integer)),
+    exact("power_of_zero", "power", if_number(SECOND, lambda n, _: n == 0, _ones)),  # x ^ 0 = 1, for NaN too
+    exact("power_of_one", "power", if_number(SECOND, _one, itself)),  # x ^ 1 = x
+    # n ^ 2 = n * n, of integers
+    exact("square_of_integers", "power", if_number(SECOND, lambda n, t: n == 2 and t.is_integer, squared)),
+    exact("abs_of_negate", "abs", _abs_of_negate),  # abs(-x) = abs(x)
+    exact("abs_of_abs", "abs", _twice("abs")),  # abs(abs(x)) = abs(x)
+    exact("floor_of_floor", "floor", _twice("floor")),  # floor(floor(x)) = floor(x)
+    exact("ceil_of_ceil", "ceil", _twice("ceil")),  # ceil(ceil(x)) = ceil(x)
+    exact("round_of_round", "round_nearest_even", _twice("round_nearest_even")),  # round(round(x)) = round(x)
+    exact("maximum_of_itself", "maximum", of_itself),  # max(x, x) = x
+    exact("maximum_of_lowest", "maximum", _extreme("maximum")),  # max(x, -inf) = x
+    exact("minimum_of_itself", "minimum", of_itself),  # min(x, x) = x
+    exact("minimum_of_highest", "minimum", _extreme("minimum")),  # min(x, inf) = x
 )

@@ -10,7 +10,7 @@ from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.editing import copy_region
 from pcp.ir.toolkit.regions import returned_by
 from pcp.rewrite.pattern import defined_by, tensor
-from pcp.rewrite.row import Effect, Replacement, Row
+from pcp.rewrite.row import Replacement, Row, exact
 from pcp.tensor import current_builder
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -57,11 +57,7 @@ def _while_never(op: ir.Operation) -> Replacement:
 
 
 ROWS: tuple[Row, ...] = (
-    Row("if_known", "stablehlo.if", Effect.exact, _if_known),  # if(true, f, g) = f()
-    Row(
-        "case_known", "stablehlo.case", Effect.exact, _case_known
-    ),  # case(1, f, g) = g(); beyond the last, the last
-    Row(
-        "while_never", "stablehlo.while", Effect.exact, _while_never
-    ),  # while(condition, f, x) = x, where condition(x) is false
+    exact("if_known", "if", _if_known),  # if(true, f, g) = f()
+    exact("case_known", "case", _case_known),  # case(1, f, g) = g(); beyond the last, the last
+    exact("while_never", "while", _while_never),  # while(condition, f, x) = x, where condition(x) is false
 )

@@ -7,7 +7,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.types import holds
 from pcp.ops.elementwise import bitcast, convert
 from pcp.rewrite.pattern import defined_by, of, spec, tensor, unchanged
-from pcp.rewrite.row import Effect, Replacement, Row
+from pcp.rewrite.row import Replacement, Row, exact
 
 
 @of("convert")
@@ -43,17 +43,12 @@ def _complex_of_parts(op: ir.Operation) -> Replacement:
 
 
 ROWS: tuple[Row, ...] = (
-    Row("convert_unchanged", "stablehlo.convert", Effect.exact, unchanged),  # f32(x) = x, for x of f32
-    Row(
-        "convert_of_convert", "stablehlo.convert", Effect.exact, _convert_of_convert
-    ),  # bf16(f32(x)) = bf16(x), where f32 holds every x
-    Row(
-        "bitcast_unchanged", "stablehlo.bitcast_convert", Effect.exact, unchanged
-    ),  # bitcast(x) = x, to the type of x
-    Row(
-        "bitcast_of_bitcast", "stablehlo.bitcast_convert", Effect.exact, _bitcast_of_bitcast
-    ),  # bitcast(bitcast(x)) = bitcast(x)
-    Row("real_of_complex", "stablehlo.real", Effect.exact, _part_of_complex),  # real(x + iy) = x
-    Row("imag_of_complex", "stablehlo.imag", Effect.exact, _part_of_complex),  # imag(x + iy) = y
-    Row("complex_of_parts", "stablehlo.complex", Effect.exact, _complex_of_parts),  # real(z) + i imag(z) = z
+    exact("convert_unchanged", "convert", unchanged),  # f32(x) = x, for x of f32
+    # bf16(f32(x)) = bf16(x), where f32 holds every x
+    exact("convert_of_convert", "convert", _convert_of_convert),
+    exact("bitcast_unchanged", "bitcast_convert", unchanged),  # bitcast(x) = x, to the type of x
+    exact("bitcast_of_bitcast", "bitcast_convert", _bitcast_of_bitcast),  # bitcast(bitcast(x)) = bitcast(x)
+    exact("real_of_complex", "real", _part_of_complex),  # real(x + iy) = x
+    exact("imag_of_complex", "imag", _part_of_complex),  # imag(x + iy) = y
+    exact("complex_of_parts", "complex", _complex_of_parts),  # real(z) + i imag(z) = z
 )

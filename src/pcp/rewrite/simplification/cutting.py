@@ -12,7 +12,7 @@ from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, elements, numbers, of, spec, tensor, unchanged
-from pcp.rewrite.row import Effect, Replacement, Row
+from pcp.rewrite.row import Replacement, Row, exact
 
 
 def _bounds(op: ir.Operation) -> list[tuple[int, int, int]]:
@@ -187,47 +187,28 @@ def _clamped(
 
 
 ROWS: tuple[Row, ...] = (
-    Row("slice_unchanged", "stablehlo.slice", Effect.exact, unchanged),  # x[:] = x
-    Row("slice_of_slice", "stablehlo.slice", Effect.exact, _slice_of_slice),  # x[a:b][c:d] = x[a+c:a+d]
-    Row(
-        "slice_of_concatenate", "stablehlo.slice", Effect.exact, _slice_of_concatenate
-    ),  # concatenate(x, y)[a:b] = x[a:b], where it lies in x
-    Row(
-        "slice_of_pad", "stablehlo.slice", Effect.exact, _slice_of_pad
-    ),  # pad(x)[a:b] = x[a-low:b-low], inside
-    Row(
-        "slice_of_broadcast", "stablehlo.slice", Effect.exact, _slice_of_broadcast
-    ),  # broadcast(x)[a:b] = broadcast(x[a:b])
-    Row("pad_unchanged", "stablehlo.pad", Effect.exact, _pad_unchanged),  # pad(x, 0, 0) = x
-    Row("pad_as_slice", "stablehlo.pad", Effect.exact, _pad_as_slice),  # pad(x, -a, -b) = x[a:n-b]
-    Row(
-        "pad_of_pad", "stablehlo.pad", Effect.exact, _pad_of_pad
-    ),  # pad(pad(x, a, b), c, d) = pad(x, a+c, b+d)
-    Row(
-        "concatenate_of_one", "stablehlo.concatenate", Effect.exact, _concatenate_of_one
-    ),  # concatenate(x, nothing) = x
-    Row(
-        "concatenate_of_concatenate", "stablehlo.concatenate", Effect.exact, _concatenate_of_concatenate
-    ),  # concatenate(concatenate(x, y), z) = concatenate(x, y, z)
-    Row(
-        "concatenate_of_slices", "stablehlo.concatenate", Effect.exact, _concatenate_of_slices
-    ),  # concatenate(x[a:b], x[b:c]) = x[a:c]
-    Row(
-        "reverse_unchanged", "stablehlo.reverse", Effect.exact, _reverse_unchanged
-    ),  # reverse(x) = x, along axes of size 1
-    Row(
-        "reverse_of_reverse", "stablehlo.reverse", Effect.exact, _reverse_of_reverse
-    ),  # reverse(reverse(x)) = x, along the same axes
-    Row(
-        "dynamic_slice_of_all", "stablehlo.dynamic_slice", Effect.exact, unchanged
-    ),  # dynamic_slice(x, i) = x, for the shape of x
-    Row(
-        "dynamic_slice_at_constant", "stablehlo.dynamic_slice", Effect.exact, _dynamic_slice_at_constant
-    ),  # dynamic_slice(x, 2) = x[2:2+k], the start moved until the block lies inside
-    Row(
-        "update_of_all", "stablehlo.dynamic_update_slice", Effect.exact, _update_of_all
-    ),  # dynamic_update_slice(x, u, i) = u, for u of the shape of x
-    Row(
-        "gather_at_constant", "stablehlo.gather", Effect.exact, _gather_at_constant
-    ),  # gather(x, 2) = reshape(x[2:2+k]), for one constant place
+    exact("slice_unchanged", "slice", unchanged),  # x[:] = x
+    exact("slice_of_slice", "slice", _slice_of_slice),  # x[a:b][c:d] = x[a+c:a+d]
+    # concatenate(x, y)[a:b] = x[a:b], where it lies in x
+    exact("slice_of_concatenate", "slice", _slice_of_concatenate),
+    exact("slice_of_pad", "slice", _slice_of_pad),  # pad(x)[a:b] = x[a-low:b-low], inside
+    exact("slice_of_broadcast", "slice", _slice_of_broadcast),  # broadcast(x)[a:b] = broadcast(x[a:b])
+    exact("pad_unchanged", "pad", _pad_unchanged),  # pad(x, 0, 0) = x
+    exact("pad_as_slice", "pad", _pad_as_slice),  # pad(x, -a, -b) = x[a:n-b]
+    exact("pad_of_pad", "pad", _pad_of_pad),  # pad(pad(x, a, b), c, d) = pad(x, a+c, b+d)
+    exact("concatenate_of_one", "concatenate", _concatenate_of_one),  # concatenate(x, nothing) = x
+    # concatenate(concatenate(x, y), z) = concatenate(x, y, z)
+    exact("concatenate_of_concatenate", "concatenate", _concatenate_of_concatenate),
+    # concatenate(x[a:b], x[b:c]) = x[a:c]
+    exact("concatenate_of_slices", "concatenate", _concatenate_of_slices),
+    exact("reverse_unchanged", "reverse", _reverse_unchanged),  # reverse(x) = x, along axes of size 1
+    # reverse(reverse(x)) = x, along the same axes
+    exact("reverse_of_reverse", "reverse", _reverse_of_reverse),
+    exact("dynamic_slice_of_all", "dynamic_slice", unchanged),  # dynamic_slice(x, i) = x, for the shape of x
+    # dynamic_slice(x, 2) = x[2:2+k], the start moved until the block lies inside
+    exact("dynamic_slice_at_constant", "dynamic_slice", _dynamic_slice_at_constant),
+    # dynamic_update_slice(x, u, i) = u, for u of the shape of x
+    exact("update_of_all", "dynamic_update_slice", _update_of_all),
+    # gather(x, 2) = reshape(x[2:2+k]), for one constant place
+    exact("gather_at_constant", "gather", _gather_at_constant),
 )

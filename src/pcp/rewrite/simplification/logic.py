@@ -9,7 +9,7 @@ from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import bitwise_not
 from pcp.rewrite.pattern import filled, of, of_itself, spec, tensor, undoing
-from pcp.rewrite.row import Effect, Replace, Replacement, Row
+from pcp.rewrite.row import Replace, Replacement, Row, exact
 from pcp.tensor import Tensor, emit
 
 _ALWAYS = {"EQ": True, "LE": True, "GE": True, "NE": False, "LT": False, "GT": False}
@@ -106,32 +106,25 @@ def _all_ones(dtype: DType) -> tuple[int, ...]:
     return (-1,) if dtype.kind == "signed" else (int(math.ldexp(1, bits)) - 1,)
 
 
-_SELECT, _COMPARE, _EXACT = "stablehlo.select", "stablehlo.compare", Effect.exact
-
 ROWS: tuple[Row, ...] = (
-    Row("select_known", _SELECT, _EXACT, _select_known),  # select(true, x, y) = x
-    Row("select_equal", _SELECT, _EXACT, _select_equal),  # select(p, x, x) = x
-    Row("select_of_not", _SELECT, _EXACT, _select_of_not),  # select(not p, x, y) = select(p, y, x)
-    Row(
-        "select_of_truths", _SELECT, _EXACT, _select_of_truths
-    ),  # select(p, true, false) = p; select(p, false, true) = not p
-    Row(
-        "compare_with_itself", _COMPARE, _EXACT, _compare_with_itself
-    ),  # (n <= n) = true; (n < n) = false, of integers
-    Row("compare_with_truth", _COMPARE, _EXACT, _compare_with_truth),  # (p == true) = p; (p == false) = not p
-    Row(
-        "compare_unsigned_with_zero", _COMPARE, _EXACT, _compare_unsigned_with_zero
-    ),  # (n >= 0) = true; (n < 0) = false, unsigned
-    Row("not_of_not", "stablehlo.not", _EXACT, undoing("not")),  # not not p = p
-    Row(
-        "not_of_compare", "stablehlo.not", _EXACT, _not_of_compare
-    ),  # not (n < m) = (n >= m); of floats only == and !=
-    Row("and_of_itself", "stablehlo.and", _EXACT, of_itself),  # p and p = p
-    Row("and_of_ones", "stablehlo.and", _EXACT, _with_bits(True, "other")),  # p and true = p
-    Row("and_of_zeros", "stablehlo.and", _EXACT, _with_bits(False, "constant")),  # p and false = false
-    Row("or_of_itself", "stablehlo.or", _EXACT, of_itself),  # p or p = p
-    Row("or_of_ones", "stablehlo.or", _EXACT, _with_bits(True, "constant")),  # p or true = true
-    Row("or_of_zeros", "stablehlo.or", _EXACT, _with_bits(False, "other")),  # p or false = p
-    Row("xor_of_itself", "stablehlo.xor", _EXACT, _xor_of_itself),  # p xor p = false
-    Row("xor_of_zeros", "stablehlo.xor", _EXACT, _with_bits(False, "other")),  # p xor false = p
+    exact("select_known", "select", _select_known),  # select(true, x, y) = x
+    exact("select_equal", "select", _select_equal),  # select(p, x, x) = x
+    exact("select_of_not", "select", _select_of_not),  # select(not p, x, y) = select(p, y, x)
+    # select(p, true, false) = p; select(p, false, true) = not p
+    exact("select_of_truths", "select", _select_of_truths),
+    # (n <= n) = true; (n < n) = false, of integers
+    exact("compare_with_itself", "compare", _compare_with_itself),
+    exact("compare_with_truth", "compare", _compare_with_truth),  # (p == true) = p; (p == false) = not p
+    # (n >= 0) = true; (n < 0) = false, unsigned
+    exact("compare_unsigned_with_zero", "compare", _compare_unsigned_with_zero),
+    exact("not_of_not", "not", undoing("not")),  # not not p = p
+    exact("not_of_compare", "not", _not_of_compare),  # not (n < m) = (n >= m); of floats only == and !=
+    exact("and_of_itself", "and", of_itself),  # p and p = p
+    exact("and_of_ones", "and", _with_bits(True, "other")),  # p and true = p
+    exact("and_of_zeros", "and", _with_bits(False, "constant")),  # p and false = false
+    exact("or_of_itself", "or", of_itself),  # p or p = p
+    exact("or_of_ones", "or", _with_bits(True, "constant")),  # p or true = true
+    exact("or_of_zeros", "or", _with_bits(False, "other")),  # p or false = p
+    exact("xor_of_itself", "xor", _xor_of_itself),  # p xor p = false
+    exact("xor_of_zeros", "xor", _with_bits(False, "other")),  # p xor false = p
 )

@@ -12,7 +12,7 @@ from pcp.ops.elementwise import negate
 from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.windows.convolution_rules import Convolution, is_turned
 from pcp.rewrite.pattern import defined_by, numbers, of, spec, tensor
-from pcp.rewrite.row import Effect, Replacement, Row
+from pcp.rewrite.row import Replacement, Row, exact, reassociating
 from pcp.tensor import Tensor
 
 
@@ -87,16 +87,12 @@ def _dot_of_convolution(op: ir.Operation) -> Replacement:
 
 
 ROWS: tuple[Row, ...] = (
-    Row(
-        "transpose_of_dot", "stablehlo.transpose", Effect.exact, _transpose_of_dot
-    ),  # transpose(a b) = transpose(b) transpose(a), as other axes of one product
-    Row(
-        "dot_of_transpose", "stablehlo.dot_general", Effect.exact, _dot_of_transpose
-    ),  # transpose(a) b = the product over other axes of a
-    Row(
-        "dot_of_negate", "stablehlo.dot_general", Effect.reassociating, _dot_of_negate
-    ),  # (-a) b = -(a b), but a sum of 0 keeps its sign
-    Row(
-        "dot_of_convolution", "stablehlo.convolution", Effect.exact, _dot_of_convolution
-    ),  # a convolution by a kernel of one place, or at a single place, is a product
+    # transpose(a b) = transpose(b) transpose(a), as other axes of one product
+    exact("transpose_of_dot", "transpose", _transpose_of_dot),
+    # transpose(a) b = the product over other axes of a
+    exact("dot_of_transpose", "dot_general", _dot_of_transpose),
+    # (-a) b = -(a b), but a sum of 0 keeps its sign
+    reassociating("dot_of_negate", "dot_general", _dot_of_negate),
+    # a convolution by a kernel of one place, or at a single place, is a product
+    exact("dot_of_convolution", "convolution", _dot_of_convolution),
 )

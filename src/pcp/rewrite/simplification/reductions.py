@@ -12,7 +12,7 @@ from pcp.ops.elementwise import negate
 from pcp.ops.movement import broadcast_to, reshape, transpose
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, filled, is_integral, numbers, of, spec, tensor, wide_places
-from pcp.rewrite.row import Effect, Replace, Replacement, Row
+from pcp.rewrite.row import Replace, Replacement, Row, exact, reassociating
 from pcp.tensor import Tensor, current_builder, emit
 
 _IDEMPOTENT = ("maximum", "minimum", "and", "or")
@@ -147,30 +147,20 @@ def _sum_of_negate(op: ir.Operation, inner: ir.Operation) -> Replacement:
     return [negate(_reduced("add", tensor(inner.operands[0]), tensor(op.operands[1]), axes))]
 
 
-_REDUCE = "stablehlo.reduce"
-
 ROWS: tuple[Row, ...] = (
-    Row(
-        "reduce_of_ones", _REDUCE, Effect.exact, _reduce_of_ones
-    ),  # sum over axes of size 1 from a start = start + reshape(x)
-    Row(
-        "reduce_of_reshape", _REDUCE, Effect.exact, _reduce_of_reshape
-    ),  # max(reshape(x)) = reshape(max(x)), where only axes of size 1 come and go
-    Row(
-        "reduce_of_transpose", _REDUCE, Effect.exact, _reduce_of_transpose(True)
-    ),  # max(transpose(x)) = transpose(max(x)); sums of integers alike
-    Row(
-        "reduce_of_reduce", _REDUCE, Effect.exact, _reduce_of_reduce(True)
-    ),  # max(max(x, i), j) = max(x, ij); sums of integers alike
-    Row(
-        "extreme_of_broadcast", _REDUCE, Effect.exact, _extreme_of_broadcast
-    ),  # max(broadcast(x)) from a start = max(start, x)
-    Row(
-        "sum_of_transpose", _REDUCE, Effect.reassociating, _reduce_of_transpose(False)
-    ),  # sum(transpose(x)) = transpose(sum(x))
-    Row(
-        "sum_of_sum", _REDUCE, Effect.reassociating, _reduce_of_reduce(False)
-    ),  # sum(sum(x, i), j) = sum(x, ij)
-    Row("sum_of_broadcast", _REDUCE, Effect.reassociating, _sum_of_broadcast),  # sum(broadcast(x)) = n x
-    Row("sum_of_negate", _REDUCE, Effect.reassociating, _sum_of_negate),  # sum(-x) = -sum(x)
+    # sum over axes of size 1 from a start = start + reshape(x)
+    exact("reduce_of_ones", "reduce", _reduce_of_ones),
+    # max(reshape(x)) = reshape(max(x)), where only axes of size 1 come and go
+    exact("reduce_of_reshape", "reduce", _reduce_of_reshape),
+    # max(transpose(x)) = transpose(max(x)); sums of integers alike
+    exact("reduce_of_transpose", "reduce", _reduce_of_transpose(True)),
+    # max(max(x, i), j) = max(x, ij); sums of integers alike
+    exact("reduce_of_reduce", "reduce", _reduce_of_reduce(True)),
+    # max(broadcast(x)) from a start = max(start, x)
+    exact("extreme_of_broadcast", "reduce", _extreme_of_broadcast),
+    # sum(transpose(x)) = transpose(sum(x))
+    reassociating("sum_of_transpose", "reduce", _reduce_of_transpose(False)),
+    reassociating("sum_of_sum", "reduce", _reduce_of_reduce(False)),  # sum(sum(x, i), j) = sum(x, ij)
+    reassociating("sum_of_broadcast", "reduce", _sum_of_broadcast),  # sum(broadcast(x)) = n x
+    reassociating("sum_of_negate", "reduce", _sum_of_negate),  # sum(-x) = -sum(x)
 )

@@ -6,7 +6,7 @@ from pcp.ir.toolkit.attributes import integer_of
 from pcp.ops.movement import iota, reshape, transpose
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, inserted, numbers, of, spec, tensor, unchanged, wide_places
-from pcp.rewrite.row import Effect, Replacement, Row
+from pcp.rewrite.row import Replacement, Row, exact
 from pcp.tensor import Tensor
 
 
@@ -128,44 +128,30 @@ def _iota_axis(op: ir.Operation) -> int:
     return integer_of(op.attributes["iota_dimension"])
 
 
-_RESHAPE, _TRANSPOSE, _BROADCAST = "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"
-
 ROWS: tuple[Row, ...] = (
-    Row("reshape_unchanged", _RESHAPE, Effect.exact, unchanged),  # reshape(x) = x, for the shape of x
-    Row(
-        "reshape_of_reshape", _RESHAPE, Effect.exact, _reshape_of_reshape
-    ),  # reshape(reshape(x)) = reshape(x)
-    Row(
-        "reshape_of_broadcast", _RESHAPE, Effect.exact, _reshape_of_broadcast
-    ),  # reshape(broadcast(x)) = broadcast(x), where x is one number or only axes of size 1 come and go
-    Row(
-        "reshape_of_iota", _RESHAPE, Effect.exact, _reshape_of_iota
-    ),  # reshape(iota) = iota, where only axes of size 1 come and go
-    Row("transpose_unchanged", _TRANSPOSE, Effect.exact, _transpose_unchanged),  # transpose(x) = x, in order
-    Row(
-        "transpose_of_transpose", _TRANSPOSE, Effect.exact, _transpose_of_transpose
-    ),  # transpose(transpose(x)) = transpose(x)
-    Row(
-        "transpose_of_ones", _TRANSPOSE, Effect.exact, _transpose_of_ones
-    ),  # transpose(x) = reshape(x), where only axes of size 1 move
-    Row(
-        "transpose_of_broadcast", _TRANSPOSE, Effect.exact, _transpose_of_broadcast
-    ),  # transpose(broadcast(x)) = broadcast(transpose(x))
-    Row("transpose_of_iota", _TRANSPOSE, Effect.exact, _transpose_of_iota),  # transpose(iota) = iota
-    Row(
-        "broadcast_unchanged", _BROADCAST, Effect.exact, _broadcast_unchanged
-    ),  # broadcast(x) = x, for the shape of x
-    Row(
-        "broadcast_in_other_order", _BROADCAST, Effect.exact, _broadcast_in_other_order
-    ),  # broadcast(x, axes) = broadcast(transpose(x), sorted axes)
-    Row(
-        "broadcast_as_reshape", _BROADCAST, Effect.exact, _broadcast_as_reshape
-    ),  # broadcast(x) = reshape(x), where it repeats nothing
-    Row(
-        "broadcast_of_broadcast", _BROADCAST, Effect.exact, _broadcast_of_broadcast
-    ),  # broadcast(broadcast(x)) = broadcast(x)
-    Row(
-        "broadcast_of_reshape", _BROADCAST, Effect.exact, _broadcast_of_reshape
-    ),  # broadcast(reshape(x)) = broadcast(x), where the reshape adds axes of size 1
-    Row("broadcast_of_iota", _BROADCAST, Effect.exact, _broadcast_of_iota),  # broadcast(iota) = iota
+    exact("reshape_unchanged", "reshape", unchanged),  # reshape(x) = x, for the shape of x
+    exact("reshape_of_reshape", "reshape", _reshape_of_reshape),  # reshape(reshape(x)) = reshape(x)
+    # reshape(broadcast(x)) = broadcast(x), where x is one number or only axes of size 1 come and go
+    exact("reshape_of_broadcast", "reshape", _reshape_of_broadcast),
+    # reshape(iota) = iota, where only axes of size 1 come and go
+    exact("reshape_of_iota", "reshape", _reshape_of_iota),
+    exact("transpose_unchanged", "transpose", _transpose_unchanged),  # transpose(x) = x, in order
+    # transpose(transpose(x)) = transpose(x)
+    exact("transpose_of_transpose", "transpose", _transpose_of_transpose),
+    # transpose(x) = reshape(x), where only axes of size 1 move
+    exact("transpose_of_ones", "transpose", _transpose_of_ones),
+    # transpose(broadcast(x)) = broadcast(transpose(x))
+    exact("transpose_of_broadcast", "transpose", _transpose_of_broadcast),
+    exact("transpose_of_iota", "transpose", _transpose_of_iota),  # transpose(iota) = iota
+    # broadcast(x) = x, for the shape of x
+    exact("broadcast_unchanged", "broadcast_in_dim", _broadcast_unchanged),
+    # broadcast(x, axes) = broadcast(transpose(x), sorted axes)
+    exact("broadcast_in_other_order", "broadcast_in_dim", _broadcast_in_other_order),
+    # broadcast(x) = reshape(x), where it repeats nothing
+    exact("broadcast_as_reshape", "broadcast_in_dim", _broadcast_as_reshape),
+    # broadcast(broadcast(x)) = broadcast(x)
+    exact("broadcast_of_broadcast", "broadcast_in_dim", _broadcast_of_broadcast),
+    # broadcast(reshape(x)) = broadcast(x), where the reshape adds axes of size 1
+    exact("broadcast_of_reshape", "broadcast_in_dim", _broadcast_of_reshape),
+    exact("broadcast_of_iota", "broadcast_in_dim", _broadcast_of_iota),  # broadcast(iota) = iota
 )

@@ -6,7 +6,7 @@ from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ops.elementwise import negate, rsqrt, sqrt
 from pcp.rewrite.pattern import filled, is_default_accuracy, numbers, of, spec, tensor
-from pcp.rewrite.row import Effect, Replace, Replacement, Row
+from pcp.rewrite.row import Replace, Replacement, Row, reassociating
 from pcp.rewrite.simplification.arithmetic import (
     EITHER,
     FIRST,
@@ -63,40 +63,28 @@ def _power(exponent: float, result: Callable[[Tensor], Tensor]) -> Replace:
     return if_number(SECOND, lambda number, dtype: number == exponent and dtype.is_float, result)
 
 
-_ADD, _SUBTRACT, _MULTIPLY = "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"
-_DIVIDE, _POWER, _NEGATE = "stablehlo.divide", "stablehlo.power", "stablehlo.negate"
-_OTHER = Effect.reassociating
-
 ROWS: tuple[Row, ...] = (
-    Row(
-        "add_zero", _ADD, _OTHER, if_number(EITHER, _float_zero, itself)
-    ),  # x + 0.0 = x, but -0.0 + 0.0 = 0.0
-    Row(
-        "add_of_constants", _ADD, _OTHER, of_constants("add", lambda t: t.is_float)
-    ),  # (x + 2) + 3 = x + (2 + 3)
-    Row(
-        "subtract_from_zero", _SUBTRACT, _OTHER, if_number(FIRST, _float_zero, negate)
-    ),  # 0.0 - x = -x, but 0.0 - 0.0 = 0.0
-    Row(
-        "multiply_of_constants", _MULTIPLY, _OTHER, of_constants("multiply", lambda t: t.is_float)
-    ),  # (x * 2) * 3 = x * (2 * 3)
-    Row(
-        "negate_of_difference", _NEGATE, _OTHER, negate_of_difference(lambda t: t.is_float)
-    ),  # -(x - y) = y - x, but -(x - x) = -0.0
-    Row("divide_by_constant", _DIVIDE, _OTHER, _divide_by_constant),  # x / 3 = x * (1 / 3)
-    Row(
-        "divide_by_broadcast", _DIVIDE, _OTHER, _divide_by_broadcast
-    ),  # x / broadcast(y) = x * broadcast(1 / y)
-    Row("divide_by_root", _DIVIDE, _OTHER, _divide_by_root),  # x / sqrt(y) = x * rsqrt(y)
-    Row("power_of_two", _POWER, _OTHER, _power(2, squared)),  # x ^ 2 = x * x
-    Row(
-        "power_of_three", _POWER, _OTHER, _power(3, lambda x: emit("multiply", (squared(x), x)))
-    ),  # x ^ 3 = x * x * x
-    Row("power_of_half", _POWER, _OTHER, _power(0.5, sqrt)),  # x ^ 0.5 = sqrt(x), but (-inf) ^ 0.5 = inf
-    Row(
-        "power_of_minus_one", _POWER, _OTHER, _power(-1, lambda x: emit("divide", (filled(x.spec, 1), x)))
+    # x + 0.0 = x, but -0.0 + 0.0 = 0.0
+    reassociating("add_zero", "add", if_number(EITHER, _float_zero, itself)),
+    # (x + 2) + 3 = x + (2 + 3)
+    reassociating("add_of_constants", "add", of_constants("add", lambda t: t.is_float)),
+    # 0.0 - x = -x, but 0.0 - 0.0 = 0.0
+    reassociating("subtract_from_zero", "subtract", if_number(FIRST, _float_zero, negate)),
+    # (x * 2) * 3 = x * (2 * 3)
+    reassociating("multiply_of_constants", "multiply", of_constants("multiply", lambda t: t.is_float)),
+    # -(x - y) = y - x, but -(x - x) = -0.0
+    reassociating("negate_of_difference", "negate", negate_of_difference(lambda t: t.is_float)),
+    reassociating("divide_by_constant", "divide", _divide_by_constant),  # x / 3 = x * (1 / 3)
+    # x / broadcast(y) = x * broadcast(1 / y)
+    reassociating("divide_by_broadcast", "divide", _divide_by_broadcast),
+    reassociating("divide_by_root", "divide", _divide_by_root),  # x / sqrt(y) = x * rsqrt(y)
+    reassociating("power_of_two", "power", _power(2, squared)),  # x ^ 2 = x * x
+    # x ^ 3 = x * x * x
+    reassociating("power_of_three", "power", _power(3, lambda x: emit("multiply", (squared(x), x)))),
+    reassociating("power_of_half", "power", _power(0.5, sqrt)),  # x ^ 0.5 = sqrt(x), but (-inf) ^ 0.5 = inf
+    reassociating(
+        "power_of_minus_one", "power", _power(-1, lambda x: emit("divide", (filled(x.spec, 1), x)))
     ),  # x ^ -1 = 1 / x
-    Row(
-        "power_of_minus_half", _POWER, _OTHER, _power(-0.5, rsqrt)
-    ),  # x ^ -0.5 = rsqrt(x), but (-inf) ^ -0.5 = 0
+    # x ^ -0.5 = rsqrt(x), but (-inf) ^ -0.5 = 0
+    reassociating("power_of_minus_half", "power", _power(-0.5, rsqrt)),
 )
