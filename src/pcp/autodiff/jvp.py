@@ -156,9 +156,8 @@ def _append_tangents(
             forward.tangents[argument] = Tensor(tangent, builder)
         forward.push(operations)
         builder.pinned = ir.Location.unknown()
-        outputs = list(
-            terminator.operands
-        )  # control flow that makes tangents stands in the place of what did not
+        # Control flow that makes tangents stands in the place of what did not.
+        outputs = list(terminator.operands)
         own = [Tensor(value, builder) for value in outputs] if keep else []
         results = [*own, *(forward.tangent_or_zeros(outputs[i]) for i in moving)]
         terminator.erase()

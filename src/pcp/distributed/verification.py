@@ -249,6 +249,5 @@ def _main() -> None:
 
 if __name__ == "__main__":
     _main()
-    os._exit(
-        0
-    )  # without clean-up: a damaged program may have left the compiler in a state in which that hangs
+    # Without clean-up: a damaged program may have left the compiler in a state in which that hangs.
+    os._exit(0)

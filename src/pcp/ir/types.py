@@ -172,9 +172,8 @@ def dtype_of(given: DTypeLike) -> DType:
         return given
     if isinstance(given, str):
         return _named(given)
-    if (
-        isinstance(given, type) and given in _FROM_PYTHON
-    ):  # np.dtype("f8") == float, so equality alone is no test
+    # np.dtype("f8") == float, so equality alone is no test
+    if isinstance(given, type) and given in _FROM_PYTHON:
         return _FROM_PYTHON[given]
     if isinstance(given, type) and issubclass(given, int):  # as a size that remembers what it stands for
         return DType.i32

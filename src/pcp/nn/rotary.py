@@ -37,9 +37,8 @@ def rotary(
     wide = DType.f64 if tensor.dtype is DType.f64 else DType.f32
     places = iota((tensor.shape[-3],)) if positions is None else as_tensor(positions)
     speeds = exp(iota((half,), 0, wide) * (-math.log(base) / max(half, 1)))
-    angles = expand_dims(
-        expand_dims(convert(places, wide), places.ndim) * speeds, -2
-    )  # (..., length, 1, half)
+    # (..., length, 1, half)
+    angles = expand_dims(expand_dims(convert(places, wide), places.ndim) * speeds, -2)
     cosine, sine = cos(angles), sin(angles)
     whole = convert(tensor, wide)
     if interleaved:

@@ -64,9 +64,8 @@ def is_beyond_rows(op: ir.Operation) -> bool:
     """Whether rows leave an operation alone: PCP does not know its types, or it bears a mark, an attribute as `pcp.tap`."""
     if any(spec_if_tensor(value.type) is None for value in (*op.operands, *op.results)):
         return True
-    if (
-        not len(op.attributes) or op.name == "stablehlo.constant"
-    ):  # the bindings cannot list those of a complex one
+    # The bindings cannot list those of a complex one.
+    if not len(op.attributes) or op.name == "stablehlo.constant":
         return False
     return any("." in name for name in op.attributes.keys())  # noqa: SIM118  (iterating gives pairs in some versions)
 

@@ -197,9 +197,8 @@ class Run:
     def _admit(self, record: UpdateAdmitted) -> None:
         round, ranges = self._in_flight(record, closed=False), record.contribution.ranges
         self._require(data_ranges.total(ranges) > 0, record)
-        if (
-            self.config.algorithm.topology is Topology.PAIRS
-        ):  # only there a worker says more than once what it has
+        # Only there a worker says more than once what it has.
+        if self.config.algorithm.topology is Topology.PAIRS:
             replaced = [each for each in round.admitted if data_ranges.within(each.ranges, ranges)]
             self._require(all(each.worker_id == record.contribution.worker_id for each in replaced), record)
             self._take_out(round, replaced)

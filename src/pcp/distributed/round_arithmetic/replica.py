@@ -155,9 +155,8 @@ class Replica:
             after = self._held.get(fragment, self._flat(fragment))
             # By NumPy: arrays of some backends know no arithmetic.
             movement = np.asarray(self._references[fragment]) - np.asarray(before)
-            counted = np.asarray(vector) - np.asarray(
-                after
-            )  # the share of it that the next push counts by itself
+            # The share of it that the next push counts by itself.
+            counted = np.asarray(vector) - np.asarray(after)
             self._residuals[fragment] = np.asarray(self._residuals[fragment]) + (movement - counted)
         self._unpushed.add(fragment)
         self._anchors[fragment] = self._references[fragment] = vector

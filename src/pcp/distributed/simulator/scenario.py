@@ -248,9 +248,8 @@ def _stuck(seed: int, workers: int) -> tuple[Fault, ...]:
         return ()
     return tuple(
         Fault(
-            time=random.choice(
-                (0.5, random.uniform(0.0, HORIZON_SECONDS / 2))
-            ),  # in its first lease, or later
+            # In its first lease, or later.
+            time=random.choice((0.5, random.uniform(0.0, HORIZON_SECONDS / 2))),
             kind="stuck worker",
             worker=random.randrange(workers),
             seconds=random.uniform(2.0, HORIZON_SECONDS / 2),

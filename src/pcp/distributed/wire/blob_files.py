@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from pcp.distributed.messages import Blob
@@ -108,7 +107,5 @@ class BlobReader:
     def __enter__(self) -> "BlobReader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,7 +9,6 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 
 from pcp.distributed.messages import Goodbye, Hello, Message, Welcome
 from pcp.distributed.wire.connection import (
@@ -261,9 +260,7 @@ class ControlConnection:
     async def __aenter__(self) -> "ControlConnection":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _say_the_last(self) -> None:

@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.blob_files import (
@@ -224,9 +223,7 @@ class PartialBlob:
     def __enter__(self) -> "PartialBlob":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def replace(self) -> None:

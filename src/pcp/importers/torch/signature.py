@@ -40,9 +40,8 @@ class Signature:
         self.changed = self._changed()
         first = _first_names(module)
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        frozen = any(
-            p.requires_grad for p in parameters.values()
-        )  # if none is trainable, all are just weights
+        # If none is trainable, all are just weights.
+        frozen = any(p.requires_grad for p in parameters.values())
         self.weights: Arrays = {}
         self.buffers: Arrays = {}
         self._sources: dict[str, tuple[str, str]] = {}

@@ -176,12 +176,10 @@ def _divided(_: ir.Operation, x: Array, y: Array) -> Array:
     if x.dtype.kind not in "iub":
         return np.asarray(np.divide(x, y))
     divisor = np.where(y == 0, np.ones_like(y), y)
-    quotient = np.floor_divide(
-        x - np.fmod(x, divisor), divisor
-    )  # no size is taken: the least integer has none
-    return np.asarray(
-        np.where(y == 0, ~np.zeros_like(x), quotient)
-    )  # all bits are ones, as XLA's programs have it
+    # No size is taken: the least integer has none.
+    quotient = np.floor_divide(x - np.fmod(x, divisor), divisor)
+    # All bits are ones, as XLA's programs have it.
+    return np.asarray(np.where(y == 0, ~np.zeros_like(x), quotient))
 
 
 elementwise(

@@ -238,9 +238,8 @@ def _first_index_of(name: str, x: TensorLike, axis: int | None, extreme: Callabl
         raise ShapeMismatch(f"{name}: axis {place} of shape {tensor.shape} is empty")
     is_extreme = equal(tensor, extreme(tensor, place, keepdims=True))
     if tensor.dtype.is_float:
-        is_extreme = bitwise_or(
-            is_extreme, not_equal(tensor, tensor)
-        )  # the extreme is NaN then, which equals nothing
+        # The extreme is NaN then, which equals nothing.
+        is_extreme = bitwise_or(is_extreme, not_equal(tensor, tensor))
     return min_(where(is_extreme, iota(tensor.shape, place), tensor.shape[place]), place)
 
 

@@ -188,9 +188,8 @@ def _before(scores: Scores) -> list[Scores]:
             for inner, bias in (terms, terms[::-1])
         ]
     bounded = view.operands("tanh")
-    if (
-        bounded is not None and scores.cap is None and 0 < abs(scores.scale) < math.inf
-    ):  # cap * tanh(scale / cap * product)
+    # cap * tanh(scale / cap * product)
+    if bounded is not None and scores.cap is None and 0 < abs(scores.scale) < math.inf:
         return [replace(scores, product=bounded[0], cap=scores.scale, scale=1.0)]
     factors = view.operands("multiply", "divide")
     if factors is not None:

@@ -72,7 +72,5 @@ def _rows(kind: Kind, folded: Callable[[Fold], Replace]) -> list[Row]:
     ]
 
 
-ROWS: tuple[Row, ...] = (
-    *_rows(Kind.elementwise, _elementwise),
-    *_rows(Kind.movement, _moving),
-)  # 2 + 3 = 5
+# 2 + 3 = 5
+ROWS: tuple[Row, ...] = (*_rows(Kind.elementwise, _elementwise), *_rows(Kind.movement, _moving))

@@ -180,9 +180,8 @@ def admit(turn: Turn, held: HeldLease) -> None:
         tokens=sum(each.tokens for each in held.pushing) + sum(each.tokens for each in earlier),
         loss=math.fsum(losses) / everything,
     )
-    turn.append(
-        UpdateAdmitted(lease.round, contribution), sync=bool(earlier)
-    )  # what it replaces is gone then
+    # What it replaces is gone then.
+    turn.append(UpdateAdmitted(lease.round, contribution), sync=bool(earlier))
     if earlier:  # else all blobs would be gone through for nothing
         turn.delete(frozenset(each.payload for each in earlier), state.run.blobs())
     state.stored.pop(update.payload, None)
@@ -237,9 +236,8 @@ def blob_refused(turn: Turn, event: BlobRefused) -> None:
     state = turn.state
     state.refused_blobs[event.blob] = state.run.version, event.reason
     for lease_id in state.waiting.pop(event.blob, []):
-        held = state.leases.get(
-            lease_id
-        )  # one that has not ended with another of its worker, nor with the run
+        # One that has not ended with another of its worker, nor with the run.
+        held = state.leases.get(lease_id)
         if held and held.update and not state.finished:
             _refuse(turn, state.members[held.worker_id], held.update, Refusal.UNUSABLE)
     audits.blob_refused(turn, event.blob, event.reason)

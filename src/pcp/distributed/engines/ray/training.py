@@ -126,9 +126,8 @@ def train_on_ray(folder: RunFolder, address: str | None, shown: MetricSink) -> N
 
 @contextmanager
 def _cluster(address: str | None, namespace: str) -> Iterator[None]:
-    with redirect_stdout(
-        sys.stderr
-    ):  # where Ray says which of its processes died; this command's output is for programs
+    # Where Ray says which of its processes died; this command's output is for programs.
+    with redirect_stdout(sys.stderr):
         connect(address, namespace)
         try:
             yield

@@ -17,9 +17,8 @@ Vector = Any
 """float64, flat; a version of a fragment is a tuple of its numbers, for those are compared bit for bit."""
 
 TOLERANCE = 1e-4  # of the numbers of a run, which are below 100: that of a few hundred roundings to f32
-INT4_SHARE = (
-    1.02 / 8
-)  # of the largest number of a block, by which int4 may miss another: a scale, rounded up to bf16
+# Of the largest number of a block, by which int4 may miss another: a scale, rounded up to bf16.
+INT4_SHARE = 1.02 / 8
 
 
 class ArrayWitness(Witness):
@@ -130,9 +129,8 @@ class ArrayWitness(Witness):
             )
 
     def _check_push(self, lease_id: int, push: Push, error: Vector) -> None:
-        if (
-            self._algorithm.delay
-        ):  # what a worker was moved by while its push was merged is partly or wholly dropped
+        # What a worker was moved by while its push was merged is partly or wholly dropped.
+        if self._algorithm.delay:
             return
         what = f"the push of lease {lease_id}, beside what is booked for it"
         _check_codec(self._algorithm.upload, error, push.value, what)

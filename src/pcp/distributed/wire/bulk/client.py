@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.backoff import Backoff
@@ -194,9 +193,7 @@ class BulkClient:
     def __enter__(self) -> "BulkClient":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _until_done(self, attempt: Callable[[], None], what: str) -> None:

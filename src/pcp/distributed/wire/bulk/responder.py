@@ -104,9 +104,8 @@ class TransferResponder:
         self._blob: Blob | None = None
         self._fetches: deque[Fetch] = deque()  # that wait for those before them to be sent
         self._source: Source | None = None  # of the last sender
-        self._senders: deque[ChunkSender] = (
-            deque()
-        )  # all but the last have sent everything, and wait for credit
+        # All but the last have sent everything, and wait for credit.
+        self._senders: deque[ChunkSender] = deque()
         self._sink: Sink | None = None
         self._receiver: ChunkReceiver | None = None
         self._must_close = False

@@ -208,9 +208,8 @@ class TrainingProcess:
                 answers=(Postponed, Done),
             )
         except BaseException:
-            self._later.pop(
-                lease.lease_id, None
-            )  # what is raised here says everything; the next lease has no part in it
+            # What is raised here says everything; the next lease has no part in it.
+            self._later.pop(lease.lease_id, None)
             raise
         if isinstance(said, Postponed):
             if later is None:

@@ -19,10 +19,8 @@ class Course:
         self.batches = lease.batches
         """After which it ends."""
         self._done = 0
-        self._from = (
-            0,
-            lease.first_step,
-        )  # batches done, and the step number then, where the schedule was last set
+        # Batches done, and the step number then, where the schedule was last set.
+        self._from = (0, lease.first_step)
         self._last_step = max(lease.first_step, lease.last_step or lease.first_step + lease.batches)
 
     def __iter__(self) -> Iterator[int]:

@@ -135,9 +135,8 @@ def _json_lines(path: Path, lines: list[str], text: str, whole: bool) -> tuple[s
         field = _text_field(next((each for each in parsed if isinstance(each, dict)), {}))
         return "JSON lines", f"import json, sys; [print(json.loads(line)[{field!r}]) for line in sys.stdin]"
     document = _parsed(text) if whole else None
-    opens = (
-        not whole and not lines and text.lstrip().startswith(('{"', '[{"'))
-    )  # one line longer than the head
+    # One line longer than the head.
+    opens = not whole and not lines and text.lstrip().startswith(('{"', '[{"'))
     if path.suffix.lower() == ".json" or opens or (isinstance(document, dict | list) and document):
         first: Any = document[0] if isinstance(document, list) and document else document
         field = _text_field(first if isinstance(first, dict) else {})
