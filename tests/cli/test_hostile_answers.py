@@ -7,9 +7,9 @@ import pytest
 import pcp
 from pcp.cli.kernels.confined import confined
 from pcp.distributed.sandbox import protection
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
+from pcp.kernels.candidate import read_candidate
+from pcp.planning.added.lowering import lowered
 from pcp.planning.added.lowering_process import KernelNotLowered
-from pcp.planning.added.region_program import region_program
 
 MANIFEST = """
 name = "softmax.hostile"
@@ -59,9 +59,8 @@ def test_a_hostile_answer_harms_nobody(name: str, tmp_path: Path, monkeypatch: p
     (content / "kernel.toml").write_text(MANIFEST)
     region = pcp.trace(lambda x: pcp.softmax(x, 1), pcp.spec((4, 8), "f32"))
     (content / "region.mlir").write_text(region.text)
-    candidate = read_kernel(content)
-    assert isinstance(candidate, RegionCandidate)
+    candidate = read_candidate(content)
     with pytest.raises(KernelNotLowered) as refusal:
-        region_program(candidate, f"hostile {tmp_path}", confined, 3.0 if name == "never ends" else 20.0)
+        lowered(candidate, f"hostile {tmp_path}", None, confined, 3.0 if name == "never ends" else 20.0)
     assert words in str(refusal.value)
     assert [path.name for path in home.iterdir()] == ["key"]

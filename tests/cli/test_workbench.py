@@ -15,12 +15,11 @@ from pcp.cli.kernels import confined
 from pcp.distributed.sandbox import Protection, protection
 from pcp.distributed.verification import ProgramRefused, admit
 from pcp.kernels import replaced, sites_of
+from pcp.kernels.candidate import read_candidate
 from pcp.kernels.native import discard
 from pcp.kernels.native.building import OUTSIDE, builds
 from pcp.kernels.native.compiling import compiler
-from pcp.kernels.region_candidate import read_kernel
-from pcp.planning.added import Store, register_added
-from pcp.planning.added import region_program as region_program_of
+from pcp.planning.added import Store, lowering, register_added
 from pcp.planning.added.lowering_process import KernelNotLowered
 from pcp.planning.profile.database import ProfileDatabase
 
@@ -223,11 +222,11 @@ def test_a_kernel_in_cpp_comes_back_where_the_user_allows_it(
         ):
             admit({"stranger": artifact}, "cpu:0", 4 << 30, 60.0)
         monkeypatch.setenv("PCP_NATIVE_KERNELS", "none")
-        region_program_of._known.clear()
+        lowering._known.clear()
         with pytest.raises(
             KernelNotLowered, match="is native code, and PCP_NATIVE_KERNELS does not name outside_"
         ):
-            region_program_of.region_program(added.candidate, added.digest)
+            lowering.lowered(added.candidate, added.digest)
     finally:
         discard(built)
 
@@ -318,7 +317,7 @@ def test_a_kernel_in_pallas_is_interpreted_on_a_processor_and_machine_code_on_a_
     assert code == 3
     assert "it is for cuda, and this is cpu:0: name another --device" in said
     (task / "kernel.py").write_text(FOR_A_GPU)
-    program = region_program_of.region_program(read_kernel(task), "0" * 64)
+    program = lowering.lowered(read_candidate(task), "0" * 64)
     assert "stablehlo.custom_call @__gpu$xla.gpu.triton" in program.text
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 import pcp
-from pcp.kernels.candidate import Candidate
+from pcp.kernels.candidate import read_candidate
 from pcp.kernels.manifest import InvalidCandidate
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
 
 MANIFEST = """
 name = "softmax.mine"
@@ -30,28 +29,27 @@ def folder(place: Path, manifest: str) -> Path:
 
 
 def test_what_it_says(tmp_path: Path) -> None:
-    found = read_kernel(folder(tmp_path, MANIFEST))
-    assert isinstance(found, RegionCandidate)
+    found = read_candidate(folder(tmp_path, MANIFEST))
     assert (found.family, found.language, found.file, found.function) == (
         "softmax",
         "jax",
         "kernel.py",
         "kernel",
     )
-    assert (found.tolerance, found.version, found.nonfinite, found.is_native) == (1e-3, 1, "nan", False)
+    assert (found.claimed(found.problems[0]), found.version, found.nonfinite) == (1e-3, 1, "nan")
+    assert not found.is_native
+    assert found.region is not None
     assert [str(entry.spec) for entry in found.region.arguments] == ["f32[4,8]"]
-    native = read_kernel(folder(tmp_path, MANIFEST.replace("kernel.py:", "kernel.cc:")))
-    assert isinstance(native, RegionCandidate)
+    native = read_candidate(folder(tmp_path, MANIFEST.replace("kernel.py:", "kernel.cc:")))
     assert (native.language, native.is_native, native.needs) == ("cpp", True, ("cpu",))
     pallas = MANIFEST.replace("tolerance = 1e-3", 'language = "pallas"')
     for device, needs_consent in (("cpu", False), ("cuda", True)):
-        found = read_kernel(folder(tmp_path, pallas + f'device = "{device}"'))
-        assert isinstance(found, RegionCandidate)
+        found = read_candidate(folder(tmp_path, pallas + f'device = "{device}"'))
         assert (found.is_native, found.needs) == (needs_consent, (device,))
 
 
 def test_without_a_region_it_is_one_of_a_family() -> None:
-    assert isinstance(read_kernel(EXAMPLE), Candidate)
+    assert read_candidate(EXAMPLE).region is None
 
 
 @pytest.mark.parametrize(
@@ -82,5 +80,5 @@ def test_without_a_region_it_is_one_of_a_family() -> None:
 def test_what_is_not_understood_is_said(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in MANIFEST
     with pytest.raises(InvalidCandidate, match=message) as refusal:
-        read_kernel(folder(tmp_path, MANIFEST.replace(old, new)))
+        read_candidate(folder(tmp_path, MANIFEST.replace(old, new)))
     assert str(refusal.value).startswith(f"{tmp_path / 'kernel.toml'}: ")

@@ -1,21 +1,25 @@
-"""A kernel from outside: a folder with a manifest, `kernel.toml`, and a python file or StableHLO text.
+"""A kernel from outside: a folder with a manifest, `kernel.toml`, and a file that computes what the manifest says.
 
-Reading it executes nothing. What it claims here is what it is judged by.
+It is for problems of a family, or for one region of a program, as `pcp kernels export` writes it: both are problems that it is
+tried on. Reading it executes nothing. What it claims here is what it is judged by.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcp.ir import DType
+from pcp.ir import DType, InvalidProgram, Program
+from pcp.kernels.cuda_source import Launch
 from pcp.kernels.kernel import Claims
 from pcp.kernels.manifest import (
     MANIFEST,
     NONFINITE,
     InvalidCandidate,
     entry_of,
+    file_of,
     name_of,
     one_of,
     only_known,
@@ -27,46 +31,44 @@ from pcp.kernels.manifest import (
 )
 from pcp.kernels.problems import (
     DEFINITIONS,
+    Limits,
     Problem,
     UnknownProblem,
     problem,
+    problem_of,
     problems_of,
     wide_problems_of,
 )
+from pcp.kernels.registry import FAMILIES
 from pcp.rewrite.row import Effect
 
 DERIVED, REFERENCE = "derived", "reference"
 
-_KEYS = (
-    "name", "effect", "about", "entry", "version", "gradient", "deterministic", "tolerance", "conditions", "problem"
-)  # fmt: skip
+LANGUAGES = {".mlir": ("stablehlo",), ".py": ("jax", "pallas", "triton"), ".cc": ("cpp",), ".cu": ("cuda",)}
+"""What a file may be written in, by the end of its name; the first is meant where nothing is said."""
+NATIVE = ("cpp", "cuda", "triton")
+"""Languages whose kernels are machine code in the processes that run them."""
+
+CAPABILITIES = (80, 86, 89, 90)
+"""Of GPUs, that kernels in Triton are compiled for: what is for 80 runs on all later ones, what is for 90 on no other."""
+
+DEVICES = ("cpu", "cuda")
+GPU_CODE = ("mosaic_gpu_v2", "__gpu$xla.gpu.triton")
+"""What a Pallas kernel for a GPU calls: compilers of XLA's own, with the kernel as an attribute."""
+
+_KEYS = ("name", "effect", "about", "entry", "version", "tolerance")
+_OF_REGION = (*_KEYS, "region", "language", "device", "nonfinite", "launch", "capability")
+_OF_FAMILY = (*_KEYS, "gradient", "deterministic", "conditions", "problem")
 _CONDITIONS = ("dtypes", "forms", "sizes", "shapes", "nonfinite")
 _LIMITS = ("multiple_of", "at_least", "at_most")
 _PROBLEM = ("form", "dtype", "sizes")
+_ENTRY = re.compile(
+    r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.cc:[a-z][a-z0-9_]*|[\w./-]+\.cu:[A-Za-z_]\w*|[\w./-]+\.mlir"
+)
+_EXPECTED = "'FILE.py:FUNCTION', 'FILE.cc:HANDLER', 'FILE.cu:KERNEL' or 'FILE.mlir'"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Which values of a size a kernel is for."""
-
-    multiple_of: int = 1
-    at_least: int = 1
-    at_most: int | None = None
-
-    def allow(self, size: int) -> bool:
-        """Whether a size is one of them."""
-        return self.nearest(size) == size
-
-    def nearest(self, size: int) -> int:
-        """An allowed size near another."""
-        size = max(size, self.at_least)
-        size += -size % self.multiple_of
-        if self.at_most is not None and size > self.at_most:
-            size = self.at_most - self.at_most % self.multiple_of
-        return size
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A kernel from outside, as its manifest describes it.
 
@@ -75,18 +77,23 @@ class Candidate:
         name: its family and what is particular about it, `softmax.chunked`.
         effect: what it does to numbers, compared with the plain computation.
         about: one sentence for people.
-        file: python or StableHLO text, in the folder.
-        function: its name in a python file; None for StableHLO.
-        gradient: `derived` by differentiating the kernel, `reference` if that of the plain computation is used, or file and
-            function of its own.
+        file: in the folder.
+        function: its name in the file; None for StableHLO.
+        problems: what it is tried on: one for a region, or those of its family, of which the last is large, and its time is
+            measured.
+        nonfinite: what it returns where an operand has infinities or NaN; see `docs/outside/kernels_from_outside.md`.
         tolerance: the error that it claims not to exceed, by the element type of the operands.
         version: raised with every change of what it computes.
-        dtypes: element types of floating-point operands that it is for.
-        problems: what it is tried on; the last one is large, and its time is measured.
-        nonfinite: what it returns where an operand has infinities or NaN; see `docs/outside/kernels_from_outside.md`.
+        language: that its file is written in, of `LANGUAGES`.
+        device: the kind of device that it is for; kernels of StableHLO and JAX may stand on any.
+        launch: of CUDA, how the kernel is launched.
+        capability: of Triton, for GPUs of which compute capability it is compiled, of `CAPABILITIES`.
+        gradient: `derived` by differentiating the kernel, `reference` if that of the plain computation is used, or file and
+            function of its own.
         wide: problems of the sizes of models, the largest last; they are tried on few kinds of values.
         deterministic: whether it claims to return the same bits for the same operands; None where it says nothing.
-        forms: that it is for.
+        dtypes: element types of floating-point operands that it is for.
+        forms: of the family, that it is for.
         limits: of the sizes that it is for, by their names.
     """
 
@@ -96,14 +103,18 @@ class Candidate:
     about: str
     file: str
     function: str | None
-    gradient: str
-    tolerance: Mapping[DType, float]
-    version: int
-    dtypes: tuple[DType, ...]
     problems: tuple[Problem, ...]
     nonfinite: str
+    tolerance: Mapping[DType, float]
+    version: int
+    language: str
+    device: str = DEVICES[0]
+    launch: Launch | None = None
+    capability: int = CAPABILITIES[0]
+    gradient: str = REFERENCE
     wide: tuple[Problem, ...] = ()
     deterministic: bool | None = None
+    dtypes: tuple[DType, ...] = ()
     forms: tuple[str, ...] = ()
     limits: Mapping[str, Limits] = field(default_factory=dict)
 
@@ -112,14 +123,54 @@ class Candidate:
         """What it computes."""
         return self.name.partition(".")[0]
 
+    def called(self, digest: str) -> str:
+        """What plans and paths call it: its own name, and the digest of its content."""
+        return f"{self.name}#{digest[:32]}"
+
     @property
     def claims(self) -> Claims:
-        """What it is held to at a site."""
+        """What it is held to where it is verified."""
         return Claims(self.effect, self.nonfinite, is_added=True)
+
+    @property
+    def region(self) -> Program | None:
+        """The region that it is for, alone; None where it is for problems of its family."""
+        return self.problems[0].region
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is machine code in the processes that run it."""
+        return self.language in NATIVE or (self.language == "pallas" and self.device != "cpu")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Features of a machine that it needs."""
+        if self.language in ("cuda", "triton"):
+            return (self.device, f"sm_{self.capability}")
+        return (self.device,) if self.language in ("pallas", *NATIVE) else ()
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """What its program may call."""
+        return GPU_CODE if self.language == "pallas" and self.device != "cpu" else ()
+
+    def claimed(self, posed: Problem) -> float | None:
+        """The error that it claims not to exceed for a problem; None where it claims none."""
+        return self.tolerance.get(posed.dtype)
+
+    def is_for(self, posed: Problem) -> bool:
+        """Whether it computes a problem."""
+        if self.function is None or self.region is not None:
+            return posed == self.problems[0]
+        return (
+            posed.dtype in self.dtypes
+            and posed.form in self.forms
+            and all(self.limits.get(name, Limits()).allow(size) for name, size in posed.sizes)
+        )
 
 
 def read_candidate(folder: str | os.PathLike[str]) -> Candidate:
-    """The kernel in a folder.
+    """The kernel in a folder: for one region, if its manifest names one, else for the problems of a family.
 
     Raises:
         InvalidCandidate: there is no manifest, a file is missing, or the manifest says something that is not understood.
@@ -127,25 +178,90 @@ def read_candidate(folder: str | os.PathLike[str]) -> Candidate:
     place = Path(folder)
     manifest = read_manifest(place)
     try:
-        return candidate_of(place, manifest)
+        return (_for_region if "region" in manifest else _for_family)(place, manifest)
     except (InvalidCandidate, UnknownProblem) as error:
         raise InvalidCandidate(f"{place / MANIFEST}: {error}") from None
 
 
-def candidate_of(folder: Path, manifest: dict[str, Any]) -> Candidate:
-    """The kernel that a manifest in a folder describes.
+def _common(
+    folder: Path, manifest: Mapping[str, Any], families: Sequence[str], *entry: Any
+) -> dict[str, Any]:
+    """What every manifest says; a family or a region says more."""
+    name = name_of(manifest, families)
+    effect = Effect(one_of("effect", text_of(manifest, "effect"), tuple(Effect)))
+    file, function = entry_of(folder, "entry", text_of(manifest, "entry"), *entry)
+    return {
+        "folder": folder.resolve(),
+        "name": name,
+        "effect": effect,
+        "about": text_of(manifest, "about"),
+        "file": file,
+        "function": function,
+        "version": version_of(manifest),
+    }
 
-    Raises:
-        InvalidCandidate, UnknownProblem: a file is missing, or the manifest says something that is not understood.
-    """
-    only_known("key", manifest, _KEYS)
-    name = name_of(manifest, DEFINITIONS)
-    family = name.partition(".")[0]
-    effect = one_of("effect", text_of(manifest, "effect"), tuple(Effect))
-    file, function = entry_of(folder, "entry", text_of(manifest, "entry"))
+
+def _for_region(folder: Path, manifest: Mapping[str, Any]) -> Candidate:
+    only_known("key", manifest, _OF_REGION)
+    common = _common(folder, manifest, list(FAMILIES), _ENTRY, _EXPECTED)
+    languages = LANGUAGES[Path(common["file"]).suffix]
+    language = one_of("language", manifest.get("language", languages[0]), languages)
+    devices = {"cpp": ("cpu",), "cuda": ("cuda",), "triton": ("cuda",)}.get(language, DEVICES)
+    if ("launch" in manifest) != (language == "cuda"):
+        raise InvalidCandidate(
+            "a kernel in CUDA, and no other, has a table [launch] with grid and block, such as grid = [625, 1, 1]"
+        )
+    capability = manifest.get("capability", CAPABILITIES[0])
+    if "capability" in manifest and (
+        language != "triton" or type(capability) is not int or capability not in CAPABILITIES
+    ):
+        raise InvalidCandidate(
+            f"capability = {capability!r}; expected one of {', '.join(map(str, CAPABILITIES))}, for a kernel in Triton only"
+        )
+    family = common["name"].partition(".")[0]
+    posed = problem_of(family, _region(folder, text_of(manifest, "region")))
+    claimed = manifest.get("tolerance")
+    return Candidate(
+        **common,
+        problems=(posed,),
+        nonfinite=one_of("nonfinite", manifest.get("nonfinite", "nan"), NONFINITE),
+        tolerance={} if claimed is None else {posed.dtype: positive("tolerance", claimed)},
+        language=language,
+        device=one_of("device", manifest.get("device", devices[0]), devices),
+        launch=_launch(table_of(manifest, "launch")) if language == "cuda" else None,
+        capability=capability,
+    )
+
+
+def _launch(table: Mapping[str, Any]) -> Launch:
+    only_known("key of [launch]", table, ("grid", "block", "shared_bytes"))
+    for key in ("grid", "block"):
+        sizes = table.get(key)
+        if not isinstance(sizes, list) or len(sizes) != 3 or any(type(n) is not int or n < 1 for n in sizes):
+            raise InvalidCandidate(f"launch.{key} = {sizes!r}; expected three positive integers")
+    shared = table.get("shared_bytes", 0)
+    if type(shared) is not int or shared < 0:
+        raise InvalidCandidate(f"launch.shared_bytes = {shared!r}; expected a number of bytes")
+    return Launch(tuple(table["grid"]), tuple(table["block"]), shared)
+
+
+def _region(folder: Path, name: str) -> Program:
+    place = folder / file_of(folder, "region", name, name)
+    try:
+        return Program.parse(place.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, InvalidProgram) as error:
+        raise InvalidCandidate(
+            f"region = {name!r} is no program: {str(error)[:200]}; take the file that `pcp kernels export` wrote"
+        ) from None
+
+
+def _for_family(folder: Path, manifest: Mapping[str, Any]) -> Candidate:
+    only_known("key", manifest, _OF_FAMILY)
+    common = _common(folder, manifest, list(DEFINITIONS))
+    is_text = common["function"] is None
     gradient = str(manifest.get("gradient", DERIVED))
     if gradient not in (DERIVED, REFERENCE):
-        if function is None or ":" not in gradient:
+        if is_text or ":" not in gradient:
             raise InvalidCandidate(
                 f"gradient = {gradient!r}; expected {DERIVED!r}, {REFERENCE!r}, or for a kernel in python a function, "
                 "as 'kernel.py:gradient'"
@@ -153,59 +269,64 @@ def candidate_of(folder: Path, manifest: dict[str, Any]) -> Candidate:
         entry_of(folder, "gradient", gradient)
     conditions = table_of(manifest, "conditions")
     only_known("condition", conditions, _CONDITIONS)
-    dtypes = tuple(_dtype(each) for each in conditions.get("dtypes", ["f32"]))
+    dtypes = tuple(map(_dtype, conditions.get("dtypes", ["f32"])))
     deterministic = manifest.get("deterministic")
     if deterministic not in (None, True, False):
         raise InvalidCandidate(f"deterministic = {deterministic!r}; expected true or false")
-    problems, wide = _problems(family, manifest, conditions, dtypes, fixed=function is None)
-    given = problems[0].form if function is None else None
+    family = common["name"].partition(".")[0]
+    limits = {name: _limits(name, table) for name, table in table_of(conditions, "sizes").items()}
+    problems, wide = (
+        ((_only(family, manifest, conditions),), ())
+        if is_text
+        else _problems(family, manifest, conditions, dtypes, limits)
+    )
+    tolerance = table_of(manifest, "tolerance")
     return Candidate(
-        folder.resolve(),
-        name,
-        Effect(effect),
-        text_of(manifest, "about"),
-        file,
-        function,
-        gradient,
-        {
-            _dtype(key): positive(f"tolerance.{key}", value)
-            for key, value in table_of(manifest, "tolerance").items()
-        },
-        version_of(manifest),
-        dtypes,
-        problems,
-        one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
-        wide,
-        deterministic,
-        (given,) if given else tuple(conditions.get("forms", DEFINITIONS[family].forms)),
-        {name: _limits(name, table) for name, table in table_of(conditions, "sizes").items()},
+        **common,
+        problems=problems,
+        nonfinite=one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
+        tolerance={_dtype(key): positive(f"tolerance.{key}", value) for key, value in tolerance.items()},
+        language=LANGUAGES[Path(common["file"]).suffix][0],
+        gradient=gradient,
+        wide=wide,
+        deterministic=deterministic,
+        dtypes=dtypes,
+        forms=tuple(conditions.get("forms", DEFINITIONS[family].forms)),
+        limits=limits,
     )
 
 
+def _only(family: str, manifest: Mapping[str, Any], conditions: Mapping[str, Any]) -> Problem:
+    """The problem that StableHLO text computes."""
+    given = table_of(manifest, "problem")
+    if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
+        raise InvalidCandidate(
+            "a kernel in StableHLO computes one problem: expected a table [problem] with form, dtype and sizes, and no "
+            "conditions beside nonfinite"
+        )
+    only_known("key of [problem]", given, _PROBLEM)
+    return problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))
+
+
 def _problems(
-    family: str, manifest: dict[str, Any], conditions: dict[str, Any], dtypes: Sequence[DType], fixed: bool
+    family: str,
+    manifest: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+    dtypes: Sequence[DType],
+    limits: Mapping[str, Limits],
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """The standard problems, and the wide ones."""
-    if fixed:
-        given = table_of(manifest, "problem")
-        if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
-            raise InvalidCandidate(
-                "a kernel in StableHLO computes one problem: expected a table [problem] with form, dtype and sizes, and no "
-                "conditions beside nonfinite"
-            )
-        only_known("key of [problem]", given, _PROBLEM)
-        only = problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))
-        return (only,), ()
+    """The problems that conditions allow: the standard ones and those of stated shapes, and the wide ones."""
     if "problem" in manifest:
         raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
     definition = DEFINITIONS[family]
-    limits = {name: _limits(name, table) for name, table in table_of(conditions, "sizes").items()}
     only_known("size", limits, definition.sizes)
     forms = conditions.get("forms", list(definition.forms))
 
+    def nearest(sizes: Mapping[str, int]) -> dict[str, int]:
+        return {name: limits.get(name, Limits()).nearest(size) for name, size in sizes.items()}
+
     def allowed(each: Problem) -> Problem:
-        sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in each.sizes}
-        return problem(family, each.form, each.dtype, sizes)
+        return problem(family, each.form, each.dtype, nearest(dict(each.sizes)))
 
     made: list[Problem] = []
     for dtype in dtypes:
@@ -215,14 +336,9 @@ def _problems(
                 raise InvalidCandidate(
                     f"conditions.shapes has {shape!r}; expected tables of sizes, as {{ {definition.sizes[0]} = 48 }}"
                 )
-            usual = dict(zip(definition.sizes, definition.standard[0], strict=True))
-            usual = {name: limits.get(name, Limits()).nearest(size) for name, size in usual.items()}
-            form = shape.get("form", forms[0])
-            sizes = usual | {name: size for name, size in shape.items() if name != "form"}
-            made.append(problem(family, form, dtype, sizes))
-    large = dict(zip(definition.sizes, definition.large, strict=True))
-    sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in large.items()}
-    made.append(problem(family, forms[0], dtypes[0], sizes))
+            sizes = nearest(dict(zip(definition.sizes, definition.standard[0], strict=True))) | shape
+            made.append(problem(family, sizes.pop("form", forms[0]), dtype, sizes))
+    made.append(allowed(problem(family, forms[0], dtypes[0])))
     wide = dict.fromkeys(map(allowed, wide_problems_of(family, forms, dtypes[0])))
     return tuple(dict.fromkeys(made)), tuple(each for each in wide if each not in made)
 

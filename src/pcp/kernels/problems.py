@@ -1,7 +1,8 @@
-"""Problems: what each family of kernels computes, as plain programs of many sizes, to judge and to measure kernels on.
+"""Problems: what kernels compute, each a region with what its operands may be, to judge and to measure kernels on.
 
-A family has forms, which differ in attributes, and sizes with names. The attributes of a problem are what a kernel from outside
-is told by keyword.
+A family has forms, which differ in attributes, and sizes with names: from them come plain programs of many sizes. The
+attributes of such a problem are what a kernel from outside is told by keyword. A region of a program is a problem as well, at
+its very shapes.
 """
 
 import functools
@@ -41,11 +42,12 @@ class Definition:
         function: the plain computation on Tensors, with the attributes by keyword.
         standard: sizes of the problems that every kernel is tried on: single elements, odd ones, and whole blocks.
         large: sizes to measure time at.
-        integers: which operands are integers, and the name of the size that they are below.
-        scales: factors that make the values of floating-point operands large, and small.
-        offset: a mean of values beside which their spread is small.
         wide: sizes around powers of two, long sums, and sizes of GPT-2, the largest last. They are tried on few
             kinds of values.
+        integers: which operands are integers, and the name of the size that they are below.
+        told: names of sizes that are attributes, too.
+        scales: factors that make the values of floating-point operands large, and small.
+        offset: a mean of values beside which their spread is small.
         normwise: whether methods are sound whose error is bounded on the scale of all of the result, as Strassen's, and not on
             that of each element.
     """
@@ -57,28 +59,33 @@ class Definition:
     function: Callable[..., Tensor]
     standard: tuple[tuple[int, ...], ...]
     large: tuple[int, ...]
+    wide: tuple[tuple[int, ...], ...]
     integers: Mapping[int, str] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
     scales: tuple[float, float] = (2.0**30, 2.0**-30)
     offset: float = 8.0
-    wide: tuple[tuple[int, ...], ...] = ()
     normwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to compute: a form of a family at fixed sizes.
+    """One thing to compute: a form of a family at fixed sizes, or a region of a program.
 
     Arguments:
         family: of kernels.
-        form: which of its forms.
-        sizes: by name.
+        form: which of its forms; empty for a region.
+        sizes: by name; none for a region.
         dtype: element type of the floating-point operands and the result.
+        more: attributes that are not those of the form.
+        region: of a program, alone; None for a form of the family.
     """
 
     family: str
-    form: str
-    sizes: tuple[tuple[str, int], ...]
+    form: str = ""
+    sizes: tuple[tuple[str, int], ...] = ()
     dtype: DType = DType.f32
+    more: tuple[tuple[str, Any], ...] = ()
+    region: Program | None = None
 
     @property
     def definition(self) -> Definition:
@@ -88,14 +95,17 @@ class Problem:
     @property
     def attributes(self) -> dict[str, Any]:
         """What a kernel is told by keyword."""
-        made = dict(self.definition.forms[self.form])
-        if self.family == "embedding_gradient":
-            made["rows"] = dict(self.sizes)["rows"]
-        return made
+        if self.region is not None:
+            return {}
+        sizes = dict(self.sizes)
+        told = {name: sizes[name] for name in self.definition.told}
+        return {**self.definition.forms[self.form], **told, **dict(self.more)}
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
         """Shapes and element types of the operands."""
+        if self.region is not None:
+            return tuple(entry.spec for entry in self.region.arguments)
         shapes = self.definition.shapes(self.form, dict(self.sizes))
         return tuple(
             TensorSpec(shape, DType.i32 if place in self.definition.integers else self.dtype)
@@ -103,31 +113,69 @@ class Problem:
         )
 
     @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """Shapes and element types of the results."""
+        return _results_of(self)
+
+    @property
     def ranges(self) -> dict[int, int]:
         """Operands of integers, and what their values are below."""
         return {place: dict(self.sizes)[name] for place, name in self.definition.integers.items()}
 
     def reference(self) -> Program:
-        """The plain program, whose arguments have the names of the operands."""
+        """The plain program; the arguments of one of a family have the names of the operands."""
+        if self.region is not None:
+            return self.region
         function = functools.partial(self.definition.function, **self.attributes)
         return trace(function, *(spec(each.shape, each.dtype) for each in self.specs))
 
     def __str__(self) -> str:
-        shapes = ", ".join(
-            f"{name} {each}" for name, each in zip(self.definition.operands, self.specs, strict=False)
-        )
-        return f"{self.family} ({self.form}): {shapes}"
+        if self.region is not None:
+            return "its region"
+        pairs = zip(self.definition.operands, self.specs, strict=False)
+        return f"{self.family} ({self.form}): {', '.join(f'{name} {each}' for name, each in pairs)}"
+
+
+@functools.lru_cache(maxsize=64)
+def _results_of(of: Problem) -> tuple[TensorSpec, ...]:
+    return tuple(entry.spec for entry in of.reference().results)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which values of a size a kernel is for."""
+
+    multiple_of: int = 1
+    at_least: int = 1
+    at_most: int | None = None
+
+    def allow(self, size: int) -> bool:
+        """Whether a size is one of them."""
+        return self.nearest(size) == size
+
+    def nearest(self, size: int) -> int:
+        """An allowed size near another."""
+        size = max(size, self.at_least)
+        size += -size % self.multiple_of
+        if self.at_most is not None and size > self.at_most:
+            size = self.at_most - self.at_most % self.multiple_of
+        return size
 
 
 def problem(
-    family: str, form: str | None = None, dtype: DType = DType.f32, sizes: Sizes | None = None
+    family: str,
+    form: str | None = None,
+    dtype: DType = DType.f32,
+    sizes: Sizes | None = None,
+    **attributes: Any,
 ) -> Problem:
-    """One problem.
+    """One problem of a family.
 
     Arguments:
         form: None takes the family's first.
         dtype: of the floating-point operands.
         sizes: by name, all of them; None takes those that time is measured at.
+        attributes: that may differ from those of the form.
 
     Raises:
         UnknownProblem: there is no such family, form or size.
@@ -144,7 +192,15 @@ def problem(
             f"sizes {given} were given for family {family!r}; expected a positive integer for each of "
             f"{', '.join(definition.sizes)}"
         )
-    return Problem(family, form, tuple((name, given[name]) for name in definition.sizes), dtype)
+    more = tuple(each for each in attributes.items() if each not in definition.forms[form].items())
+    return Problem(family, form, tuple((name, given[name]) for name in definition.sizes), dtype, more)
+
+
+def problem_of(family: str, region: Program) -> Problem:
+    """The problem that a region of a program is."""
+    specs = [*(entry.spec for entry in region.arguments), *(entry.spec for entry in region.results)]
+    dtype = next((each.dtype for each in specs if each.dtype.is_float), DType.f32)
+    return Problem(family, dtype=dtype, region=region)
 
 
 def definition_of(family: str) -> Definition:
@@ -164,14 +220,8 @@ def problems_of(family: str, forms: Sequence[str] | None = None, dtype: DType = 
     Raises:
         UnknownProblem: there is no such family or form.
     """
-    definition = definition_of(family)
-    made = []
-    for rank, form in enumerate(forms or definition.forms):
-        chosen = definition.standard if rank == 0 else (definition.standard[0], *definition.standard[4::4])
-        made += [
-            problem(family, form, dtype, dict(zip(definition.sizes, each, strict=True))) for each in chosen
-        ]
-    return made
+    standard = definition_of(family).standard
+    return _problems(family, forms, dtype, standard, (standard[0], *standard[4::4]))
 
 
 def wide_problems_of(
@@ -182,13 +232,21 @@ def wide_problems_of(
     Raises:
         UnknownProblem: there is no such family or form.
     """
-    definition = definition_of(family)
-    made = [
-        problem(family, form, dtype, dict(zip(definition.sizes, each, strict=True)))
-        for rank, form in enumerate(forms or definition.forms)
-        for each in (definition.wide[:1] if rank else definition.wide)
-    ]
+    wide = definition_of(family).wide
+    made = _problems(family, forms, dtype, wide, wide[:1])
     return sorted(made, key=lambda each: sum(spec.size for spec in each.specs))
+
+
+def _problems(
+    family: str, forms: Sequence[str] | None, dtype: DType, first: Sequence[Any], others: Sequence[Any]
+) -> list[Problem]:
+    """Problems of some sizes in the first of the forms, and of some in the others."""
+    definition = definition_of(family)
+    return [
+        problem(family, form, dtype, dict(zip(definition.sizes, sizes, strict=True)))
+        for rank, form in enumerate(forms or definition.forms)
+        for sizes in (others if rank else first)
+    ]
 
 
 _AXES: dict[str, tuple[str, str]] = {
@@ -234,6 +292,11 @@ def _embedding_gradient(indices: Tensor, updates: Tensor, rows: int) -> Tensor:
     return scatter_add(zeros((rows, updates.shape[1]), updates.dtype), indices, updates)
 
 
+def _sizes(text: str) -> tuple[tuple[int, ...], ...]:
+    """Sizes as they are written: those of one problem are joined by x."""
+    return tuple(tuple(map(int, each.split("x"))) for each in text.split())
+
+
 DEFINITIONS: dict[str, Definition] = {
     "product": Definition(
         operands=("x", "y"),
@@ -241,31 +304,14 @@ DEFINITIONS: dict[str, Definition] = {
         sizes=("b", "m", "k", "n"),
         shapes=lambda form, sizes: [tuple(sizes[axis] for axis in axes) for axes in _AXES[form]],
         function=_product,
-        standard=(
-            (2, 32, 64, 32),
-            (1, 1, 1, 1),
-            (3, 7, 13, 5),
-            (2, 64, 128, 96),
-            (2, 33, 65, 31),
-            (1, 1, 257, 3),
-            (2, 128, 1, 64),
-            (3, 65, 96, 127),
-            (1, 17, 1025, 19),
-            (2, 128, 512, 128),
-            (1, 2051, 8, 9),
+        standard=_sizes(
+            "2x32x64x32 1x1x1x1 3x7x13x5 2x64x128x96 2x33x65x31 1x1x257x3 2x128x1x64 3x65x96x127 "
+            "1x17x1025x19 2x128x512x128 1x2051x8x9"
         ),
         large=(4, 256, 512, 256),
-        wide=(
-            (2, 768, 768, 3072),
-            (1, 127, 129, 255),
-            (1, 257, 511, 513),
-            (1, 5, 50257, 7),
-            (1, 3, 1048577, 2),
-            (1, 1025, 64, 1024),
-            (1, 9, 8, 50257),
-            (1, 50257, 8, 9),
-            (1, 768, 3072, 3072),
-            (1, 768, 768, 50257),
+        wide=_sizes(
+            "2x768x768x3072 1x127x129x255 1x257x511x513 1x5x50257x7 1x3x1048577x2 1x1025x64x1024 "
+            "1x9x8x50257 1x50257x8x9 1x768x3072x3072 1x768x768x50257"
         ),
         normwise=True,
     ),
@@ -275,20 +321,9 @@ DEFINITIONS: dict[str, Definition] = {
         sizes=("rows", "columns"),
         shapes=lambda form, sizes: [(sizes["rows"], sizes["columns"])],
         function=softmax,
-        standard=(
-            (64, 128),
-            (1, 1),
-            (7, 13),
-            (128, 64),
-            (33, 65),
-            (1, 257),
-            (257, 2),
-            (31, 1023),
-            (256, 256),
-            (4099, 8),
-        ),
+        standard=_sizes("64x128 1x1 7x13 128x64 33x65 1x257 257x2 31x1023 256x256 4099x8"),
         large=(512, 1024),
-        wide=((129, 127), (2, 2049), (8193, 3), (1, 1048577), (1031, 1021), (64, 50257), (12288, 1024)),
+        wide=_sizes("129x127 2x2049 8193x3 1x1048577 1031x1021 64x50257 12288x1024"),
         scales=(100.0, 2.0**-30),
         offset=100.0,
     ),
@@ -301,20 +336,9 @@ DEFINITIONS: dict[str, Definition] = {
             *[(sizes["width"],)] * (2 if form == "layer" else 1),
         ],
         function=_normalisation,
-        standard=(
-            (64, 128),
-            (1, 2),
-            (7, 13),
-            (128, 64),
-            (33, 65),
-            (1, 257),
-            (257, 3),
-            (31, 1023),
-            (256, 256),
-            (4099, 8),
-        ),
+        standard=_sizes("64x128 1x2 7x13 128x64 33x65 1x257 257x3 31x1023 256x256 4099x8"),
         large=(512, 768),
-        wide=((129, 127), (2, 2049), (1025, 768), (3, 50257), (2, 1048577), (2049, 768), (8192, 768)),
+        wide=_sizes("129x127 2x2049 1025x768 3x50257 2x1048577 2049x768 8192x768"),
         scales=(2.0**20, 2.0**-20),
     ),
     "attention": Definition(
@@ -326,18 +350,12 @@ DEFINITIONS: dict[str, Definition] = {
             for length in ("queries", "keys", "keys")
         ],
         function=_attention,
-        standard=(
-            (1, 32, 32, 2, 16),
-            (1, 1, 1, 1, 1),
-            (2, 7, 13, 3, 5),
-            (1, 64, 64, 2, 32),
-            (1, 33, 65, 1, 8),
-            (1, 1, 129, 2, 16),
-            (1, 31, 31, 3, 7),
-            (2, 64, 128, 1, 16),
+        standard=_sizes(
+            "1x32x32x2x16 1x1x1x1x1 2x7x13x3x5 1x64x64x2x32 1x33x65x1x8 1x1x129x2x16 1x31x31x3x7 "
+            "2x64x128x1x16"
         ),
         large=(1, 256, 256, 4, 64),
-        wide=((1, 127, 257, 2, 64), (1, 1, 1025, 2, 64), (1, 1024, 1024, 12, 64)),
+        wide=_sizes("1x127x257x2x64 1x1x1025x2x64 1x1024x1024x12x64"),
         scales=(3.0, 2.0**-30),
         offset=2.0,
     ),
@@ -347,20 +365,9 @@ DEFINITIONS: dict[str, Definition] = {
         sizes=("rows", "classes"),
         shapes=lambda form, sizes: [(sizes["rows"], sizes["classes"]), (sizes["rows"],)],
         function=_cross_entropy,
-        standard=(
-            (64, 128),
-            (1, 2),
-            (7, 13),
-            (128, 64),
-            (65, 33),
-            (3, 257),
-            (257, 5),
-            (101, 1023),
-            (256, 256),
-            (4099, 8),
-        ),
+        standard=_sizes("64x128 1x2 7x13 128x64 65x33 3x257 257x5 101x1023 256x256 4099x8"),
         large=(512, 4096),
-        wide=((129, 127), (8193, 3), (2, 50257), (3, 1048577), (257, 50257)),
+        wide=_sizes("129x127 8193x3 2x50257 3x1048577 257x50257"),
         integers={1: "classes"},
         scales=(100.0, 2.0**-30),
         offset=100.0,
@@ -371,26 +378,11 @@ DEFINITIONS: dict[str, Definition] = {
         sizes=("count", "rows", "width"),
         shapes=lambda form, sizes: [(sizes["count"],), (sizes["count"], sizes["width"])],
         function=_embedding_gradient,
-        standard=(
-            (64, 32, 32),
-            (1, 1, 1),
-            (13, 7, 5),
-            (128, 64, 64),
-            (65, 33, 31),
-            (257, 2, 3),
-            (5, 101, 17),
-            (128, 128, 64),
-        ),
+        standard=_sizes("64x32x32 1x1x1 13x7x5 128x64x64 65x33x31 257x2x3 5x101x17 128x128x64"),
         large=(1024, 512, 128),
-        wide=(
-            (129, 3, 127),
-            (5000, 3, 8),
-            (8193, 257, 5),
-            (1025, 2, 768),
-            (1024, 50257, 64),
-            (4096, 50257, 768),
-        ),
+        wide=_sizes("129x3x127 5000x3x8 8193x257x5 1025x2x768 1024x50257x64 4096x50257x768"),
         integers={0: "rows"},
+        told=("rows",),
     ),
 }
 """What every family computes."""

@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from pcp import nn
 from pcp.autodiff.gradient import value_and_vjp
 from pcp.backends import Target
 from pcp.kernels import FAMILIES, KernelNotAdded, apply_kernels, sites_of
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.kernels.manifest import InvalidCandidate
 from pcp.kernels.problems import Problem
@@ -53,24 +53,18 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def lowered_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower in this process: starting one takes seconds, and this file's kernels are harmless."""
 
-    def asked(added: Added, problem: Problem, attributes: str) -> str:
-        file = added.candidate.folder / added.candidate.file
-        described = importlib.util.spec_from_file_location(f"kernel_{added.digest}", file)
+    def asked(candidate: Candidate, problem: Problem, *_: object) -> str:
+        file = candidate.folder / candidate.file
+        described = importlib.util.spec_from_file_location("kernel_from_a_test", file)
         assert described is not None
         assert described.loader is not None
         module = importlib.util.module_from_spec(described)
         described.loader.exec_module(module)
-        words = {name: _tuples(value) for name, value in json.loads(attributes).items()}
-        assert added.candidate.function is not None
-        return lowered_text(
-            functools.partial(getattr(module, added.candidate.function), **words), problem.specs
-        )
+        assert candidate.function is not None
+        function = functools.partial(getattr(module, candidate.function), **problem.attributes)
+        return lowered_text(function, problem.specs)
 
-    monkeypatch.setattr(lowering, "_asked", asked)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    monkeypatch.setattr(lowering, "lowered_by_child", asked)
 
 
 def entered(planted: Planted, folder: Path) -> Added:
@@ -193,7 +187,7 @@ def test_a_kernel_with_a_handler_of_its_own_is_refused_by_name(tmp_path: Path) -
     with pytest.raises(
         lowering.KernelNeedsHandler, match=r"calls xla_\w*callback\w*, which is not part of its program"
     ):
-        lowering.lowered(added, added.candidate.problems[0], {"axis": 1})
+        lowering.lowered(added.candidate, added.digest)
 
 
 @pytest.mark.usefixtures("lowered_here")
@@ -259,8 +253,8 @@ def test_a_kernel_counts_at_a_site_by_the_text_that_it_is_there(
     program = raised(pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((4, 8), "f32")))
     evidence, names, labels = Verifying(), set(), []
     for factor in (1.0, 0.5, 0.5):
-        monkeypatch.setattr(lowering, "_asked", _softmax_times(factor))
-        lowering._lowered.known.clear()
+        monkeypatch.setattr(lowering, "lowered_by_child", _softmax_times(factor))
+        lowering._known.clear()
         for kept in added.candidate.folder.parent.glob("lowered/*"):
             kept.unlink()
         [kernel] = register_added()
@@ -279,4 +273,4 @@ def _softmax_times(factor: float) -> Callable[..., str]:
     def function(x: Any) -> Any:
         return jax.nn.softmax(x, -1) * factor
 
-    return lambda added, problem, attributes: lowered_text(function, problem.specs)  # noqa: ARG005
+    return lambda candidate, problem, *_: lowered_text(function, problem.specs)  # noqa: ARG005

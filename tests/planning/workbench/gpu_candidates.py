@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pcp
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
+from pcp.kernels.candidate import Candidate, read_candidate
 
 ROWS = 20000
 THIN_IN_CUDA = f"""
@@ -66,7 +66,7 @@ def digest_of(place: Path) -> str:
 
 def folder(
     place: Path, file: str, source: str, manifest: str, region: pcp.Program | None = None
-) -> RegionCandidate:
+) -> Candidate:
     """A kernel in a folder below a place; for the thin product, unless another region is given."""
     content = place / "content"
     content.mkdir(parents=True)
@@ -74,9 +74,7 @@ def folder(
         region = pcp.trace(lambda x, y: x @ y, pcp.spec((ROWS, 3), "f32"), pcp.spec((3, 8), "f32"))
     for name, text in (("region.mlir", region.text), (file, source), ("kernel.toml", manifest)):
         (content / name).write_text(text)
-    found = read_kernel(content)
-    assert isinstance(found, RegionCandidate)
-    return found
+    return read_candidate(content)
 
 
 PRODUCT_IN_TRITON = """

@@ -8,17 +8,18 @@ from tests.planning.workbench import gpu_candidates
 from tests.planning.workbench.gpu_candidates import MANIFEST, THIN_IN_CUDA, digest_of
 
 from pcp.kernels import cuda_source
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.manifest import InvalidCandidate
-from pcp.kernels.region_candidate import RegionCandidate
+from pcp.planning.added.lowering import lowered
 from pcp.planning.added.lowering_process import KernelNotLowered
-from pcp.planning.added.region_program import NativeNotAllowed, check_native, region_program
+from pcp.planning.added.native_program import NativeNotAllowed, check_native
 
 can_compile = pytest.mark.skipif(
     shutil.which("nvcc") is None and cuda_source._nvrtc() is None, reason="there is neither NVRTC nor nvcc"
 )
 
 
-def folder(place: Path, source: str = THIN_IN_CUDA, manifest: str = MANIFEST) -> RegionCandidate:
+def folder(place: Path, source: str = THIN_IN_CUDA, manifest: str = MANIFEST) -> Candidate:
     return gpu_candidates.folder(place, "kernel.cu", source, manifest)
 
 
@@ -30,7 +31,7 @@ def test_it_becomes_a_launch_of_ptx(tmp_path: Path) -> None:
         NativeNotAllowed, match=r"is written in cuda for cuda \(kernel\.cu\): it would be compiled here"
     ):
         check_native(candidate, False)
-    text = region_program(candidate, digest_of(tmp_path)).text
+    text = lowered(candidate, digest_of(tmp_path)).text
     for words in (
         "stablehlo.custom_call @__gpu$xla.gpu.ptx(%arg0, %arg1)",
         "grid_x = 625 : i32",
@@ -46,9 +47,7 @@ def test_it_becomes_a_launch_of_ptx(tmp_path: Path) -> None:
 @can_compile
 def test_what_does_not_compile_is_said(tmp_path: Path) -> None:
     with pytest.raises(KernelNotLowered, match=r"does not build kernel\.cu: .*kernel\.cu\(.*undefined"):
-        region_program(
-            folder(tmp_path, THIN_IN_CUDA.replace("int r =", "q = r + 1; int r =")), digest_of(tmp_path)
-        )
+        lowered(folder(tmp_path, THIN_IN_CUDA.replace("int r =", "q = r + 1; int r =")), digest_of(tmp_path))
 
 
 def test_without_a_compiler_the_message_says_what_to_install(
@@ -57,7 +56,7 @@ def test_without_a_compiler_the_message_says_what_to_install(
     monkeypatch.setattr(cuda_source, "_nvrtc", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KernelNotLowered, match=r"there is neither NVRTC nor nvcc; install JAX for CUDA"):
-        region_program(folder(tmp_path), digest_of(tmp_path))
+        lowered(folder(tmp_path), digest_of(tmp_path))
 
 
 @pytest.mark.parametrize(

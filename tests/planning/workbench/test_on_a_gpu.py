@@ -23,9 +23,9 @@ from tests.planning.workbench.gpu_candidates import (
 import pcp
 from pcp.backends import Target
 from pcp.kernels import cuda_source
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.features import lacking
-from pcp.kernels.region_candidate import RegionCandidate
-from pcp.planning.added.region_program import region_program
+from pcp.planning.added.lowering import lowered
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.workbench import Admission, examined
 
@@ -43,15 +43,13 @@ pytestmark = pytest.mark.skipif(not _has_a_gpu(), reason="there is no GPU here")
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not here")
 
 
-def launched(
-    candidate: RegionCandidate, digest: str, arguments: Sequence[object]
-) -> tuple[np.ndarray, Admission]:
+def launched(candidate: Candidate, digest: str, arguments: Sequence[object]) -> tuple[np.ndarray, Admission]:
     """What a kernel returns, and what came of measuring it, which is printed: `make test-gpu TEST_FLAGS=-s` shows it."""
     missing = lacking(candidate.needs, "cuda")
     if missing:
         pytest.skip(missing)
     target = Target.of("cuda:0")
-    program = region_program(candidate, digest)
+    program = lowered(candidate, digest)
     [found] = pcp.plan(program, "cuda:0").run(*arguments)
     with Bench() as bench:
         admission = examined(candidate, program, f"{candidate.name}@1", bench, target)

@@ -14,11 +14,12 @@ import pcp
 from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import Claims
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
+from pcp.kernels.candidate import read_candidate
 from pcp.planning.added.lowering_process import KernelNotLowered, as_the_user
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
+from pcp.planning.verification.admission import examined, refused
 from pcp.planning.workbench import (
     Endpoint,
     EndpointFailed,
@@ -29,7 +30,6 @@ from pcp.planning.workbench import (
     proposing,
     write_proposed,
 )
-from pcp.planning.workbench.admission import examined, refused
 from pcp.planning.workbench.proposing import code_in
 from pcp.rewrite.row import Effect
 
@@ -75,7 +75,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise KernelNotLowered("kernel cannot be lowered: NameError: fail")
         return cast(Program, candidate.region)
 
-    monkeypatch.setattr(proposing, "region_program", lower)
+    monkeypatch.setattr(proposing, "lowered", lower)
     return found
 
 
@@ -109,7 +109,7 @@ def test_wrong_then_slow_then_right(ask: Callable[..., list[Round]], task: Task,
     assert len(third) == 6
     assert found[-1].admission.ratio == pytest.approx(0.5)
     write_proposed(task, found[-1], tmp_path / "kept")
-    kept = read_kernel(tmp_path / "kept")
+    kept = read_candidate(tmp_path / "kept")
     assert (kept.name, kept.file, kept.function) == (task.default_name, "kernel.mlir", None)
     assert (tmp_path / "kept" / "proposed.py").read_text() == "def kernel(x):\n    return x\n"
 
@@ -173,8 +173,7 @@ def test_a_kernel_that_breaks_the_region_beside_it_is_refused(task: Task, tmp_pa
             return super().measure(request)
 
     write_proposed(task, Round(1, refused("x", "", ""), "", task.region), tmp_path / "kernel")
-    candidate = read_kernel(tmp_path / "kernel")
-    assert isinstance(candidate, RegionCandidate)
+    candidate = read_candidate(tmp_path / "kernel")
     found = examined(candidate, task.region, "x", cast(Bench, Broken(PLAIN)), task.target)
     assert str(found).startswith(
         f"{task.default_name}: refused: crash: beside it the region itself fails: it ended with SIGSEGV"
@@ -201,8 +200,7 @@ def test_what_a_kernel_may_err_follows_from_what_it_claims(
         f"tolerance = {task.tolerance!r}", claimed
     )
     (tmp_path / "kernel" / "kernel.toml").write_text(manifest)
-    candidate = read_kernel(tmp_path / "kernel")
-    assert isinstance(candidate, RegionCandidate)
+    candidate = read_candidate(tmp_path / "kernel")
     bench = FakeBench(times(0.5))
     found = examined(candidate, task.region, "x", cast(Bench, bench), task.target)
     assert found.accepted

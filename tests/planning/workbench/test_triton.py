@@ -12,12 +12,12 @@ import pcp
 from pcp.backends import Device
 from pcp.ir import DType, TensorSpec
 from pcp.kernels import features
+from pcp.kernels.candidate import CAPABILITIES
 from pcp.kernels.manifest import InvalidCandidate
-from pcp.kernels.region_candidate import CAPABILITIES
-from pcp.planning.added import region_program as region_program_of
-from pcp.planning.added import triton_compiling
+from pcp.planning.added import lowering, triton_compiling
+from pcp.planning.added.lowering import lowered
 from pcp.planning.added.lowering_process import KernelNotLowered
-from pcp.planning.added.region_program import NativeNotAllowed, check_device, check_native, region_program
+from pcp.planning.added.native_program import NativeNotAllowed, check_device, check_native
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.workbench.task import Task
 from pcp.planning.workbench.teaching import readme, templates
@@ -61,7 +61,7 @@ def test_it_becomes_a_launch_of_ptx(
     assert (candidate.language, candidate.needs) == ("triton", ("cuda", f"sm_{capability}"))
     with pytest.raises(NativeNotAllowed, match=r"is written in triton for cuda \(kernel\.py\): it would be"):
         check_native(candidate, False)
-    program = region_program(candidate, digest_of(tmp_path))
+    program = lowered(candidate, digest_of(tmp_path))
     for words in (
         "stablehlo.custom_call @__gpu$xla.gpu.ptx(%arg0, %arg1)",
         "grid_x = 625 : i32",
@@ -75,8 +75,8 @@ def test_it_becomes_a_launch_of_ptx(
     assert str(tmp_path) not in program.text
     assert [entry.spec for entry in program.results] == [TensorSpec((20000, 8), DType.f32)]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)  # it was compiled once
-    region_program_of._known.clear()
-    assert region_program(candidate, digest_of(tmp_path)).text == program.text
+    lowering._known.clear()
+    assert lowered(candidate, digest_of(tmp_path)).text == program.text
 
 
 def test_without_triton_the_message_says_what_to_install(
@@ -85,7 +85,7 @@ def test_without_triton_the_message_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     candidate = folder(tmp_path, "kernel.py", THIN_IN_TRITON, TRITON_MANIFEST)
     with pytest.raises(KernelNotLowered, match=r"written in Triton, which is not here; .*pip install triton"):
-        region_program(candidate, digest_of(tmp_path))
+        lowered(candidate, digest_of(tmp_path))
 
 
 @pytest.mark.parametrize("kept", ["", "5", "{}", '{"grid": 1}', '{"grid": ["x"]}'])
@@ -96,7 +96,7 @@ def test_a_kernel_that_was_kept_and_is_damaged_is_said(tmp_path: Path, kept: str
     with pytest.raises(
         KernelNotLowered, match=r"cannot be read; `pcp kernels remove product\.thin_in_triton`, and"
     ):
-        region_program(candidate, digest_of(tmp_path))
+        lowered(candidate, digest_of(tmp_path))
 
 
 def test_another_gpu_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_what_the_child_is_told_wrongly_is_said(tmp_path: Path) -> None:
     candidate = folder(tmp_path, "kernel.py", source, TRITON_MANIFEST)
     words = r"CompilationError at line \d+ of the kernel, `i = tl\.number_of\(0\).*no attribute 'number_of'"
     with pytest.raises(KernelNotLowered, match=words):
-        region_program(candidate, digest_of(tmp_path))
+        lowered(candidate, digest_of(tmp_path))
 
 
 @pytest.mark.parametrize(

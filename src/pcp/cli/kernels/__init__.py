@@ -2,25 +2,18 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from pcp.backends import Target
-from pcp.cli.kernels.regions import add_region, add_workbench_arguments, export, propose, verify_region
+from pcp.cli.kernels.regions import add_workbench_arguments, export, propose
+from pcp.cli.kernels.verifying import REFUSED, add_kernel, progress_line, verify_kernel
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, kernels_of, missing_here
-from pcp.kernels.candidate import Candidate
 from pcp.kernels.native import LIBRARIES, NativeUnavailable, built
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
 from pcp.planning.added import Added, Store
-from pcp.planning.added.lowering import lowered_once
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.file import DatabaseUnusable
-from pcp.planning.verification import CandidateProcess, Verdict, verify
 from pcp.planning.verification.family_bench import Row, bench_family, family_named, reach
-from pcp.planning.verification.record import measurement_of
 
 DESCRIPTION = {
     "description": "List and measure PCP's kernels (ways to compute an operation), or verify a kernel from outside.",
@@ -58,7 +51,6 @@ examples:
   pcp kernels bench softmax                        then: pcp profile ls
 """,
 }
-REFUSED = 3
 
 
 class InvalidRequest(PCPError):
@@ -193,57 +185,6 @@ def _list_added(added: Added, as_json: bool) -> None:
     )
 
 
-def _verify(arguments: argparse.Namespace) -> int:
-    candidate = read_kernel(arguments.what)
-    if isinstance(candidate, RegionCandidate):
-        return verify_region(candidate, arguments)
-    verdict = _verdict_on(candidate, arguments)
-    print(json.dumps(verdict.to_json()) if arguments.json else verdict)
-    return 0 if verdict.accepted else REFUSED
-
-
-def _verdict_on(candidate: Candidate, arguments: argparse.Namespace) -> Verdict:
-    """Verify a kernel, and keep what was measured."""
-    limits = {} if arguments.seconds is None else {"seconds": arguments.seconds}
-    memory = int(arguments.memory * 2**30)
-    with CandidateProcess(arguments.device, memory_bytes=memory, **limits) as process:
-        verdict = verify(candidate, process, seed=arguments.seed, progress=_progress)
-    _progress_line("")
-    row, about = measurement_of(verdict, candidate, process.target)
-    try:
-        database = ProfileDatabase(arguments.database)
-        database.add(row, hardware=hardware_of(process.target), about=about)
-        print(f"kept in {database.file}", file=sys.stderr)
-    except DatabaseUnusable as error:
-        print(f"what was measured is not kept: {error}", file=sys.stderr)
-    return verdict
-
-
-def _add(arguments: argparse.Namespace) -> int:
-    store = Store()
-    with store.staged(arguments.what) as (candidate, digest):
-        conditions = f"{hardware_of(Target.of(arguments.device)).digest} {versions()}"
-        if isinstance(candidate, RegionCandidate):
-            return add_region(store, candidate, digest, arguments)
-        known = store.recorded(digest)
-        if known is None or known.get("conditions") != conditions:
-            lowered_once(candidate, digest)
-            verdict = _verdict_on(candidate, arguments)
-            if not verdict.accepted:
-                print(json.dumps(verdict.to_json()) if arguments.json else verdict)
-                return REFUSED
-            known = verdict.to_json() | {"conditions": conditions}
-            store.record(digest, known)
-            if not arguments.json:
-                print(verdict)
-        added = store.enter(candidate, digest, known)
-    if arguments.json:
-        print(json.dumps({"name": candidate.name, "added": digest, "verdict": known}))
-    else:
-        print(f"added {added.name}: plans with a tolerance may choose it, after verifying it at their sites")
-    return 0
-
-
 def _remove(arguments: argparse.Namespace) -> int:
     for gone in Store().remove(arguments.what):
         print(json.dumps({"removed": gone.name}) if arguments.json else f"removed {gone.name}")
@@ -277,8 +218,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     shown = ""
     target = Target.of(arguments.device)
     with Bench() as bench:
-        for row in bench_family(arguments.what, bench, target, database, seconds, _progress_line):
-            _progress_line("")
+        for row in bench_family(arguments.what, bench, target, database, seconds, progress_line):
+            progress_line("")
             if arguments.json:
                 print(json.dumps(_facts(row)), flush=True)
                 continue
@@ -315,19 +256,9 @@ def _described(row: Row) -> str:
     return f"{measured.typical * 1e3:10.3f} ms {measured.ratio:8.2f} of plain{error}{plain}"
 
 
-def _progress(done: int, count: int, what: str) -> None:
-    _progress_line(f"{done + 1}/{count} {what}")
-
-
-def _progress_line(text: str) -> None:
-    """What is being done, on one line of a terminal that the next one overwrites."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
-
-
 _ACTIONS = {
-    "verify": _verify,
-    "add": _add,
+    "verify": verify_kernel,
+    "add": add_kernel,
     "remove": _remove,
     "export": export,
     "propose": propose,

@@ -1,32 +1,23 @@
-"""What `pcp kernels` does with one region: exports it as a task, takes a kernel for it back, and asks a model for kernels."""
+"""What `pcp kernels` does with one region: exports it as a task, and asks a model for kernels."""
 
 import argparse
 import json
 import re
-import sys
 from pathlib import Path
 
 from pcp.backends import Target
 from pcp.cli.arrays import read_program
 from pcp.cli.kernels.confined import check_confined, confined
+from pcp.cli.kernels.verifying import REFUSED, add_kernel
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.kernels.region_candidate import RegionCandidate
-from pcp.planning.added import Added, Store
-from pcp.planning.added.lowering_process import KernelNotLowered
-from pcp.planning.added.region_program import check_device, check_native, discard_build, region_program
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.file import DatabaseUnusable
-from pcp.planning.profile.region import Region
 from pcp.planning.workbench import (
-    Admission,
     Endpoint,
     Limits,
     RegionNotFound,
     Round,
-    examined,
     proposals,
     region_in,
     region_measured,
@@ -34,12 +25,10 @@ from pcp.planning.workbench import (
     write_proposed,
     write_task,
 )
-from pcp.planning.workbench.admission import refused
 from pcp.planning.workbench.exporting import check_new
 from pcp.planning.workbench.teaching import FILES, TEMPLATES
 from pcp.temporary import VERIFYING, TemporaryFolder
 
-REFUSED = 3
 _HEX = re.compile("[0-9a-f]{4,64}")
 
 
@@ -99,46 +88,6 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def verify_region(candidate: RegionCandidate, arguments: argparse.Namespace) -> int:
-    """Say whether a kernel for a region would be admitted."""
-    check_native(candidate, arguments.allow_native)
-    with TemporaryFolder(VERIFYING) as temporary:
-        store = Store(temporary.path / "kernels")
-        with store.staged(arguments.what) as (staged, digest):
-            assert isinstance(staged, RegionCandidate)
-            try:
-                admission = _examined(staged, digest, arguments)
-            finally:
-                if Store().recorded(digest) is None:
-                    discard_build(staged, digest)
-    print(json.dumps(admission.to_json()) if arguments.json else admission)
-    return 0 if admission.accepted else REFUSED
-
-
-def add_region(store: Store, candidate: RegionCandidate, digest: str, arguments: argparse.Namespace) -> int:
-    """Verify a staged kernel for a region, and keep it if it is admitted."""
-    check_native(candidate, arguments.allow_native)
-    conditions = f"{hardware_of(Target.of(arguments.device)).digest} {versions()}"
-    known = store.recorded(digest)
-    if known is None or known.get("conditions") != conditions:
-        admission = _examined(candidate, digest, arguments)
-        if not admission.accepted or not arguments.json:
-            print(json.dumps(admission.to_json()) if arguments.json else admission)
-        if not admission.accepted:
-            discard_build(candidate, digest)
-            return REFUSED
-        known = admission.to_json() | {"conditions": conditions}
-        store.record(digest, known)
-    added = store.enter(candidate, digest, known)
-    if arguments.json:
-        print(json.dumps({"name": candidate.name, "added": digest, "verdict": known}))
-    else:
-        print(
-            f"added {added.name}: plans with a tolerance may choose it for region {candidate.region.digest[:12]}"
-        )
-    return 0
-
-
 def propose(arguments: argparse.Namespace) -> int:
     """Ask a model for kernels; exit code 3 if none was admitted."""
     if arguments.endpoint is None:
@@ -167,10 +116,8 @@ def propose(arguments: argparse.Namespace) -> int:
         return REFUSED
     write_proposed(task, found, folder)
     if arguments.add:
-        store = Store()
-        with store.staged(folder) as (candidate, digest):
-            assert isinstance(candidate, RegionCandidate)
-            return add_region(store, candidate, digest, arguments)
+        arguments.what = folder
+        return add_kernel(arguments)
     if not arguments.json:
         print(f"wrote {folder}; read it, then: pcp kernels add {folder}")
     return 0
@@ -198,25 +145,3 @@ def _region(arguments: argparse.Namespace, target: Target) -> tuple[Program, Pro
             "`pcp profile ls` lists"
         )
     return region_measured(database, named), database
-
-
-def _examined(candidate: RegionCandidate, digest: str, arguments: argparse.Namespace) -> Admission:
-    """Measure a staged kernel, and keep what was measured."""
-    target = Target.of(arguments.device)
-    label = f"{Added(digest, candidate, {}).name}@{candidate.version}"
-    try:
-        check_device(candidate, target.device)
-        program = region_program(candidate, digest)
-    except KernelNotLowered as error:
-        return refused(candidate.name, "not lowered", str(error))
-    with Bench(seconds=arguments.seconds) as bench:
-        admission = examined(candidate, program, label, bench, target)
-    try:
-        database = ProfileDatabase(arguments.database)
-        region = Region.of(candidate.region)
-        for row in admission.rows:
-            database.add(row, hardware=hardware_of(target), about=str(candidate.region), region=region)
-        print(f"kept in {database.file}", file=sys.stderr)
-    except DatabaseUnusable as error:
-        print(f"what was measured is not kept: {error}", file=sys.stderr)
-    return admission

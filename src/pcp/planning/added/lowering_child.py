@@ -32,11 +32,9 @@ def main() -> None:
     parent.say(**answer)
 
 
-def _made(
-    module: Any, request: dict[str, Any], attributes: dict[str, Any], specs: Sequence[TensorSpec]
-) -> dict[str, Any]:
+def _made(module: Any, request: dict[str, Any], *task: Any) -> dict[str, Any]:
     try:
-        return {"text": _text(module, request, attributes, specs)}
+        return {"text": _text(module, request, *task)}
     except Exception as error:  # whatever somebody else's function raises
         return _failed(error)
 
@@ -46,16 +44,17 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 
 def _text(
-    module: Any, request: dict[str, Any], attributes: dict[str, Any], specs: Sequence[TensorSpec]
+    module: Any,
+    request: dict[str, Any],
+    attributes: dict[str, Any],
+    specs: Sequence[TensorSpec],
+    results: Sequence[TensorSpec],
 ) -> str:
     """StableHLO of a function of JAX arrays; of a kernel in Triton PTX, and how it is launched, as JSON."""
-    triton = request["triton"]
-    if triton is not None:
-        results, folder = triton["results"], Path(request["folder"])
-        return json.dumps(
-            compiled_kernel(module, request["function"], specs, results, triton["capability"], folder)
-        )
-    function = functools.partial(getattr(module, request["function"]), **attributes)
+    name, capability = request["function"], request["capability"]
+    if capability is not None:
+        return json.dumps(compiled_kernel(module, name, specs, results, capability, Path(request["folder"])))
+    function = functools.partial(getattr(module, name), **attributes)
     return lowered_text(function, specs, request["platform"])
 
 

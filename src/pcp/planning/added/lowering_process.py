@@ -1,12 +1,15 @@
 """The disposable child that lowers a kernel from outside, as seen by its parent: a file and shapes in, StableHLO text out."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.ir import TensorSpec
+from pcp.ir.program_file import write_atomically
+from pcp.kernels.candidate import Candidate
+from pcp.kernels.problems import Problem
 from pcp.processes.child import ChildProcess, Start, TookTooLong, WroteTooMuch, said_in
 from pcp.temporary import LOWERING, TemporaryFolder
 
@@ -40,73 +43,51 @@ def as_the_user(module: str, writable: Path, readable: Path) -> Start:  # noqa: 
     return Start.of(module, JAX_PLATFORMS="cpu")
 
 
-def lowered_by_child(
-    name: str,
-    what: object,
-    file: Path,
-    function: str,
-    attributes: Mapping[str, Any],
-    specs: Sequence[TensorSpec],
-    platform: str = "cpu",
-    start: Starting = as_the_user,
-    seconds: float = SECONDS,
-    triton: Mapping[str, Any] | None = None,
-) -> str:
-    """The StableHLO text that a function of JAX arrays becomes, or what a kernel in Triton does, as JSON.
+def lowered_by_child(candidate: Candidate, problem: Problem, start: Starting, seconds: float) -> str:
+    """The StableHLO text that a function of JAX arrays becomes for a problem, or what a kernel in Triton does, as JSON.
 
     Arguments:
-        what: for which it is lowered, for messages.
-        attributes: that it is told by keyword.
-        specs: of its operands.
-        name, file, function, platform, start, seconds, triton: as for `lowered_in_turn`.
+        start, seconds: as of `lowered_in_turn`.
 
     Raises:
         KernelNotLowered: it raised, crashed, took too long, or became too long a text.
     """
-    [made] = lowered_in_turn(
-        name, file, function, [(str(what), attributes, specs)], platform, start, seconds, triton
-    )
+    [made] = lowered_in_turn(candidate, [problem], start, seconds)
     if isinstance(made, KernelNotLowered):
         raise made
-    log.info("%s was lowered for %s", name, what)
+    log.info("%s was lowered for %s", candidate.name, problem)
     return made
 
 
 def lowered_in_turn(
-    name: str,
-    file: Path,
-    function: str,
-    tasks: Sequence[tuple[str, Mapping[str, Any], Sequence[TensorSpec]]],
-    platform: str = "cpu",
+    candidate: Candidate,
+    problems: Sequence[Problem],
     start: Starting = as_the_user,
     seconds: float = SECONDS,
-    triton: Mapping[str, Any] | None = None,
 ) -> list[str | KernelNotLowered]:
-    """What one function becomes for several lists of operands, in one child, one after the other.
+    """What one function becomes for several problems, in one child, one after the other.
 
     Arguments:
-        name: of the kernel, for messages.
-        file: python, which is executed in the child only.
-        function: its name there.
-        tasks: for what it is lowered, the attributes that it is told by keyword, and the specs of its operands.
-        platform: the kind of device that it is lowered for.
+        candidate: whose python is executed in the child only.
         start: how the child is started.
         seconds: after which it is killed.
-        triton: for a kernel in Triton, specs of its `results`, and the `capability` of the GPU.
 
     Raises:
         KernelNotLowered: its file raised, crashed, took too long, or what it became is too long.
     """
-    what = tasks[0][0] if len(tasks) == 1 else f"{len(tasks)} problems"
+    name, count = candidate.name, len(problems)
+    what = problems[0] if count == 1 else f"{count} problems"
+    file = candidate.folder / candidate.file
+    more = {"interpret": candidate.device == "cpu"} if candidate.language == "pallas" else {}
     asked = {
         "file": str(file),
-        "function": function,
-        "tasks": [(dict(attributes), list(specs)) for _, attributes, specs in tasks],
-        "platform": platform,
-        "triton": None if triton is None else dict(triton),
+        "function": candidate.function,
+        "tasks": [(each.attributes | more, each.specs, each.results) for each in problems],
+        "platform": candidate.device,
+        "capability": candidate.capability if candidate.language == "triton" else None,
         "memory_bytes": MEMORY_BYTES,
     }
-    longest = min(len(tasks), MOST_TEXTS) * LONGEST_TEXT
+    longest = min(count, MOST_TEXTS) * LONGEST_TEXT
     with (
         TemporaryFolder(LOWERING) as folder,
         ChildProcess(
@@ -126,14 +107,26 @@ def lowered_in_turn(
             raise KernelNotLowered(f"{name} becomes more than {longest} bytes for {what}")
         said = {"error": f"the process ended with {child.death()}"} if line is None else said_in(line)
     made = said.get("made")
-    if not isinstance(made, list) or len(made) != len(tasks):
+    if not isinstance(made, list) or len(made) != count:
         raise KernelNotLowered(
             f"{name} cannot be lowered for {what}: {said.get('error', 'nothing was said')}"
         )
-    return [_text(name, *each) for each in zip((task[0] for task in tasks), made, strict=True)]
+    return [_text(name, *each) for each in zip(problems, made, strict=True)]
 
 
-def _text(name: str, what: str, said: Any) -> str | KernelNotLowered:
+def kept(candidate: Candidate, name: str, make: Callable[[], str]) -> str:
+    """What a kernel became, from the folder beside it; made where it is not there yet."""
+    file = candidate.folder.parent / "lowered" / name
+    with contextlib.suppress(OSError):
+        return file.read_text(encoding="utf-8")
+    text = make()
+    with contextlib.suppress(OSError):  # it is made again
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, text.encode())
+    return text
+
+
+def _text(name: str, what: Problem, said: Any) -> str | KernelNotLowered:
     """What a child said of one task."""
     found = said if isinstance(said, dict) else {}
     if isinstance(found.get("text"), str) and len(found["text"]) <= LONGEST_TEXT:

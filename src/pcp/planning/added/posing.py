@@ -1,69 +1,63 @@
-"""How kernels from outside fit the sites of a program: operands in the form that their family defines, and the result back.
+"""How kernels from outside fit the sites of a program: as problems, whose operands they take, and the result back.
 
 A family's problems have fixed orders of axes and forms; an operation of a program has any. Where the two compute the same, the
-operands are turned and reshaped around the kernel; elsewhere the kernel does not apply.
+operands are turned and reshaped around the kernel; elsewhere the kernel does not apply. A region is posed as it is.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
-from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.kernels.attention.heads import Heads
-from pcp.kernels.candidate import Candidate, Limits
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.embedding.stablehlo import Scattered
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.normalisation.stablehlo import Operands
 from pcp.kernels.problems import Problem, problem
 from pcp.kernels.products.product import Product
+from pcp.kernels.regions import region_of
 from pcp.ops.elementwise import greater_equal, less, where
 from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.movement import broadcast_to, expand_dims, ones, reshape, transpose, zeros
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """A site as a problem of its family.
+    """A site as a problem.
 
     Arguments:
         problem: what the kernel has to compute there.
         operands: of the kernel, emitted where it stands; called once, before `result`.
-        result: from that of the kernel to that of the operation.
-        attributes: that differ from the problem's.
+        result: from what the kernel returns to what the operation does.
     """
 
     problem: Problem
-    operands: Callable[[], list[Tensor]]
-    result: Callable[[Tensor], Tensor]
-    attributes: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What a kernel is told by keyword."""
-        return self.problem.attributes | self.attributes
+    operands: Callable[[], Sequence[Tensor]]
+    result: Callable[..., Tensor | Sequence[Tensor]]
 
 
 def posed_at(candidate: Candidate, op: ir.Operation) -> Posed | None:
     """How a kernel fits an operation of its family; None where it does not."""
-    for posed in _POSED[candidate.family](op):
-        found = posed.problem
-        limits = {name: candidate.limits.get(name, Limits()) for name, _ in found.sizes}
-        if candidate.function is None:
-            if found == candidate.problems[0] and not posed.attributes:
-                return posed
-        elif (
-            found.dtype in candidate.dtypes
-            and found.form in candidate.forms
-            and all(limits[name].allow(size) for name, size in found.sizes)
-        ):
-            return posed
-    return None
+    ways = _POSED[candidate.family](op) if candidate.region is None else _as_it_is(op, candidate.problems[0])
+    return next((posed for posed in ways if candidate.is_for(posed.problem)), None)
+
+
+def _as_it_is(op: ir.Operation, posed: Problem) -> Iterator[Posed]:
+    """A region stands where the same operation does, of the same shapes and attributes."""
+    assert posed.region is not None
+    if tuple(spec_if_tensor(each.type) for each in op.results) == posed.results and (
+        region_of(op).digest == posed.region.digest
+    ):
+        taken = dict.fromkeys((*op.operands, *values_from_outside(op)))
+        yield Posed(posed, lambda: [Tensor(each, current_builder()) for each in taken], lambda *made: made)
 
 
 def _dtype_of(named: Named) -> DType | None:
@@ -156,7 +150,7 @@ def _softmax(op: ir.Operation) -> Iterator[Posed]:
 def _normalisation(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
     dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
-    form = "layer" if named.name == "layer_norm" else "rms"
+    form, epsilon = "layer" if named.name == "layer_norm" else "rms", float(named.attributes["epsilon"])
     if dtype is None or (form == "rms" and named.attributes["bias"]):
         return
     order, turned = _rows(shape, axis)
@@ -178,10 +172,9 @@ def _normalisation(op: ir.Operation) -> Iterator[Posed]:
         return made
 
     yield Posed(
-        problem("normalisation", form, dtype, {"rows": rows, "width": width}),
+        problem("normalisation", form, dtype, {"rows": rows, "width": width}, epsilon=epsilon),
         operands,
         lambda made: transpose(reshape(made, turned), back),
-        {"epsilon": float(named.attributes["epsilon"])},
     )
 
 

@@ -19,9 +19,8 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.folders import data_folder
 from pcp.ir.program_file import write_atomically
-from pcp.kernels.candidate import Candidate
+from pcp.kernels.candidate import Candidate, read_candidate
 from pcp.kernels.manifest import InvalidCandidate
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
 
 log = logging.getLogger("pcp.planning.added")
 
@@ -47,17 +46,17 @@ class Added:
     Arguments:
         digest: of everything in its folder.
         candidate: as its manifest describes it, in the folder of the store.
-        verdict: what verifying it said, as `Verdict.to_json`.
+        verdict: what verifying it said, for JSON.
     """
 
     digest: str
-    candidate: Candidate | RegionCandidate
+    candidate: Candidate
     verdict: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """What plans and paths call it: its own name, and the digest of its content."""
-        return f"{self.candidate.name}#{self.digest[:32]}"
+        """What plans and paths call it."""
+        return self.candidate.called(self.digest)
 
 
 class Store:
@@ -78,21 +77,21 @@ class Store:
             try:
                 if content_digest(place.parent / "content") != digest:
                     raise InvalidCandidate("its content is not what was verified")
-                candidate = read_kernel(place.parent / "content")
+                candidate = read_candidate(place.parent / "content")
                 found.append(Added(digest, candidate, json.loads(place.read_text())))
             except (PCPError, OSError, ValueError) as error:
                 log.warning("the added kernel %s is left out: %s; add it again", place.parent, error)
         return sorted(found, key=lambda each: each.candidate.name)
 
     @contextlib.contextmanager
-    def staged(self, folder: str | os.PathLike[str]) -> Iterator[tuple[Candidate | RegionCandidate, str]]:
+    def staged(self, folder: str | os.PathLike[str]) -> Iterator[tuple[Candidate, str]]:
         """A private copy of a folder, and the digest of its content: what is verified there is what `enter` keeps.
 
         Raises:
             InvalidCandidate: the folder holds no kernel.
             CannotAdd: it is too large, holds links, or cannot be copied.
         """
-        read_kernel(folder)  # which says best what is wrong with a folder
+        read_candidate(folder)  # which says best what is wrong with a folder
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
@@ -102,7 +101,7 @@ class Store:
             ) from None
         try:
             _copy(Path(folder), temporary / "content")
-            yield read_kernel(temporary / "content"), content_digest(temporary / "content")
+            yield read_candidate(temporary / "content"), content_digest(temporary / "content")
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -122,7 +121,7 @@ class Store:
         except OSError as error:
             log.warning("the verdict is not kept: %s", error)
 
-    def enter(self, candidate: Candidate | RegionCandidate, digest: str, verdict: Mapping[str, Any]) -> Added:
+    def enter(self, candidate: Candidate, digest: str, verdict: Mapping[str, Any]) -> Added:
         """Keep a staged kernel.
 
         Raises:
@@ -144,7 +143,7 @@ class Store:
             if not (kept / _VERDICT).exists():  # it was not another process that added the same
                 shutil.rmtree(kept, ignore_errors=True)
                 os.rename(staged, kept)
-        return Added(digest, read_kernel(kept / "content"), verdict)
+        return Added(digest, read_candidate(kept / "content"), verdict)
 
     def remove(self, name: str) -> list[Added]:
         """Take out a kernel by its name, with or without a digest; those that were taken out.

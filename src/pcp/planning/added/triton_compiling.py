@@ -50,7 +50,7 @@ def compiled_kernel(
         module: with the kernel, `grid`, and `config` where one is needed.
         name: of the kernel.
         operands, results: that it takes pointers to, in this order.
-        capability: of the GPU, of `region_candidate.CAPABILITIES`.
+        capability: of the GPU, of `candidate.CAPABILITIES`.
         folder: for Triton's own files.
 
     Returns:

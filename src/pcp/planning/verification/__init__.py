@@ -1,5 +1,9 @@
-"""Verification of kernels from outside: run in a process of their own, judged against float64."""
+"""Verification of kernels from outside: run in a process of their own, judged against float64, on problems of their family or
+beside their region."""
 
+from pcp.planning.verification.admission import Admission as Admission
+from pcp.planning.verification.admission import examined as examined
+from pcp.planning.verification.admission import refused as refused
 from pcp.planning.verification.fault import Fault as Fault
 from pcp.planning.verification.fault import Finding as Finding
 from pcp.planning.verification.process import CandidateProcess as CandidateProcess

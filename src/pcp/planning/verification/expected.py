@@ -97,42 +97,23 @@ def expected_gradients(problem: Problem, seed: int) -> Expectation:
     return _expectation(program, kinds, tuple(made))
 
 
-@dataclass(frozen=True, slots=True)
-class WideExpectation:
-    """What a wide problem should come out as on a few kinds of values.
-
-    Arguments:
-        specs, results: of the arguments and of the result.
-        kinds: of values, one for each list of arguments.
-        exact: for each list the result in float64; of a huge problem that of the plain program.
-        plain: for each list the result of the plain program.
-    """
-
-    specs: tuple[TensorSpec, ...]
-    results: tuple[TensorSpec]
-    kinds: tuple[Values, ...]
-    arguments: tuple[list[Array], ...]
-    exact: tuple[Array, ...]
-    plain: tuple[Array, ...]
-
-
-def expected_wide(problem: Problem, seed: int) -> WideExpectation:
-    """What a wide problem should come out as."""
-    program = problem.reference()
-    [result] = program.results
-    size = result.spec.size + sum(spec.size for spec in problem.specs)
+def expected_wide(problem: Problem, seed: int) -> Expectation:
+    """What a wide problem should come out as on a few kinds of values; of a huge one the plain program says so."""
+    program, results = problem.reference(), problem.results
+    size = sum(spec.size for spec in (*results, *problem.specs))
     names = ["normal", "again", "large"] if size <= SHORT else ["normal"]
     if problem.ranges and size <= HUGE:
         names += ["equal indices", "Zipf indices"]
     kinds = tuple(KINDS[name] for name in names)
     arguments = tuple(arguments_for(problem, kind, seed) for kind in kinds)
     compiled = plan(program)
-    plain = tuple(_run(compiled, given)[0] for given in arguments)
+    plain = [_run(compiled, given)[0] for given in arguments]
     exact = plain
     if size <= HUGE:
         wide = plan(widened(program))
-        exact = tuple(_run(wide, _wide(program, given))[0] for given in arguments)
-    return WideExpectation(problem.specs, (result.spec,), kinds, arguments, exact, plain)
+        exact = [_run(wide, _wide(program, given))[0] for given in arguments]
+    outcomes = tuple([Outcome(y, y, y_plain, y_plain)] for y, y_plain in zip(exact, plain, strict=True))
+    return Expectation(problem.specs, results, kinds, arguments, outcomes)
 
 
 def differentiable(problem: Problem) -> tuple[int, ...]:
@@ -147,17 +128,10 @@ def _expectation(
     outcomes = []
     for kind, given in zip(kinds, arguments, strict=True):
         results = _run(exact, _wide(program, given))
-        denormal = "denormal" in kind.name
-        at_zero = _run(exact, _wide(program, flushed(given))) if denormal else results
-        scales = _run(exact, [np.abs(array) for array in _wide(program, given)])
-        outcomes.append(
-            [
-                Outcome(y, y_flushed, y_plain, _scale(y, size))
-                for y, y_flushed, y_plain, size in zip(
-                    results, at_zero, _run(plain, given), scales, strict=True
-                )
-            ]
-        )
+        at_zero = _run(exact, _wide(program, flushed(given))) if "denormal" in kind.name else results
+        sizes = _run(exact, [np.abs(array) for array in _wide(program, given)])
+        scales = map(_scale, results, sizes)
+        outcomes.append(list(map(Outcome, results, at_zero, _run(plain, given), scales)))
     return Expectation(
         tuple(entry.spec for entry in program.arguments),
         tuple(entry.spec for entry in program.results),

@@ -5,16 +5,13 @@ from dataclasses import dataclass
 
 from pcp.autodiff import vjp
 from pcp.backends import Target
-from pcp.ir import Program
 from pcp.kernels import FAMILIES, Family, Site, kernel_named, replaced, sites_of
 from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
-from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.measuring.random_inputs import Recipe
-from pcp.planning.measuring.request import Request
 from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.verification.admission import request_of
 from pcp.planning.verification.expected import differentiable
 from pcp.rewrite.raising import raised
 
@@ -88,32 +85,12 @@ def bench_family(
     for form in DEFINITIONS[base].forms:
         of = problem(base, form)
         for site in sites_in(of, family, target.device.kind)[:1]:
-            exact = widened(site.region)
-            inputs = Recipe(ranges=_ranges(of, site.region))
             for kernel_name in site.kernels:
                 kernel = kernel_named(kernel_name)
                 starting(f"{kernel_name} on {of}")
-                request = Request(
-                    site.region,
-                    replaced(site.region, kernel),
-                    f"{kernel.name}@{kernel.version}",
-                    exact=exact,
-                    inputs=inputs,
-                    target=target,
-                    timing_seconds=seconds,
-                    site=kernel.claims,
-                )
+                label, program = f"{kernel.name}@{kernel.version}", replaced(site.region, kernel)
+                request = request_of(site.region, program, label, target, seconds, kernel.claims)
                 measurement = bench.measure(request)
                 if database is not None:
                     database.add(measurement, hardware=hardware, about=str(of))
                 yield Row(of, kernel_name, measurement)
-
-
-def _ranges(of: Problem, region: Program) -> tuple[tuple[str, int, int], ...]:
-    """Integers of a region lie where those of the problem do."""
-    limits = list(of.ranges.values())
-    return tuple(
-        (entry.name, 0, limits[0])
-        for entry in region.arguments
-        if limits and not entry.spec.dtype.is_differentiable
-    )

@@ -37,7 +37,7 @@ def fault_of(
     if error > LARGEST or (judgement.worst > LARGEST and judgement.plain_worst < LARGEST / TIMES_PLAIN):
         return Fault.wrong, f"an error of {max(error, judgement.worst):.2g}; {judgement.place}"
     if candidate.effect is Effect.lowers_precision:
-        claimed = candidate.tolerance.get(problem.dtype)
+        claimed = candidate.claimed(problem)
         limit = UNCLAIMED if claimed is None else claimed
         if error > limit:
             words = "for a kernel that claims no tolerance" if claimed is None else "that it claims"

@@ -1,7 +1,7 @@
 """The texts that a kernel in python becomes, made as plans get them, so that they are what is judged."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pcp.ir import Program
@@ -44,7 +44,7 @@ class Texts:
 NONE = Texts({}, {})
 
 
-def texts_of(candidate: Candidate, problems: Sequence[Problem]) -> Texts:
+def texts_of(candidate: Candidate) -> Texts:
     """Lower a kernel in python for every problem, in a process of its own; nothing for one in StableHLO.
 
     Raises:
@@ -52,11 +52,9 @@ def texts_of(candidate: Candidate, problems: Sequence[Problem]) -> Texts:
     """
     if candidate.function is None:
         return NONE
-    tasks = [(str(problem), problem.attributes, problem.specs) for problem in problems]
-    file = candidate.folder / candidate.file
-    seconds = SECONDS + 2.0 * len(tasks)
+    problems = candidate.problems
     try:
-        found = lowered_in_turn(candidate.name, file, candidate.function, tasks, seconds=seconds)
+        found = lowered_in_turn(candidate, problems, seconds=SECONDS + 2.0 * len(problems))
     except LoweringTookTooMuch as error:
         raise CandidateFailed(Fault.timeout, str(error)) from None
     except KernelNotLowered as error:
@@ -66,7 +64,7 @@ def texts_of(candidate: Candidate, problems: Sequence[Problem]) -> Texts:
         try:
             if isinstance(each, KernelNotLowered):
                 raise each
-            check(candidate.name, Program.parse(each))
+            check(candidate, Program.parse(each))
             made[problem] = each
         except KernelNeedsHandler:
             continue

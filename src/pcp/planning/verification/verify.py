@@ -28,7 +28,6 @@ from pcp.planning.verification.deviation import (
 from pcp.planning.verification.evenness import Judged, uneven
 from pcp.planning.verification.expected import (
     Expectation,
-    WideExpectation,
     differentiable,
     expected_gradients,
     expected_results,
@@ -152,7 +151,7 @@ class _Examination:
 
     def results_of_its_text(self, problem: Problem) -> list[Array]:
         """Judge what plans would hold of it for the first problem, whose results were right; from now on it is what is run."""
-        self.texts = texts_of(self.candidate, self.candidate.problems)
+        self.texts = texts_of(self.candidate)
         first = self.results_of(problem)
         for fault in set(self.findings) - {Fault.process_dependent}:
             finding = self.findings.pop(fault)
@@ -212,25 +211,14 @@ class _Examination:
     def _run(
         self,
         problem: Problem,
-        expected: Expectation | WideExpectation,
+        expected: Expectation,
         order: Sequence[int],
         seconds: float = math.inf,
         limit: float | None = None,
     ) -> tuple[list[list[Array]], list[int]]:
         """As `CandidateProcess.run`: what plans would hold of it, where that is known, else its function."""
-        text = self.texts.made.get(problem)
-        arguments = (
-            problem,
-            expected.specs,
-            expected.arguments,
-            order,
-            None,
-            expected.results,
-            seconds,
-            limit,
-            text,
-        )
-        made = self.process.run(*arguments)
+        given = (problem, expected.specs, expected.arguments, order, None, expected.results)
+        made = self.process.run(*given, seconds, limit, self.texts.made.get(problem))
         if problem in self.texts.failed:
             self.find(Fault.process_dependent, problem, "", self.texts.failed[problem])
         return made
@@ -273,10 +261,8 @@ class _Examination:
         self.problems += 1
         self.calls += len(order)
         self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
-        for kind, [result], exact, plain in zip(
-            expected.kinds, results, expected.exact, expected.plain, strict=True
-        ):
-            judgement = judged_in_parts(result, exact, plain)
+        for kind, [result], [outcome] in zip(expected.kinds, results, expected.outcomes, strict=True):
+            judgement = judged_in_parts(result, outcome.exact, outcome.plain)
             self.wide_judgements.append((problem, kind, judgement))
             found = fault_of(self.candidate, problem, judgement)
             if found is not None:

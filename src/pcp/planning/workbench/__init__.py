@@ -4,8 +4,8 @@
 measures a candidate; `endpoint` asks a model, and `proposing` does so again with what came of its answer.
 """
 
-from pcp.planning.workbench.admission import Admission as Admission
-from pcp.planning.workbench.admission import examined as examined
+from pcp.planning.verification.admission import Admission as Admission
+from pcp.planning.verification.admission import examined as examined
 from pcp.planning.workbench.endpoint import Endpoint as Endpoint
 from pcp.planning.workbench.endpoint import EndpointFailed as EndpointFailed
 from pcp.planning.workbench.endpoint import InvalidEndpoint as InvalidEndpoint

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcp.ir import Program
-from pcp.kernels.region_candidate import RegionCandidate, read_kernel
+from pcp.kernels.candidate import read_candidate
+from pcp.planning.added.lowering import lowered
 from pcp.planning.added.lowering_process import SECONDS, KernelNotLowered, Starting
-from pcp.planning.added.region_program import region_program
 from pcp.planning.added.store import content_digest
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.workbench.admission import Admission, examined, refused
+from pcp.planning.verification.admission import Admission, examined, refused
 from pcp.planning.workbench.endpoint import Endpoint, EndpointFailed
 from pcp.planning.workbench.exporting import new_folder
 from pcp.planning.workbench.task import Task
-from pcp.planning.workbench.teaching import readme
+from pcp.planning.workbench.teaching import manifest, readme
 
 FAILURES = 3
 """Failures of the endpoint in a row after which it is not asked again."""
@@ -125,12 +125,11 @@ def _tried(
         words = "the answer holds no block of python that defines `kernel`"
         return Round(number, refused(task.default_name, "no kernel", words))
     content = folder / "content"
-    _write(content, task, "jax", "kernel.py:kernel", {"kernel.py": code})
-    candidate = read_kernel(content)
-    assert isinstance(candidate, RegionCandidate)
+    _write(content, task, "jax", {"kernel.py": code})
+    candidate = read_candidate(content)
     seconds = max(_LEAST_SECONDS, min(SECONDS, ends - time.monotonic()))
     try:
-        program = region_program(candidate, content_digest(content), start, seconds)
+        program = lowered(candidate, content_digest(content), None, start, seconds)
     except KernelNotLowered as error:
         return Round(number, refused(candidate.name, "not lowered", str(error)), code)
     admission = examined(candidate, program, f"proposed@{number}", bench, task.target, task.plain.least_plain)
@@ -149,18 +148,11 @@ def write_proposed(task: Task, found: Round, folder: Path) -> None:
     assert found.program is not None
     files = {"kernel.mlir": found.program.text, "proposed.py": found.code}
     with new_folder(folder) as made:
-        _write(made, task, "stablehlo", "kernel.mlir", files)
+        _write(made, task, "stablehlo", files)
 
 
-def _write(folder: Path, task: Task, language: str, entry: str, files: dict[str, str]) -> None:
+def _write(folder: Path, task: Task, language: str, files: dict[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = f'''name = "{task.default_name}"
-effect = "lowers precision"
-about = "Proposed by a model."
-entry = "{entry}"
-language = "{language}"
-region = "region.mlir"
-tolerance = {task.tolerance!r}
-'''
-    for name, text in (files | {"region.mlir": task.region.text, "kernel.toml": manifest}).items():
+    described = manifest(task, language, "Proposed by a model.")
+    for name, text in (files | {"region.mlir": task.region.text, "kernel.toml": described}).items():
         (folder / name).write_text(text, encoding="utf-8")

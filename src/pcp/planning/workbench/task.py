@@ -6,16 +6,12 @@ from typing import Any
 
 from pcp.backends import Target
 from pcp.ir import Program
-from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of, versions
-from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.measuring.random_inputs import Recipe
-from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.workbench.admission import SECONDS, least_limit
+from pcp.planning.verification.admission import SECONDS, least_limit, request_of
 from pcp.planning.workbench.regions import family_in
 
 
@@ -97,17 +93,7 @@ def task_of(
         PlainProgramFailed: it does not run.
     """
     family = family_in(region)
-    plain = bench.measure(
-        Request(
-            region,
-            region,
-            "plain",
-            exact=widened(region),
-            inputs=Recipe(ranges=site_ranges(region)),
-            target=target,
-            timing_seconds=seconds,
-        )
-    )
+    plain = bench.measure(request_of(region, region, "plain", target, seconds))
     known: list[Measurement] = []
     if database is not None:
         hardware, version = hardware_of(target).digest, versions(target.backend)

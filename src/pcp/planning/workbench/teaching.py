@@ -1,22 +1,10 @@
 """What a task says to whoever writes a kernel: how, by an example, and a template to be completed."""
 
-from collections.abc import Callable
-
 from pcp.ir import TensorSpec
 from pcp.planning.workbench.task import Task
 
 LONGEST_REGION = 4000
 """Characters of a region's text that the README repeats."""
-_MANIFEST = """name = "{name}"        # the family, a dot, and what is particular about it
-effect = "lowers precision"  # or "reassociating": as exact as another order of sums; or "exact": the same bits
-about = "One sentence about how it computes."
-entry = "{entry}"
-language = "{language}"
-region = "region.mlir"       # what it computes; leave it
-tolerance = {tolerance:g}        # the error that it claims not to exceed
-nonfinite = "nan"            # an infinity may become NaN; "exact": nothing may; "spreads": NaN may stand anywhere
-version = 1                  # raise it with every change of what is computed
-"""
 _JAX = '''"""{about}"""
 
 import jax
@@ -72,12 +60,6 @@ _CUDA = """// {about}
 
 extern "C" __global__ void kernel({parameters}) {{
 }}
-"""
-_LAUNCH = """
-[launch]
-grid = [1, 1, 1]             # blocks
-block = [256, 1, 1]          # threads of a block
-shared_bytes = 0             # that they share, beside what the source declares
 """
 _TRITON = '''"""{about}"""
 
@@ -229,7 +211,7 @@ memory holds whatever was there before. Do not write to operands.""",
 }
 TEMPLATES = tuple(_LESSONS)
 """Languages that there are templates for."""
-FILES = {"cpp": "kernel.cc", "cuda": "kernel.cu"}
+FILES = {"cpp": "kernel.cc", "cuda": "kernel.cu", "stablehlo": "kernel.mlir"}
 """The file of a kernel that is not python."""
 _ON_A_GPU = (
     "runs as you, on a GPU that has no protection between programs of one process, so both commands want\n"
@@ -243,29 +225,55 @@ _TRUST = {
 }
 
 
+def manifest(task: Task, language: str, about: str = "One sentence about how it computes.") -> str:
+    """The manifest of a kernel for a task, with what its lines mean.
+
+    Arguments:
+        language: that the kernel is in.
+        about: one sentence for people.
+    """
+    file = FILES.get(language, "kernel.py")
+    device = {"cuda": "cuda", "triton": "cuda", "pallas": task.target.device.kind}.get(language)
+    lines = [
+        (f'name = "{task.default_name}"', "the family, a dot, and what is particular about it"),
+        ('effect = "lowers precision"', 'or "reassociating": as exact as another order of sums; or "exact": the same bits'),
+        (f'about = "{about}"', ""),
+        (f'entry = "{file}{"" if language == "stablehlo" else ":kernel"}"', ""),
+        (f'language = "{language}"', ""),
+        *([(f'device = "{device}"', "")] if device else []),
+        *([("capability = 80", "")] if language == "triton" else []),
+        ('region = "region.mlir"', "what it computes; leave it"),
+        (f"tolerance = {task.tolerance!r}", "the error that it claims not to exceed"),
+        ('nonfinite = "nan"', 'an infinity may become NaN; "exact": nothing may; "spreads": NaN may stand anywhere'),
+        ("version = 1", "raise it with every change of what is computed"),
+    ]  # fmt: skip
+    if language == "cuda":
+        lines += [
+            ("\n[launch]", ""),
+            ("grid = [1, 1, 1]", "blocks"),
+            ("block = [256, 1, 1]", "threads of a block"),
+            ("shared_bytes = 0", "that they share, beside what the source declares"),
+        ]
+    return "".join(f"{line:28} # {words}\n" if words else f"{line}\n" for line, words in lines)
+
+
 def templates(task: Task, language: str) -> dict[str, str]:
     """The manifest and the kernel to be completed, by the names of their files."""
-    name = task.default_name
-    if language == "cpp":
-        entry, file, text = "kernel.cc:kernel", FILES["cpp"], _cpp(task)
-    elif language == "cuda":
-        entry, file, text = "kernel.cu:kernel", FILES["cuda"], _cuda(task)
-    else:
-        entry, file = "kernel.py:kernel", "kernel.py"
-        text = {"pallas": _PALLAS, "triton": _TRITON}.get(language, _JAX).format(
+    written = {"cpp": _cpp, "cuda": _cuda}.get(language)
+    text = {"pallas": _PALLAS, "triton": _TRITON}.get(language, _JAX)
+    kernel = (
+        written(task)
+        if written is not None
+        else text.format(
             about=_about(task),
-            names=_names(task),
+            names=", ".join(_identifiers(task)),
             signature=_signature(task),
-            pointers=", ".join(_pointers(task)),
+            pointers=", ".join(
+                _identifiers(task) + [f"y{place}" for place in range(len(task.region.results))]
+            ),
         )
-    manifest = _MANIFEST.format(name=name, entry=entry, language=language, tolerance=task.tolerance)
-    if language == "cuda":
-        manifest = manifest.replace("region =", 'device = "cuda"\nregion =', 1) + _LAUNCH
-    if language == "triton":
-        manifest = manifest.replace("region =", 'device = "cuda"\ncapability = 80\nregion =', 1)
-    if language == "pallas":
-        manifest = manifest.replace("region =", f'device = "{task.target.device.kind}"\nregion =', 1)
-    return {"kernel.toml": manifest, file: text}
+    )
+    return {"kernel.toml": manifest(task, language), FILES.get(language, "kernel.py"): kernel}
 
 
 def readme(task: Task, language: str) -> str:
@@ -276,7 +284,7 @@ def readme(task: Task, language: str) -> str:
         family=task.family,
         device=task.target.device,
         hardware=task.hardware,
-        takes=_listed(task, lambda entry: entry.spec),
+        takes=_listed(task),
         returns=", ".join(str(entry.spec) for entry in task.region.results),
         tolerance=task.tolerance,
         plain_error="unknown" if task.plain.least_plain is None else f"{task.plain.least_plain:.2g}",
@@ -300,49 +308,31 @@ def _about(task: Task) -> str:
     return f"A kernel for {task.family}, region {task.region.digest[:12]}."
 
 
-def _listed(task: Task, what: Callable[..., object]) -> str:
-    return ", ".join(
-        f"{name} {what(entry)}" for name, entry in zip(_identifiers(task), task.region.arguments, strict=True)
-    )
+def _listed(task: Task) -> str:
+    pairs = zip(_identifiers(task), task.region.arguments, strict=True)
+    return ", ".join(f"{name} {entry.spec}" for name, entry in pairs)
 
 
 def _signature(task: Task) -> str:
     returned = ", ".join(str(entry.spec) for entry in task.region.results)
-    return f"Takes {_listed(task, lambda entry: entry.spec)}; returns {returned}."
-
-
-def _names(task: Task) -> str:
-    return ", ".join(_identifiers(task))
+    return f"Takes {_listed(task)}; returns {returned}."
 
 
 def _identifiers(task: Task) -> list[str]:
     return [f"x{place}" for place in range(len(task.region.arguments))]
 
 
-def _pointers(task: Task) -> list[str]:
-    return _identifiers(task) + [f"y{place}" for place in range(len(task.region.results))]
-
-
 def _cpp(task: Task) -> str:
-    taken = [
-        f"ffi::Buffer<{_ffi(entry.spec)}> {name}"
-        for name, entry in zip(_identifiers(task), task.region.arguments, strict=True)
-    ]
-    made = [
-        f"ffi::ResultBuffer<{_ffi(entry.spec)}> y{place}" for place, entry in enumerate(task.region.results)
-    ]
-    lines = [
-        f"                                  .Arg<ffi::Buffer<{_ffi(entry.spec)}>>()"
-        for entry in task.region.arguments
-    ]
-    lines += [
-        f"                                  .Ret<ffi::Buffer<{_ffi(entry.spec)}>>()"
-        for entry in task.region.results
-    ]
+    taken = [_ffi(entry.spec) for entry in task.region.arguments]
+    made = [_ffi(entry.spec) for entry in task.region.results]
+    parameters = [f"ffi::Buffer<{each}> {name}" for each, name in zip(taken, _identifiers(task), strict=True)]
+    parameters += [f"ffi::ResultBuffer<{each}> y{place}" for place, each in enumerate(made)]
+    kinds = [*(("Arg", each) for each in taken), *(("Ret", each) for each in made)]
+    lines = [f"{' ' * 34}.{kind}<ffi::Buffer<{each}>>()" for kind, each in kinds]
     return _CPP.format(
         about=_about(task),
         signature=_signature(task),
-        parameters=",\n                         ".join([*taken, *made]),
+        parameters=f",\n{' ' * 25}".join(parameters),
         bindings="\n".join(lines),
     )
 

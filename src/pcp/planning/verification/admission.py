@@ -8,7 +8,7 @@ from typing import Any
 from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import Claims
-from pcp.kernels.region_candidate import RegionCandidate
+from pcp.kernels.candidate import Candidate
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.index_ranges import site_ranges
@@ -113,7 +113,7 @@ def least_limit(plain_error: float | None) -> float:
 
 
 def examined(
-    candidate: RegionCandidate,
+    candidate: Candidate,
     program: Program,
     label: str,
     bench: Bench,
@@ -134,10 +134,10 @@ def examined(
         PlainProgramFailed: the region itself does not run.
         TemporaryFolderUnusable: files of the measurement cannot be written.
     """
-    region = candidate.region
-    if plain_error is None and candidate.effect is not Effect.exact and candidate.tolerance is None:
-        plain_error = bench.measure(_request(region, region, "plain", target, None, 0.0, None)).least_plain
-    limit = candidate.tolerance
+    region, claimed = candidate.problems[0].reference(), candidate.claimed(candidate.problems[0])
+    if plain_error is None and candidate.effect is not Effect.exact and claimed is None:
+        plain_error = bench.measure(request_of(region, region, "plain", target)).least_plain
+    limit = claimed
     if candidate.effect is Effect.exact:
         limit = 0.0
     elif limit is None or candidate.effect is Effect.reassociating:
@@ -146,9 +146,9 @@ def examined(
     for count in range(BLOCKS):
         site = candidate.claims if not count else None
         try:
-            row = bench.measure(_request(region, program, label, target, limit, seconds, site))
+            row = bench.measure(request_of(region, program, label, target, seconds, site, limit))
         except PlainProgramFailed as error:
-            bench.measure(_request(region, region, "plain", target, None, 0.0, None))  # it runs alone
+            bench.measure(request_of(region, region, "plain", target))  # it runs alone
             return Admission(candidate.name, "crash", f"beside it the region itself fails: {error}", limit)
         rows.append(row)
         if row.failure is not None:
@@ -168,15 +168,21 @@ def _slow(rows: Sequence[Measurement]) -> str:
     )
 
 
-def _request(
+def request_of(
     region: Program,
     program: Program,
     label: str,
     target: Target,
-    limit: float | None,
-    seconds: float,
-    site: Claims | None,
+    seconds: float = 0.0,
+    site: Claims | None = None,
+    tolerance: float | None = None,
 ) -> Request:
+    """What is asked of a program beside the region that it claims to compute.
+
+    Arguments:
+        seconds: that both are timed in turn.
+        label, site, tolerance: as of `Request`.
+    """
     return Request(
         region,
         program,
@@ -184,7 +190,7 @@ def _request(
         exact=widened(region),
         inputs=Recipe(ranges=site_ranges(region)),
         target=target,
-        tolerance=limit,
+        tolerance=tolerance,
         timing_seconds=seconds,
         site=site,
     )
