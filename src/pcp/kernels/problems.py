@@ -167,7 +167,7 @@ def problem(
     form: str | None = None,
     dtype: DType = DType.f32,
     sizes: Sizes | None = None,
-    **attributes: Any,
+    **attributes: float,
 ) -> Problem:
     """One problem of a family.
 
@@ -175,7 +175,7 @@ def problem(
         form: None takes the family's first.
         dtype: of the floating-point operands.
         sizes: by name, all of them; None takes those that time is measured at.
-        attributes: that may differ from those of the form.
+        attributes: that may differ from those of the form, by more than a rounding of float32.
 
     Raises:
         UnknownProblem: there is no such family, form or size.
@@ -192,7 +192,10 @@ def problem(
             f"sizes {given} were given for family {family!r}; expected a positive integer for each of "
             f"{', '.join(definition.sizes)}"
         )
-    more = tuple(each for each in attributes.items() if each not in definition.forms[form].items())
+    usual = definition.forms[form]
+    more = tuple(
+        each for each in attributes.items() if not math.isclose(each[1], usual[each[0]], rel_tol=1e-6)
+    )
     return Problem(family, form, tuple((name, given[name]) for name in definition.sizes), dtype, more)
 
 

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +22,9 @@ from pcp.kernels import FAMILIES, KernelNotAdded, apply_kernels, sites_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.jax_lowering import lowered_text
 from pcp.kernels.manifest import InvalidCandidate
-from pcp.kernels.problems import Problem
+from pcp.kernels.problems import Problem, problem
 from pcp.planning.added import Added, CannotAdd, NotAdded, Store, lowering, register_added
+from pcp.planning.added.lowering_process import KernelNotLowered
 from pcp.planning.paths.path import Path as PlanPath
 from pcp.planning.search import site_checks
 from pcp.planning.search.evidence import Evidence
@@ -30,6 +32,7 @@ from pcp.planning.search.question import Question
 from pcp.planning.search.site_classes import site_classes
 from pcp.rewrite.raising import raised
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "kernels" / "product_text"
 RNG = np.random.default_rng(11)
 HONEST = {
     "product": "def kernel(x, y, contract, batch):\n    return product(x, y, contract, batch)",
@@ -224,7 +227,48 @@ def test_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         entered(planted, tmp_path / "kernel")
     with pytest.raises(InvalidCandidate, match=r"has no file kernel\.toml"), Store().staged(tmp_path):
         pass
-    assert not list(Store().folder.glob(".new-*"))
+    assert not [each for each in Store().folder.iterdir() if each.name not in ("verdicts", added.digest)]
+
+
+def test_where_a_kernel_lies_does_not_tell_that_it_is_verified(tmp_path: Path) -> None:
+    added = entered(Planted("softmax.added", HONEST["softmax"]), tmp_path / "kernel")
+    with Store().staged(tmp_path / "kernel") as (candidate, _):
+        staged = candidate.folder
+    assert re.sub("[0-9a-f]{64}", "", str(staged)) == re.sub("[0-9a-f]{64}", "", str(added.candidate.folder))
+
+
+@pytest.mark.usefixtures("lowered_here")
+def test_text_stands_where_its_attributes_are(tmp_path: Path) -> None:
+    posed = problem("normalisation", "layer", sizes={"rows": 6, "width": 9})
+    (tmp_path / "kernel.mlir").write_text(posed.reference().text)
+    (tmp_path / "kernel.toml").write_text(
+        'name = "normalisation.added"\neffect = "exact"\nabout = "Itself."\nentry = "kernel.mlir"\n'
+        '[problem]\nform = "layer"\nsizes = { rows = 6, width = 9 }\n'
+    )
+    with Store().staged(tmp_path) as (candidate, digest):
+        Store().enter(candidate, digest, {"accepted": True})
+    [kernel] = register_added()
+    specs = [pcp.spec(shape, "f32") for shape in ((6, 9), (9,), (9,))]
+    for epsilon, stands in ((1e-5, True), (1e-4, False)):
+        program = pcp.trace(lambda *given, epsilon=epsilon: nn.layer_norm(*given, epsilon=epsilon), *specs)
+        [site] = [each for each in sites_of(program, "cpu") if each.family == "normalisation"]
+        assert (kernel.name in site.kernels) is stands
+        if stands:
+            x = [RNG.standard_normal(spec.spec.shape).astype(np.float32) for spec in specs]
+            found = pcp.plan(apply_kernels(program, {site.key: kernel})).run(*x)
+            np.testing.assert_allclose(found, pcp.plan(program).run(*x), rtol=1e-5, atol=1e-6)
+
+
+def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    for name in ("kernel.mlir", "kernel.toml"):
+        (tmp_path / name).write_bytes((EXAMPLE / name).read_bytes())
+    for content, words in (
+        (b"\xff\xfe", "codec can't decode"),
+        (b"module {", "product.bf16_text for product"),
+    ):
+        (tmp_path / "kernel.mlir").write_bytes(content)
+        with Store().staged(tmp_path) as (candidate, digest), pytest.raises(KernelNotLowered, match=words):
+            lowering.lowered(candidate, digest)
 
 
 class Verifying:

@@ -7,8 +7,8 @@ import pytest
 
 from pcp.kernels.problems import problem
 from pcp.planning.judging.tolerance import SLICES
-from pcp.planning.verification.deviation import judged, judged_in_parts
-from pcp.planning.verification.expected import Outcome, expected_results
+from pcp.planning.verification.deviation import Deviation, judged
+from pcp.planning.verification.expected import Outcome, expected_results, typical_size
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import KINDS, arguments_for
 from pcp.planning.verification.verdict import bucket
@@ -21,6 +21,11 @@ PLAIN = EXACT.astype(np.float32)
 
 def outcome(exact: Array = EXACT, plain: Array = PLAIN) -> Outcome:
     return Outcome(exact, exact, plain, np.maximum(np.abs(np.nan_to_num(exact)), 1.0))
+
+
+def on_the_typical_scale(result: Array, exact: Array, plain: Array) -> Deviation:
+    expected = Outcome(exact, exact, plain.astype(np.float32), typical_size(exact))
+    return judged(result.astype(np.float32), expected, True, "exact")
 
 
 def test_rounding_has_the_error_of_rounding() -> None:
@@ -50,8 +55,7 @@ def test_what_float32_cannot_compute_is_wrong_all_the_same() -> None:
     found = judged((EXACT * 1.02).astype(np.float32), outcome(plain=plain), True, "exact")
     assert found.error == pytest.approx(0.02, rel=1e-3)
     assert found.plain_error == pytest.approx(0.01, rel=1e-3)
-    parts = judged_in_parts((EXACT * 1.02).astype(np.float32), EXACT, plain)
-    assert parts.error == pytest.approx(found.error)
+    assert on_the_typical_scale(EXACT * 1.02, EXACT, plain).error == pytest.approx(found.error)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +138,14 @@ def test_a_large_result_is_judged_in_parts_and_where_most_is_zero_on_the_scale_o
     exact[0, 0] = 1e-3  # left by a cancellation of numbers of the usual size
     found = exact.copy()
     found[::100] += 2e-3
-    judgement = judged_in_parts(found.astype(np.float32), exact, exact.astype(np.float32))
+    judgement = on_the_typical_scale(found, exact, exact)
     assert judgement.fault is None
     assert 1e-3 < judgement.worst < 1e-2
     found[2400] = 0.0
-    judgement = judged_in_parts(found.astype(np.float32), exact, exact.astype(np.float32))
+    judgement = on_the_typical_scale(found, exact, exact)
     assert judgement.worst > 0.3
     assert judgement.place.startswith("element (2400, ")
     found[2401, 3] = np.nan
-    judgement = judged_in_parts(found.astype(np.float32), exact, exact.astype(np.float32))
+    judgement = on_the_typical_scale(found, exact, exact)
     assert judgement.fault is Fault.not_finite
     assert judgement.detail == "element (2401, 3) is nan, expected 0.0"

@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.planted import Planted
 
 from pcp.planning.verification import CandidateProcess, VerificationFailed, verify
+from pcp.planning.verification.expected import Expectation
 from pcp.planning.verification.process import TIMED, CandidateFailed
 
 SMALL = "[conditions]\nsizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
@@ -136,7 +137,7 @@ def test_what_a_process_answers_is_looked_at(
         monkeypatch.setattr(process._process, "ask", lambda *_: {"trial": said})
         x = np.zeros(problem.specs[0].shape, np.float32)
         with pytest.raises(CandidateFailed, match=f"^its process says what it must not: {words}"):
-            process.run(problem, problem.specs, [[x]], [0], None, problem.specs)
+            process.run(problem, Expectation(problem.specs, problem.specs, (), ([x],), ()), [0])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pcp.planning.profile.file import DatabaseUnusable
 from pcp.planning.profile.region import Region
 from pcp.planning.verification import Admission, CandidateProcess, Verdict, examined, refused, verify
 from pcp.planning.verification.record import measurement_of
-from pcp.temporary import VERIFYING, TemporaryFolder
+from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 REFUSED = 3
 """The exit code where a kernel is refused."""
@@ -25,7 +25,7 @@ REFUSED = 3
 
 def verify_kernel(arguments: argparse.Namespace) -> int:
     """Say whether a kernel would be accepted."""
-    with TemporaryFolder(VERIFYING) as temporary:
+    with TemporaryFolder(LIKE_A_USERS) as temporary:  # a kernel sees where its file lies
         store = Store(temporary.path / "kernels")
         with store.staged(arguments.what) as (candidate, digest):
             check_native(candidate, arguments.allow_native)

@@ -124,58 +124,55 @@ def _is_transposed(product: Product, free: list[list[int]]) -> bool:
     return left or right
 
 
-def _rows(shape: tuple[int, ...], axis: int) -> tuple[list[int], list[int]]:
-    """The order of axes in which one stands last, and the shape then."""
-    order = [each for each in range(len(shape)) if each != axis] + [axis]
-    return order, [shape[each] for each in order]
+class _Rows:
+    """An array as rows along one axis, and back."""
+
+    def __init__(self, shape: tuple[int, ...], axis: int) -> None:
+        self._order = [each for each in range(len(shape)) if each != axis] + [axis]
+        self._turned = [shape[each] for each in self._order]
+        self.width = shape[axis]
+        self.count = math.prod(shape) // max(1, self.width)
+
+    def of(self, x: Tensor) -> Tensor:
+        """The rows of an array."""
+        return reshape(transpose(x, self._order), (self.count, self.width))
+
+    def back(self, made: Tensor) -> Tensor:
+        """The array whose rows these are."""
+        return transpose(reshape(made, self._turned), [self._order.index(n) for n in range(len(self._order))])
 
 
 def _softmax(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
-    dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
+    dtype, rows = _dtype_of(named), _Rows(named.operands[0].shape, int(named.attributes["axis"]))
     if named.name != "softmax" or dtype is None:
         return
-    order, turned = _rows(shape, axis)
-    columns = shape[axis]
-    rows = math.prod(shape) // max(1, columns)
-    back = [order.index(each) for each in range(len(shape))]
-    sizes = {"rows": rows, "columns": columns}
-    yield Posed(
-        problem("softmax", "last_axis", dtype, sizes),
-        lambda: [reshape(transpose(tensors(op)[0], order), (rows, columns))],
-        lambda made: transpose(reshape(made, turned), back),
-    )
+    posed = problem("softmax", "last_axis", dtype, {"rows": rows.count, "columns": rows.width})
+    yield Posed(posed, lambda: [rows.of(tensors(op)[0])], rows.back)
 
 
 def _normalisation(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
-    dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
-    form, epsilon = "layer" if named.name == "layer_norm" else "rms", float(named.attributes["epsilon"])
-    if dtype is None or (form == "rms" and named.attributes["bias"]):
+    dtype, given = _dtype_of(named), named.attributes
+    rows = _Rows(named.operands[0].shape, int(given["axis"]))
+    form = "layer" if named.name == "layer_norm" else "rms"
+    if dtype is None or (form == "rms" and given["bias"]):
         return
-    order, turned = _rows(shape, axis)
-    width = shape[axis]
-    rows = math.prod(shape) // max(1, width)
-    back = [order.index(each) for each in range(len(shape))]
 
     def operands() -> list[Tensor]:
-        given = Operands.of(op)
-        _, *rest = tensors(op)
-        more = iter(rest)
-        made = [reshape(transpose(given.x, order), (rows, width))]
+        more = iter(tensors(op)[1:])
+        made = [rows.of(Operands.of(op).x)]
         for kind, empty in (("scale", ones), ("bias", zeros)):
-            if named.attributes[kind]:
+            if given[kind]:
                 parameter = next(more)
-                made.append(broadcast_to(reshape(parameter, (parameter.size,)), (width,)))
+                made.append(broadcast_to(reshape(parameter, (parameter.size,)), (rows.width,)))
             elif kind == "scale" or form == "layer":
-                made.append(empty((width,), dtype))
+                made.append(empty((rows.width,), dtype))
         return made
 
-    yield Posed(
-        problem("normalisation", form, dtype, {"rows": rows, "width": width}, epsilon=epsilon),
-        operands,
-        lambda made: transpose(reshape(made, turned), back),
-    )
+    sizes = {"rows": rows.count, "width": rows.width}
+    posed = problem("normalisation", form, dtype, sizes, epsilon=float(given["epsilon"]))
+    yield Posed(posed, operands, rows.back)
 
 
 def _attention(op: ir.Operation) -> Iterator[Posed]:

@@ -9,8 +9,8 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,8 @@ class Store:
     def staged(self, folder: str | os.PathLike[str]) -> Iterator[tuple[Candidate, str]]:
         """A private copy of a folder, and the digest of its content: what is verified there is what `enter` keeps.
 
+        Its name is like that of one that is kept, so that where a kernel's file lies does not tell it that it is verified.
+
         Raises:
             InvalidCandidate: the folder holds no kernel.
             CannotAdd: it is too large, holds links, or cannot be copied.
@@ -94,7 +96,8 @@ class Store:
         read_candidate(folder)  # which says best what is wrong with a folder
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
+            temporary = self.folder / secrets.token_hex(32)
+            temporary.mkdir(mode=0o700)
         except OSError as error:
             raise CannotAdd(
                 f"{self.folder} cannot be written: {error.strerror}; set PCP_DATA_DIR to another folder"

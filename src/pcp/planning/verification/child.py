@@ -44,7 +44,7 @@ class VerifyingChild:
     def __init__(self, target: Target, _: Path, say: Say, __: int) -> None:
         self._target, self._say = target, say
         self._count = itertools.count()
-        self._candidate: Callable[..., Any] | Program | None = None
+        self._candidate: Callable[..., Any] | None = None
         self._gradient: Callable[..., Any] | None = None
 
     def answer(self, what: str, *words: Any) -> None:
@@ -62,16 +62,9 @@ class VerifyingChild:
         return {}
 
     def _load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Read the candidate, and for python execute its file."""
-        self._candidate = self._gradient = None
-        file = Path(request["folder"]) / request["file"]
-        if request["function"] is None:
-            try:
-                self._candidate = Program.parse(file.read_bytes())
-            except Exception as error:
-                raise Refusal(Fault.compile_error, f"{file.name}: {error}") from None
-            return {}
-        self._candidate = self._function(file, request["function"])
+        """Execute the candidate's file."""
+        self._gradient = None
+        self._candidate = self._function(Path(request["folder"]) / request["file"], request["function"])
         if request["gradient"] is not None:
             name, _, function = request["gradient"].partition(":")
             self._gradient = self._function(Path(request["folder"]) / name, function)
@@ -162,10 +155,8 @@ class VerifyingChild:
         attributes = request["attributes"]
         try:
             if request["text"] is not None:
-                text = Program.parse(request["text"])
-                return _compiled_program(text, None, specs, self._target)
-            if isinstance(self._candidate, Program):
-                return _compiled_program(self._candidate, request["wrt"], specs, self._target)
+                program = Program.parse(request["text"])
+                return _compiled_program(program, request["wrt"], specs, self._target)
             assert self._candidate is not None
             function: Callable[..., Any] = functools.partial(self._candidate, **attributes)
             if request["wrt"] is not None and self._gradient is not None:

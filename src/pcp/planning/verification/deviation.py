@@ -46,7 +46,7 @@ class Deviation:
 
 
 def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Deviation:
-    """Compare a result with what it should be.
+    """Compare a result with what it should be, of a large one a part at a time.
 
     Arguments:
         result: what the kernel returned.
@@ -54,67 +54,48 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> De
         typical: whether `error` is asked for.
         nonfinite: what the kernel claims to do where an operand is not finite.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = outcome.exact.astype(result.dtype)
-        fault, detail = _not_finite(result, rounded, outcome.plain, nonfinite)
-        compared = np.isfinite(rounded) & np.isfinite(outcome.plain) & np.isfinite(result)
-        scaled, plain_scaled = (_scaled(each, outcome, compared) for each in (result, outcome.plain))
-    error = plain_error = None
-    if typical and result.size >= FEWEST and compared.all():
-        scale = scale_of(outcome.exact)
-        error, plain_error = (_error(each, outcome.exact, scale) for each in (result, outcome.plain))
-    at = np.unravel_index(int(np.argmax(scaled)), scaled.shape) if scaled.size else ()
-    words = f"element {tuple(map(int, at))} is {result[at]}, expected {rounded[at]}"
-    return Deviation(
-        fault,
-        detail,
-        error,
-        float(scaled.max(initial=0.0)),
-        words,
-        plain_error or 0.0,
-        float(plain_scaled.max(initial=0.0)),
-        result.tobytes() == outcome.plain.tobytes(),
+    fault, detail, at, worst, plain_worst = None, "", 0, -1.0, 0.0
+    all_compared = same_bits = True
+    scales = (
+        outcome.scale
+        if isinstance(outcome.scale, np.ndarray)
+        else np.broadcast_to(outcome.scale, result.size)
     )
+    flat = [each.reshape(-1) for each in (result, outcome.exact, outcome.flushed, outcome.plain, scales)]
+    for start in range(0, result.size, PART):
+        y, exact, read, plain, scale = (each[start : start + PART] for each in flat)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = exact.astype(result.dtype)
+            where, found = _not_finite(y, rounded, plain, nonfinite)
+            compared = np.isfinite(rounded) & np.isfinite(plain) & np.isfinite(y)
+            limits = np.minimum(exact, read), np.maximum(exact, read), np.maximum(np.abs(exact), scale)
+            scaled, plain_scaled = (_scaled(each, *limits, compared) for each in (y, plain))
+        if found is not None and fault is None:
+            fault, detail = found, _element(result, outcome, start + where)
+        all_compared = all_compared and bool(compared.all())
+        same_bits = same_bits and y.tobytes() == plain.tobytes()
+        if scaled.max() > worst:
+            at, worst = start + int(np.argmax(scaled)), float(scaled.max())
+        plain_worst = max(plain_worst, float(plain_scaled.max()))
+    error = plain_error = None
+    if typical and result.size >= FEWEST and all_compared:
+        whole = scale_of(outcome.exact)
+        error, plain_error = (_error(each, outcome.exact, whole) for each in (result, outcome.plain))
+    place = _element(result, outcome, at) if result.size else ""
+    return Deviation(fault, detail, error, max(worst, 0.0), place, plain_error or 0.0, plain_worst, same_bits)
+
+
+def _element(result: Array, outcome: Outcome, at: int) -> str:
+    """What an element is, and what it should be."""
+    place = tuple(map(int, np.unravel_index(at, result.shape)))
+    with np.errstate(over="ignore"):
+        return f"element {place} is {result[place]}, expected {outcome.exact[place].astype(result.dtype)}"
 
 
 def _error(y: Array, exact: Array, scale: Scale) -> float:
     """The smallest tolerance that a result is within, as `pcp.planning.judging.tolerance` says."""
     found = distance(y, exact, scale)
     return least_tolerance(found.error, found.slice_error)
-
-
-def judged_in_parts(result: Array, exact: Array, plain: Array) -> Deviation:
-    """Compare a large result with what it should be, a part at a time; its elements are finite.
-
-    An element is judged on the scale of its own value, or of the typical one where that is larger.
-    """
-    flat = [array.reshape(-1) for array in (result, exact, plain)]
-    parts = [slice(start, start + PART) for start in range(0, result.size, PART)]
-    own = scale_of(exact)
-    # Where most is 0, as in the gradient of a large table, its norm says nothing of the size of the rest.
-    typical = own.whole / math.sqrt(max(1, sum(int(np.count_nonzero(flat[1][part])) for part in parts)))
-    worst, at = [0.0, 0.0], 0
-    for part in parts:
-        y, right, other = (each[part].astype(np.float64) for each in flat)
-        bad = ~np.isfinite(y) & np.isfinite(other)
-        if bad.any():
-            at = part.start + int(np.argmax(bad))
-            place = tuple(map(int, np.unravel_index(at, result.shape)))
-            detail = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
-            return Deviation(Fault.not_finite, detail, None, 0.0, detail, 0.0, 0.0, False)
-        scale = np.maximum(np.abs(right), typical)
-        for which, each in enumerate((y, other)):
-            difference = np.abs(each - right)
-            scaled = np.divide(difference, scale, out=np.zeros_like(difference), where=difference > 0)
-            largest = float(scaled.max(initial=0.0))
-            if which == 0 and largest > worst[0]:
-                at = part.start + int(np.argmax(scaled))
-            worst[which] = max(worst[which], largest)
-    place = tuple(map(int, np.unravel_index(at, result.shape)))
-    words = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
-    error, plain_error = (_error(each, exact, own) for each in (result, plain))
-    is_same = all(flat[0][part].tobytes() == flat[2][part].tobytes() for part in parts)
-    return Deviation(None, "", error, worst[0], words, plain_error, worst[1], is_same)
 
 
 def judgements_of(
@@ -171,21 +152,17 @@ def repeats(results: Sequence[Sequence[Array]], expected: Expectation, old: int,
     return varied and same(results[old], results[new]) and not same(*plain)
 
 
-def _scaled(result: Array, outcome: Outcome, compared: Array) -> Array:
+def _scaled(result: Array, low: Array, high: Array, scale: Array, compared: Array) -> Array:
     """The error of every element on its scale; operands and results that are denormal may be read and written as 0."""
     wide = result.astype(np.float64)
-    low = np.minimum(outcome.exact, outcome.flushed)
-    high = np.maximum(outcome.exact, outcome.flushed)
-    slack = smallest_normal(result.dtype)
-    distance = np.where(compared, np.maximum(low - wide, wide - high) - slack, 0.0)
-    distance = np.maximum(distance, 0.0)
-    scaled: Array = np.divide(
-        distance, outcome.scale, out=np.where(distance > 0, np.inf, 0.0), where=outcome.scale > 0
-    )
+    distance = np.maximum(low - wide, wide - high) - smallest_normal(result.dtype)
+    distance = np.where(compared, np.maximum(distance, 0.0), 0.0)
+    scaled: Array = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
     return scaled
 
 
-def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> tuple[Fault | None, str]:
+def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> tuple[int, Fault | None]:
+    """The first element that is not finite where it should be, or the other way round."""
     certain = _same_kind(rounded, plain)
     finite, is_nan = np.isfinite(rounded), np.isnan(result)
     allowed_nan = is_nan & (~finite if nonfinite == "nan" else np.full(finite.shape, nonfinite == "spreads"))
@@ -195,9 +172,8 @@ def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> 
     broken = certain & finite & ~np.isfinite(result) & ~allowed_nan
     for where, fault in ((hidden, Fault.hides_nonfinite), (broken, Fault.not_finite)):
         if where.any():
-            at = tuple(int(each[0]) for each in np.nonzero(where))
-            return fault, f"element {at} is {result[at]}, expected {rounded[at]}"
-    return None, ""
+            return int(np.argmax(where)), fault
+    return 0, None
 
 
 def _same_kind(a: Array, b: Array) -> Array:

@@ -1,6 +1,7 @@
 """What a problem should come out as: in float64, by the plain program, and on which scale each element is judged."""
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from pcp.autodiff import vjp
 from pcp.ir import Program, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.kernels.problems import Problem
+from pcp.planning.judging.distances import scale_of
 from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.plan import Plan, plan
 from pcp.planning.verification.values import (
@@ -42,14 +44,14 @@ class Outcome:
         exact: in float64.
         flushed: in float64 too, where denormal operands are read as 0.
         plain: by the plain program.
-        scale: the size of what was added up to each element: the result for the absolute values of the operands, but at least
-            the result itself.
+        scale: the size of what was added up to each element, the result for the absolute values of the operands; or that of a
+            typical one. What is larger itself is judged on its own scale.
     """
 
     exact: Array
     flushed: Array
     plain: Array
-    scale: Array
+    scale: Array | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ def expected_wide(problem: Problem, seed: int) -> Expectation:
     if size <= HUGE:
         wide = plan(widened(program))
         exact = [_run(wide, _wide(program, given))[0] for given in arguments]
-    outcomes = tuple([Outcome(y, y, y_plain, y_plain)] for y, y_plain in zip(exact, plain, strict=True))
+    outcomes = tuple(
+        [Outcome(y, y, by_plain, typical_size(y))] for y, by_plain in zip(exact, plain, strict=True)
+    )
     return Expectation(problem.specs, results, kinds, arguments, outcomes)
 
 
@@ -148,6 +152,11 @@ def _wide(program: Program, arrays: Sequence[Array]) -> list[Array]:
 def _run(compiled: Plan, arguments: Sequence[Array]) -> list[Array]:
     results, _ = flatten(compiled.run(*arguments))
     return [np.array(result) for result in results]
+
+
+def typical_size(exact: Array) -> float:
+    """The size of an element; where most are 0, as in the gradient of a large table, of the rest."""
+    return scale_of(exact).whole / math.sqrt(max(1, int(np.count_nonzero(exact))))
 
 
 def _scale(exact: Array, size: Array) -> Array:

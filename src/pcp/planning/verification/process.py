@@ -13,6 +13,7 @@ from pcp.kernels.problems import Problem
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import ChildEnded, KeptProcess
 from pcp.planning.measuring.process import VerificationFailed as VerificationFailed
+from pcp.planning.verification.expected import Expectation
 from pcp.planning.verification.fault import Fault
 from pcp.temporary import VERIFYING, TemporaryFolder
 
@@ -76,12 +77,14 @@ class CandidateProcess:
         self._temporary.remove()
 
     def load(self, candidate: Candidate) -> None:
-        """Have the candidate's file executed, or its program read.
+        """Have the file of a candidate in python executed.
 
         Raises:
             CandidateFailed: that failed.
         """
         own = candidate.gradient not in (DERIVED, REFERENCE)
+        if candidate.function is None:
+            return
         self._asked(
             "load",
             {
@@ -96,11 +99,9 @@ class CandidateProcess:
     def run(
         self,
         problem: Problem,
-        specs: Sequence[TensorSpec],
-        arguments: Sequence[Sequence[Array]],
+        expected: Expectation,
         order: Sequence[int],
-        wrt: Sequence[int] | None,
-        expected: Sequence[TensorSpec],
+        wrt: Sequence[int] | None = None,
         seconds: float = math.inf,
         limit: float | None = None,
         text: str | None = None,
@@ -109,11 +110,9 @@ class CandidateProcess:
 
         Arguments:
             problem: whose attributes it is told.
-            specs: of each list.
-            arguments: the lists.
+            expected: with the lists, and specs of arguments and results.
             order: which list is taken in which call.
             wrt: None for the kernel itself, otherwise the operands that gradients are asked for.
-            expected: specs of the results.
             seconds: after which no further call is begun.
             limit: seconds after which the process is killed, if that is to be sooner than usual.
             text: of a program that is run in the place of the candidate's function.
@@ -130,9 +129,9 @@ class CandidateProcess:
             calls, changed = int(answer["calls"]), [int(which) for which in answer["changed"]]
             if not 0 < calls <= len(order) or not set(changed) <= set(order):
                 raise ValueError(f"{calls} of {len(order)} calls, which changed the operands {changed}")
-            _check(answer["results"], expected)
+            _check(answer["results"], expected.results)
             made: list[list[Array]] = []
-            for place, spec in enumerate(expected):
+            for place, spec in enumerate(expected.results):
                 flat = np.fromfile(f"{results}-{place}", spec.dtype.numpy)
                 if flat.size != calls * spec.size:
                     raise CandidateFailed(
@@ -144,10 +143,10 @@ class CandidateProcess:
         return self._asked(
             "run",
             {
-                **_described(problem, specs, wrt, text),
-                "count": len(arguments),
+                **_described(problem, expected.specs, wrt, text),
+                "count": len(expected.arguments),
                 "order": list(order),
-                "inputs": self._written(specs, arguments),
+                "inputs": self._written(expected.specs, expected.arguments),
                 "results": str(results),
                 "seconds": seconds,
             },

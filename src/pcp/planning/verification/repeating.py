@@ -15,7 +15,10 @@ _TIMING_SECONDS, _TIMES, _LONG = 1.0, 3, 0.3
 
 
 def repeated(
-    process: CandidateProcess, problem: Problem, arguments: Sequence[np.ndarray[Any, Any]], text: str | None
+    process: CandidateProcess,
+    problem: Problem,
+    arguments: Sequence[np.ndarray[Any, Any]],
+    text: str | None,
 ) -> tuple[float, dict[str, list[float]]]:
     """How much faster calls on repeated operands are, beside those of the plain program, and the times of all calls.
 

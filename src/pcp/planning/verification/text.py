@@ -1,4 +1,4 @@
-"""The texts that a kernel in python becomes, made as plans get them, so that they are what is judged."""
+"""The texts that a kernel becomes, made as plans get them, so that they are what is judged."""
 
 import itertools
 from collections.abc import Mapping
@@ -45,14 +45,17 @@ NONE = Texts({}, {})
 
 
 def texts_of(candidate: Candidate) -> Texts:
-    """Lower a kernel in python for every problem, in a process of its own; nothing for one in StableHLO.
+    """Lower a kernel in python for every problem, in a process of its own; StableHLO is its own text.
 
     Raises:
         CandidateFailed: its file cannot be executed there, though it was in another process, or it took too long.
     """
-    if candidate.function is None:
-        return NONE
     problems = candidate.problems
+    if candidate.function is None:
+        try:
+            return Texts({problems[0]: (candidate.folder / candidate.file).read_text(encoding="utf-8")}, {})
+        except (OSError, UnicodeDecodeError) as error:
+            raise CandidateFailed(Fault.compile_error, f"{candidate.file} cannot be read: {error}") from None
     try:
         found = lowered_in_turn(candidate, problems, seconds=SECONDS + 2.0 * len(problems))
     except LoweringTookTooMuch as error:

@@ -49,10 +49,12 @@ def run_as_user(
     """
     with TemporaryFolder(LIKE_A_USERS) as temporary:
         folder = temporary.path
-        described = [
-            _described(folder / str(count), problem, arguments)
-            for count, (problem, arguments, _) in enumerate(tasks)
-        ]
+        described = []
+        for count, (problem, arguments, _) in enumerate(tasks):
+            files = [str(folder / f"{count}-{position}") for position in range(len(problem.specs))]
+            for file, spec, arrays in zip(files, problem.specs, zip(*arguments, strict=True), strict=True):
+                np.stack(arrays).astype(spec.dtype.numpy).tofile(file)
+            described.append(_described(problem) | {"inputs": files, "results": str(folder / str(count))})
         settings = {
             "source": [str(Path(__file__).parents[3])],
             "device": str(device),
@@ -60,41 +62,26 @@ def run_as_user(
             "function": candidate.function,
             "problems": described,
             "texts": str(folder / "texts"),
-            "lowered": [_lowered(problem) for problem in lowered],
+            "lowered": list(map(_described, lowered)),
         }
         (folder / "settings.json").write_text(json.dumps(settings))
         shutil.copyfile(_PROGRAM, folder / "train.py")
         said = _ended(folder, seconds)
         if "error" in said:
             raise CandidateFailed(Fault.process_dependent, f"in a user's process it raises {said['error']}")
-        results = [
-            _read(folder / str(count), len(arguments), spec)
-            for count, (_, arguments, spec) in enumerate(tasks)
-        ]
+        results = []
+        for count, (_, arguments, spec) in enumerate(tasks):
+            flat = np.fromfile(folder / str(count), spec.dtype.numpy)
+            if flat.size != len(arguments) * spec.size:
+                words = f"in a user's process it returns {flat.size // len(arguments)} elements"
+                raise CandidateFailed(Fault.process_dependent, words)
+            results.append(list(flat.reshape(len(arguments), *spec.shape)))
         return results, [str(each) for each in json.loads((folder / "texts").read_text())]
 
 
-def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array]]) -> dict[str, Any]:
-    inputs = []
-    for position, spec in enumerate(problem.specs):
-        path = f"{place}-{position}"
-        np.stack([each[position] for each in arguments]).astype(spec.dtype.numpy).tofile(path)
-        inputs.append(path)
-    return _lowered(problem) | {"inputs": inputs, "results": str(place)}
-
-
-def _lowered(problem: Problem) -> dict[str, Any]:
+def _described(problem: Problem) -> dict[str, Any]:
     specs = [[list(spec.shape), spec.dtype] for spec in problem.specs]
     return {"attributes": problem.attributes, "specs": specs}
-
-
-def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:
-    flat = np.fromfile(file, spec.dtype.numpy)
-    if flat.size != count * spec.size:
-        raise CandidateFailed(
-            Fault.process_dependent, f"in a user's process it returns {flat.size // count} elements"
-        )
-    return list(flat.reshape(count, *spec.shape))
 
 
 def _ended(folder: Path, seconds: float) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from pcp.kernels.problems import Problem
 from pcp.planning.verification.deviation import (
     difference,
     judged,
-    judged_in_parts,
     judgements_of,
     pooled,
     repeats,
@@ -120,6 +119,8 @@ class _Examination:
         """Try every problem, then gradients, then what only many calls show."""
         problems, wide = self.candidate.problems, self.candidate.wide
         total = len(problems) + len(wide) + 1
+        if self.candidate.function is None:
+            self.texts = texts_of(self.candidate)
         with_gradient = set(problems[:: max(1, len(problems) // _GRADIENT_PROBLEMS)])
         for count, problem in enumerate(problems):
             if progress is not None:
@@ -127,7 +128,7 @@ class _Examination:
             self._problem = problem
             self.problems += 1
             first = self.results_of(problem)
-            if not count and not self.findings:
+            if not count and not self.findings and self.candidate.function is not None:
                 first = self.results_of_its_text(problem)
             if problem in with_gradient and self.candidate.gradient != REFERENCE:
                 self.gradients_of(problem)
@@ -217,8 +218,8 @@ class _Examination:
         limit: float | None = None,
     ) -> tuple[list[list[Array]], list[int]]:
         """As `CandidateProcess.run`: what plans would hold of it, where that is known, else its function."""
-        given = (problem, expected.specs, expected.arguments, order, None, expected.results)
-        made = self.process.run(*given, seconds, limit, self.texts.made.get(problem))
+        text = self.texts.made.get(problem)
+        made = self.process.run(problem, expected, order, None, seconds, limit, text)
         if problem in self.texts.failed:
             self.find(Fault.process_dependent, problem, "", self.texts.failed[problem])
         return made
@@ -262,7 +263,7 @@ class _Examination:
         self.calls += len(order)
         self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
         for kind, [result], [outcome] in zip(expected.kinds, results, expected.outcomes, strict=True):
-            judgement = judged_in_parts(result, outcome.exact, outcome.plain)
+            judgement = judged(result, outcome, True, "exact")
             self.wide_judgements.append((problem, kind, judgement))
             found = fault_of(self.candidate, problem, judgement)
             if found is not None:
@@ -314,9 +315,9 @@ class _Examination:
         expected = expected_gradients(problem, self.seed)
         order = [*range(len(expected.kinds)), 0]
         try:
-            results, _ = self.process.run(
-                problem, expected.specs, expected.arguments, order, differentiable(problem), expected.results
-            )
+            # JAX differentiates a function, which may say how; text is differentiated as it stands.
+            text = self.texts.made.get(problem) if self.candidate.function is None else None
+            results, _ = self.process.run(problem, expected, order, differentiable(problem), text=text)
         except CandidateFailed as failed:
             if failed.fault not in (Fault.compile_error, Fault.run_error):
                 raise
