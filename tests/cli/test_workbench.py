@@ -237,6 +237,14 @@ def test_a_kernel_in_cpp_comes_back_where_the_user_allows_it(
     ("body", "words"),
     [
         (IN_CPP.replace("b[16 + j]", "b[15 + j]"), "refused: inaccurate: "),
+        (
+            f"{{ const_cast<float*>(b)[8] = 0; {IN_CPP} }}",
+            "refused: changes its operands: an operand, or the memory",
+        ),
+        (
+            f"{{ const_cast<float*>(b)[24] = 0; {IN_CPP} }}",
+            "refused: changes its operands: an operand, or the memory",
+        ),
         (IN_CPP.replace("c[8", "c[9", 1), "refused: "),  # whatever writing behind the array breaks
         ("*(volatile float*)8 = 1;", "refused: crash: it ended with SIGSEGV"),
         ("for (;;) *(volatile float*)c = 1;", "refused: timeout: it took more than 3 s and was killed"),

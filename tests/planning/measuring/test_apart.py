@@ -1,11 +1,14 @@
 """Code from outside runs apart from what judges it: whatever it does there, the judge is as it was."""
 
+import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pcp
@@ -20,6 +23,8 @@ from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.process import Apart, Away, ChildEnded, MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction, Request
+from pcp.planning.measuring.runner import Runner
+from pcp.planning.measuring.timing import Runnable
 from pcp.rewrite.row import Effect
 
 PRODUCT = pcp.trace(lambda a, b: a @ b, pcp.spec((16, 24), "f32"), pcp.spec((24, 8), "f32"))
@@ -112,6 +117,36 @@ def test_what_its_process_says_is_looked_at(
     assert words in found.detail
     assert measured(bench, HONEST, tmp_path).failure is None
     assert bench.starts == starts, "what judges goes on"
+
+
+class Writing:
+    """A compiled candidate that writes to its first operand, or beside it, as native code may."""
+
+    def __init__(self, place: int | None) -> None:
+        self._place = place
+
+    def run(self, buffers: Sequence[Any]) -> list[Any]:
+        if self._place is not None:
+            ctypes.memset(buffers[0].unsafe_buffer_pointer() + self._place, 1, 4)
+        return [jnp.zeros((16, 8), jnp.float32)]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("place", [None, 0, 16 * 24 * 4 - 4, 16 * 24 * 4, -8])
+@pytest.mark.parametrize("is_main", [True, False])
+def test_what_writes_to_its_operands_or_beside_them_is_refused(
+    place: int | None, is_main: bool, tmp_path: Path
+) -> None:
+    files = [str(tmp_path / f"{count}.npy") for count in range(3)]
+    for file, entry in zip(files, PRODUCT.arguments, strict=False):
+        np.save(file, np.ones(entry.spec.shape, np.float32))
+    said: dict[str, Any] = {}
+    runner = Runner(Target.of("cpu:0"), tmp_path, lambda **words: said.update(words), 0)
+    runner._request = Request(PRODUCT, PRODUCT, "path")
+    runner._runnables["load"] = Runnable(cast(Any, Writing(place)), PRODUCT.arguments)
+    runner.answer("run", "load", files[:2], files[2:], is_main)
+    words = "an operand, or the memory around it, was something else after the call; write to results only"
+    assert said == ({} if place is None else {"failure": Failure.changes_operands, "detail": words})
 
 
 class Lying(Apart):

@@ -27,6 +27,7 @@ class Failure(enum.StrEnum):
     not_finite = "not finite"
     inaccurate = "inaccurate"
     nondeterministic = "nondeterministic"
+    changes_operands = "changes its operands"
     missing_handler = "missing handler"
     differs_here = "differs in the user's process"
 

@@ -13,11 +13,15 @@ import numpy as np
 
 from pcp.backends import Target
 from pcp.backends.base import Buffer
+from pcp.backends.jax_guard import Guarded
+from pcp.backends.registry import DEFAULT
 from pcp.planning.measuring.child import Say, serve
 from pcp.planning.measuring.kept_results import loaded
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.request import Request, decoded
+from pcp.planning.measuring.subject import place
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
-from pcp.planning.measuring.trial import FAILURES, compiled, donating, failed
+from pcp.planning.measuring.trial import FAILURES, Refused, compiled, donating, failed
 
 
 class Runner:
@@ -59,7 +63,11 @@ class Runner:
 
     def _run(self, which: str, files: Sequence[str], results: Sequence[str], is_main: bool) -> dict[str, Any]:
         """Call it, here or in another thread."""
-        placed = self._placed(files)
+        arrays = self._loaded(files)
+        guarded: list[Guarded] = []
+        if which == "load" and self._target.backend == DEFAULT and self._target.device.kind == "cpu":
+            guarded = list(map(Guarded, arrays))
+        placed = [each.buffer for each in guarded] or self._placed(arrays)
 
         def call() -> list[Buffer]:
             return timed(self._runnables[which], placed, self._target)[0]
@@ -69,6 +77,11 @@ class Runner:
         else:
             with ThreadPoolExecutor(1) as other:
                 made = other.submit(call).result()
+        if not all(each.intact for each in guarded):
+            raise Refused(
+                Failure.changes_operands,
+                "an operand, or the memory around it, was something else after the call; write to results only",
+            )
         for file, result in zip(results, made, strict=True):
             np.save(file, np.asarray(result), allow_pickle=False)
         return {}
@@ -78,7 +91,7 @@ class Runner:
         assert self._request is not None
         request = self._request
         plain = Runnable(request.target.compile(request.subject), request.subject.arguments)
-        variations = Variations(request.subject.arguments, self._placed(files), self._target)
+        variations = Variations(request.subject.arguments, self._placed(self._loaded(files)), self._target)
         times = times_in_turn(
             [self._runnables["load"], plain],
             variations,
@@ -89,12 +102,14 @@ class Runner:
         )
         return {"times": times}
 
-    def _placed(self, files: Sequence[str]) -> list[Buffer]:
+    def _loaded(self, files: Sequence[str]) -> list[Any]:
         assert self._request is not None
         entries = zip(files, self._request.subject.arguments, strict=True)
-        return [
-            self._target.place(loaded(file, entry.spec.dtype.numpy), entry.spec) for file, entry in entries
-        ]
+        return [loaded(file, entry.spec.dtype.numpy) for file, entry in entries]
+
+    def _placed(self, arrays: Sequence[Any]) -> list[Buffer]:
+        assert self._request is not None
+        return place(self._request.subject, arrays, self._target)
 
 
 if __name__ == "__main__":

@@ -85,9 +85,12 @@ def _described(problem: Problem) -> dict[str, Any]:
 
 
 def _ended(folder: Path, seconds: float) -> dict[str, Any]:
-    """What the program said. The shell that starts it is gone when it runs, so that its parent tells nothing either."""
+    """What the program said. The shell that starts it is gone when it runs, so that its parent tells nothing either.
+
+    It reads a file, while children that PCP asks read the null device: what a kernel becomes must not depend on that.
+    """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = 'cd "$1" && exec "$2" train.py </dev/null 2>&1 &'
+    command = 'cd "$1" && exec "$2" train.py <settings.json 2>&1 &'
     with ChildProcess(
         Start(["/bin/sh", "-c", command, "sh", str(folder), sys.executable], variables)
     ) as shell:
