@@ -20,6 +20,7 @@ from pcp.kernels.manifest import (
     InvalidCandidate,
     entry_of,
     file_of,
+    list_of,
     name_of,
     one_of,
     only_known,
@@ -51,6 +52,9 @@ NATIVE = ("cpp", "cuda", "triton")
 
 CAPABILITIES = (80, 86, 89, 90)
 """Of GPUs, that kernels in Triton are compiled for: what is for 80 runs on all later ones, what is for 90 on no other."""
+
+MOST_ELEMENTS = 1 << 28
+"""Of the operands of a problem that a kernel may be tried on."""
 
 DEVICES = ("cpu", "cuda")
 GPU_CODE = ("mosaic_gpu_v2", "__gpu$xla.gpu.triton")
@@ -269,9 +273,9 @@ def _for_family(folder: Path, manifest: Mapping[str, Any]) -> Candidate:
         entry_of(folder, "gradient", gradient)
     conditions = table_of(manifest, "conditions")
     only_known("condition", conditions, _CONDITIONS)
-    dtypes = tuple(map(_dtype, conditions.get("dtypes", ["f32"])))
+    dtypes = tuple(map(_dtype, _words("dtypes", conditions, ["f32"])))
     deterministic = manifest.get("deterministic")
-    if deterministic not in (None, True, False):
+    if deterministic is not None and not isinstance(deterministic, bool):
         raise InvalidCandidate(f"deterministic = {deterministic!r}; expected true or false")
     family = common["name"].partition(".")[0]
     limits = {name: _limits(name, table) for name, table in table_of(conditions, "sizes").items()}
@@ -280,6 +284,11 @@ def _for_family(folder: Path, manifest: Mapping[str, Any]) -> Candidate:
         if is_text
         else _problems(family, manifest, conditions, dtypes, limits)
     )
+    largest = max((*problems, *wide), key=lambda each: each.size)
+    if largest.size > MOST_ELEMENTS:
+        raise InvalidCandidate(
+            f"{largest} has {largest.size} elements, which would not fit in memory; expected sizes of at most {MOST_ELEMENTS}"
+        )
     tolerance = table_of(manifest, "tolerance")
     return Candidate(
         **common,
@@ -291,7 +300,7 @@ def _for_family(folder: Path, manifest: Mapping[str, Any]) -> Candidate:
         wide=wide,
         deterministic=deterministic,
         dtypes=dtypes,
-        forms=tuple(conditions.get("forms", DEFINITIONS[family].forms)),
+        forms=tuple(_words("forms", conditions, list(DEFINITIONS[family].forms))),
         limits=limits,
     )
 
@@ -305,7 +314,7 @@ def _only(family: str, manifest: Mapping[str, Any], conditions: Mapping[str, Any
             "conditions beside nonfinite"
         )
     only_known("key of [problem]", given, _PROBLEM)
-    return problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))
+    return problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), table_of(given, "sizes"))
 
 
 def _problems(
@@ -320,7 +329,8 @@ def _problems(
         raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
     definition = DEFINITIONS[family]
     only_known("size", limits, definition.sizes)
-    forms = conditions.get("forms", list(definition.forms))
+    forms = _words("forms", conditions, list(definition.forms))
+    example = f"tables of sizes, as {{ {definition.sizes[0]} = 48 }}"
 
     def nearest(sizes: Mapping[str, int]) -> dict[str, int]:
         return {name: limits.get(name, Limits()).nearest(size) for name, size in sizes.items()}
@@ -331,16 +341,23 @@ def _problems(
     made: list[Problem] = []
     for dtype in dtypes:
         made += map(allowed, problems_of(family, forms, dtype))
-        for shape in conditions.get("shapes", []):
+        for shape in list_of("conditions.shapes", conditions.get("shapes", []), object, example):
             if not isinstance(shape, dict):
-                raise InvalidCandidate(
-                    f"conditions.shapes has {shape!r}; expected tables of sizes, as {{ {definition.sizes[0]} = 48 }}"
-                )
-            sizes = nearest(dict(zip(definition.sizes, definition.standard[0], strict=True))) | shape
+                raise InvalidCandidate(f"conditions.shapes has {shape!r}; expected {example}")
+            usual = nearest(dict(zip(definition.sizes, definition.standard[0], strict=True)))
+            sizes: dict[str, Any] = usual | shape
             made.append(problem(family, sizes.pop("form", forms[0]), dtype, sizes))
     made.append(allowed(problem(family, forms[0], dtypes[0])))
     wide = dict.fromkeys(map(allowed, wide_problems_of(family, forms, dtypes[0])))
     return tuple(dict.fromkeys(made)), tuple(each for each in wide if each not in made)
+
+
+def _words(key: str, conditions: Mapping[str, Any], usual: list[str]) -> list[str]:
+    """One or more words."""
+    given = list_of(f"conditions.{key}", conditions.get(key, usual), str, f"texts, as {usual!r}")
+    if not given:
+        raise InvalidCandidate(f"conditions.{key} = []; expected one at least, as {usual!r}")
+    return given
 
 
 def _limits(name: str, table: Any) -> Limits:

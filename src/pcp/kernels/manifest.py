@@ -120,6 +120,13 @@ def table_of(manifest: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
+def list_of(key: str, value: Any, kind: type, expected: str) -> list[Any]:
+    """A list of things of one kind."""
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise InvalidCandidate(f"{key} = {value!r}; expected a list of {expected}")
+    return value
+
+
 def one_of(key: str, value: Any, known: Sequence[str]) -> str:
     """One of some words."""
     if value not in known:

@@ -113,6 +113,11 @@ class Problem:
         )
 
     @property
+    def size(self) -> int:
+        """Elements of all operands."""
+        return sum(spec.size for spec in self.specs)
+
+    @property
     def results(self) -> tuple[TensorSpec, ...]:
         """Shapes and element types of the results."""
         return _results_of(self)
@@ -182,7 +187,7 @@ def problem(
     """
     definition = definition_of(family)
     form = next(iter(definition.forms)) if form is None else form
-    if form not in definition.forms:
+    if not isinstance(form, str) or form not in definition.forms:
         raise UnknownProblem(
             f"family {family!r} does not have the form {form!r}; it has {', '.join(definition.forms)}"
         )
@@ -237,7 +242,7 @@ def wide_problems_of(
     """
     wide = definition_of(family).wide
     made = _problems(family, forms, dtype, wide, wide[:1])
-    return sorted(made, key=lambda each: sum(spec.size for spec in each.specs))
+    return sorted(made, key=lambda each: each.size)
 
 
 def _problems(

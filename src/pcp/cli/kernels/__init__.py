@@ -126,7 +126,7 @@ def _list(arguments: argparse.Namespace) -> int:
     }  # there are no problems of them
     if arguments.family is not None and arguments.family not in of_groups:
         family_named(arguments.family)
-    missing = missing_here(platform, arguments.family)
+    missing, added = missing_here(platform, arguments.family), Store().all()
     for name in FAMILIES if arguments.family is None else [arguments.family]:
         family = FAMILIES[name]
         counts, problems = (
@@ -156,9 +156,9 @@ def _list(arguments: argparse.Namespace) -> int:
             print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
             if kernel.name in missing:
                 print(f"      {missing[kernel.name]}")
-        for added in Store().all():
-            if added.candidate.family == name:
-                _list_added(added, arguments.json)
+        for each in added:
+            if each.candidate.family == name:
+                _list_added(each, arguments.json)
     return 0
 
 

@@ -74,7 +74,7 @@ class Expectation:
 @functools.lru_cache(maxsize=24)
 def expected_results(problem: Problem, seed: int) -> Expectation:
     """What the problem should come out as, for every kind of values."""
-    large = sum(spec.size for spec in problem.specs) > LARGE
+    large = problem.size > LARGE
     kinds = tuple(
         kind
         for count, kind in enumerate(kinds_for(problem))
@@ -102,7 +102,7 @@ def expected_gradients(problem: Problem, seed: int) -> Expectation:
 def expected_wide(problem: Problem, seed: int) -> Expectation:
     """What a wide problem should come out as on a few kinds of values; of a huge one the plain program says so."""
     program, results = problem.reference(), problem.results
-    size = sum(spec.size for spec in (*results, *problem.specs))
+    size = problem.size + sum(spec.size for spec in results)
     names = ["normal", "again", "large"] if size <= SHORT else ["normal"]
     if problem.ranges and size <= HUGE:
         names += ["equal indices", "Zipf indices"]

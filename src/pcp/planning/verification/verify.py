@@ -148,7 +148,7 @@ class _Examination:
                 self.wide_results_of(problem, left)
         if not self.findings and progress is not None:
             progress(total - 1, total, "many calls, and calls in a user's process")
-        self._end(min(problems, key=_size))
+        self._end(min(problems, key=lambda each: each.size))
 
     def results_of_its_text(self, problem: Problem) -> list[Array]:
         """Judge what plans would hold of it for the first problem, whose results were right; from now on it is what is run."""
@@ -286,7 +286,7 @@ class _Examination:
         if self.candidate.function is None:
             return
         step = max(1, len(self.candidate.problems) // AS_USER)
-        problems = sorted(self.candidate.problems, key=_size)[::step][:AS_USER]
+        problems = sorted(self.candidate.problems, key=lambda each: each.size)[::step][:AS_USER]
         expectations = [expected_results(each, self.seed) for each in problems]
         tasks = [
             (problem, expected.arguments[:2], expected.results[0])
@@ -378,7 +378,3 @@ class _Examination:
             self.tried,
             self.noise,
         )
-
-
-def _size(problem: Problem) -> int:
-    return sum(spec.size for spec in problem.specs)
