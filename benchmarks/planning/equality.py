@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: Path) -> None:
     target = Target.of("cpu:0")
-    capacity = target.device.capacity
+    capacity = target.capacity
     conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
     with evidence_of(conditions) as evidence:
         forms, tried = evidence.answer(

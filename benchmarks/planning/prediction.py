@@ -65,11 +65,11 @@ def described(one: Quality) -> str:
 def measure(device: str | None, file: Path | None, seconds: float) -> None:
     """Measure kernels alone at regions of many shapes, as long as there is time."""
     target = Target.of(device)
-    with evidence_of(Conditions(target, target.device.capacity, file, budget=seconds)) as evidence:
+    with evidence_of(Conditions(target, target.capacity, file, budget=seconds)) as evidence:
         for program in programs():
             if evidence.seconds_left <= 0:
                 return
-            evidence.answer(tune(site_classes(prepared(program), target.device.kind), evidence))
+            evidence.answer(tune(site_classes(prepared(program), target), evidence))
             print(f"{evidence.measured} measurements after {evidence.seconds_spent:.0f} s", flush=True)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import pcp
 from pcp.autodiff.rematerialisation.apart import with_gradients_apart
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.backends.full_precision import with_full_precision
 from pcp.backends.xla import XLABackend
 from pcp.ir.tree import flatten
@@ -70,7 +70,7 @@ def test_a_gpu_gets_them_apart_and_a_processor_as_they_are(monkeypatch: pytest.M
     compiled: list[pcp.Program] = []
     monkeypatch.setattr(XLABackend, "_compiled", lambda _, each, *__: compiled.append(each))
     for kind in ("cuda", "cpu"):
-        XLABackend().compile(program, Device(kind, 0, 2**40), {}, cache=False)
+        Target("xla", (Device(kind, 0, 2**40),)).compile(program, cache=False)
     on_gpu, *on_processor = compiled
     assert on_gpu.digest == with_gradients_apart(with_full_precision(program)).digest
     assert all(each.digest == program.digest for each in on_processor)

@@ -1,11 +1,11 @@
 """A second backend, for tests: NumPy evaluates one operation after another. Its arrays are its own, and no `jax.Array`s."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pcp.backends import CompilationFailed, Device, MemoryUse
+from pcp.backends import CompilationFailed, Device, MemoryUse, Target
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import ir
@@ -13,7 +13,7 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 
-DEVICES = [Device("cpu", 0, 1 << 30), Device("cpu", 1, 1 << 30)]
+DEVICES = [Device("cpu", 0, 1 << 30), Device("cpu", 1, 1 << 29)]
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add,
@@ -24,22 +24,60 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Eager:
-    """An array on a device of this backend."""
+class HostArray:
+    """An array on devices of such a backend; no `jax.Array`."""
 
-    def __init__(self, array: np.ndarray[Any, Any], device: Device) -> None:
-        self.array, self.device = array, device
+    def __init__(self, array: np.ndarray[Any, Any], devices: tuple[Device, ...]) -> None:
+        self.array, self.devices = array, devices
         self.shape, self.dtype = array.shape, array.dtype
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.array, dtype, copy=True if copy else None)
 
 
+class HostBackend:
+    """A backend but for its name, its versions, its devices and what it compiles."""
+
+    hardware_model: ClassVar[str]
+    devices_here: ClassVar[list[Device]]
+    is_deleted = staticmethod(lambda _: False)
+
+    def devices(self) -> list[Device]:
+        return self.devices_here
+
+    def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> HostArray:
+        del alias
+        return HostArray(np.array(array, spec.dtype.numpy).reshape(spec.shape), target.devices)
+
+    def aside(self, buffer: HostArray) -> None:
+        """None: its devices have no such memory."""
+
+    def is_buffer(self, value: object) -> bool:
+        return isinstance(value, HostArray)
+
+    def facts(self, target: Target) -> Callable[[HostArray], object]:
+        del target
+        return lambda buffer: (buffer.shape, buffer.dtype, buffer.devices)
+
+    def is_on(self, buffer: HostArray, target: Target) -> bool:
+        return buffer.devices == target.devices
+
+    def wait(self, buffers: Sequence[HostArray]) -> None:
+        """Nothing is ever late."""
+
+    def hardware(self, target: Target) -> tuple[str, str]:
+        return self.hardware_model, target.places
+
+    def quick_options(self, target: Target) -> CompileOptions:
+        del target
+        return {}
+
+
 class EagerExecutable:
     """A program whose operations are looked up in a table."""
 
-    def __init__(self, program: Program, device: Device) -> None:
-        self._module, self._device = flat(program).module(), device
+    def __init__(self, program: Program, target: Target) -> None:
+        self._module, self._devices = flat(program).module(), target.devices
         self._program = program
         *self._operations, self._end = (op.operation for op in main_of(self._module).regions[0].blocks[0])
         for op in self._operations:
@@ -65,48 +103,16 @@ class EagerExecutable:
             [result] = op.results
             made = _OPERATIONS[op.name](*(values[operand] for operand in op.operands))
             values[result] = np.asarray(made, spec_of(result.type).dtype.numpy)
-        return [Eager(values[each], self._device) for each in self._end.operands]
+        return [HostArray(values[each], self._devices) for each in self._end.operands]
 
 
-class EagerBackend:
+class EagerBackend(HostBackend):
     """The backend."""
 
-    name = "eager"
-    versions = "eager 1"
-    is_deleted = staticmethod(lambda _: False)
+    name, versions, hardware_model, devices_here = "eager", "eager 1", "NumPy", DEVICES
+    runs_on_several = True
+    """Each of them computes the same."""
 
-    def devices(self) -> list[Device]:
-        return DEVICES
-
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> EagerExecutable:
-        del options, cache
-        return EagerExecutable(program, device)
-
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Eager:
-        del alias
-        return Eager(np.array(array, spec.dtype.numpy).reshape(spec.shape), device)
-
-    def aside(self, buffer: Eager) -> None:
-        """None: its devices have no such memory."""
-
-    def is_buffer(self, value: object) -> bool:
-        return isinstance(value, Eager)
-
-    def facts(self, device: Device) -> Callable[[Eager], object]:
-        del device
-        return lambda buffer: (buffer.shape, buffer.dtype, buffer.device)
-
-    def is_on(self, buffer: Eager, device: Device) -> bool:
-        return buffer.device == device
-
-    def wait(self, buffers: Sequence[Eager]) -> None:
-        """Nothing is ever late."""
-
-    def hardware(self, device: Device) -> tuple[str, str]:
-        return "NumPy", str(device)
-
-    def quick_options(self, device: Device) -> CompileOptions:
-        del device
-        return {}
+    def compile(self, program: Program, target: Target, *, cache: bool) -> EagerExecutable:
+        del cache
+        return EagerExecutable(program, target)

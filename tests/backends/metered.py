@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import Device, Executable, MemoryUse, Target
-from pcp.backends.arena.array import ArenaArray, Facts
+from pcp.backends.arena.array import ArenaArray
 from pcp.backends.arena.backend import ArenaBackend
-from pcp.backends.base import CompileOptions
 from pcp.ir import Program, TensorSpec
 from pcp.planning.placing.costs import CopyCost, Costs
 from pcp.planning.placing.operations import operations_in
@@ -121,23 +120,19 @@ class MeteredBackend(ArenaBackend):
     def devices(self) -> list[Device]:
         return [CHIP, HOST]
 
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> MeteredExecutable:  # type: ignore[override]  # another executable
+    def compile(self, program: Program, target: Target, *, cache: bool) -> MeteredExecutable:  # type: ignore[override]  # another executable
         METER.compiled.append(program.digest)
-        return MeteredExecutable(super().compile(program, device, options, cache=cache), program, device)
+        return MeteredExecutable(super().compile(program, target, cache=cache), program, target.device)
 
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> MeteredArray:
+    def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> MeteredArray:
         del alias
+        device = target.device
         if isinstance(array, MeteredArray) and array.device != device:
             METER.copy(array.device, device, spec.bytes)
         return MeteredArray(np.array(array, spec.dtype.numpy).reshape(spec.shape), device)
 
-    def is_on(self, buffer: ArenaArray, device: Device) -> bool:
-        return isinstance(buffer, MeteredArray) and buffer.device == device
-
-    def facts(self, device: Device) -> Callable[[ArenaArray], Facts]:
-        return super().facts(device)
+    def is_on(self, buffer: ArenaArray, target: Target) -> bool:
+        return isinstance(buffer, MeteredArray) and buffer.device == target.device
 
 
 def costs_of(program: Program, home: Device, other: Device) -> Costs:

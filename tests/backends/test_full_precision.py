@@ -3,7 +3,7 @@
 import pytest
 
 import pcp
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.backends.full_precision import (
     is_of_full_precision,
     multiplies_eight_bits,
@@ -64,7 +64,7 @@ def test_a_gpu_multiplies_at_full_precision_by_its_library(
     told: list[dict[str, object]] = []
     monkeypatch.setattr(XLABackend, "_compiled", lambda _, __, ___, options, ____: told.append(options))
     for options in ({}, {"xla_gpu_enable_triton_gemm": True}):
-        XLABackend().compile(program, Device("cuda", 0, 2**40), options, cache=False)
+        Target("xla", (Device("cuda", 0, 2**40),)).with_options(options).compile(program, cache=False)
     assert told == [
         {"xla_gpu_enable_triton_gemm": False} if full else {},
         {"xla_gpu_enable_triton_gemm": True},

@@ -47,7 +47,7 @@ def compiled(program: Program, placement: Placement, home: str = "cpu:0") -> Reg
 def called(
     program: Program, placement: Placement | None, arrays: list[Any], home: str = "cpu:0"
 ) -> list[Any]:
-    target = Target.of(home).with_options(Target.of(home).runner.quick_options(Target.of(home).device))
+    target = Target.of(home).with_options(Target.of(home).runner.quick_options(Target.of(home)))
     executable = compiled_in_places(program, target, placement, cache=False)
     given = [target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)]
     results = executable.run(given)

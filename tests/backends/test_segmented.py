@@ -13,7 +13,7 @@ from tests.rewrite.deep_programs import Layer, layer, stacked, training_step
 
 import pcp
 from pcp import backends
-from pcp.backends import Device, Executable, ExecutionFailed
+from pcp.backends import Device, Executable, ExecutionFailed, Target
 from pcp.backends.base import MemoryUse
 from pcp.backends.segmented import VARIABLE, SegmentedExecutable, compiled_in_segments
 from pcp.backends.xla import XLAExecutable
@@ -36,7 +36,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 
 def compiled(program: Program) -> Executable:
-    return backends.backend().compile(program, backends.device(), QUICK, cache=False)
+    return Target.of(options=QUICK).compile(program, cache=False)
 
 
 @functools.cache
@@ -64,9 +64,8 @@ def results(executable: Executable, program: Program, arrays: Arrays) -> Arrays:
 
 
 def placed(program: Program, arrays: Arrays) -> list[Any]:
-    backend, device = backends.backend(), backends.device()
     pairs = zip(arrays, program.arguments, strict=True)
-    return [backend.place(array, entry.spec, device, alias=False) for array, entry in pairs]
+    return [Target.of().place(array, entry.spec) for array, entry in pairs]
 
 
 def errors(found: Sequence[Any], right: Sequence[Any]) -> list[float]:
@@ -270,7 +269,7 @@ def test_what_fits_only_as_a_whole_is_compiled_as_a_whole(monkeypatch: pytest.Mo
     small = Device("cpu", 0, peak - 1)
     native = {small: backends.xla.native_device(backends.device())}
     monkeypatch.setattr("pcp.backends.xla._devices", lambda: native)
-    made = backends.backend().compile(program, small, QUICK, cache=False)
+    made = Target("xla", (small,)).with_options(QUICK).compile(program, cache=False)
     assert isinstance(made, XLAExecutable)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.backends.eager import DEVICES, Eager
+from tests.backends.eager import DEVICES, HostArray
 
 import pcp
 from pcp import Path, backends
-from pcp.backends import InvalidTarget, Target, UnknownBackend, UnknownDevice, device, registry
+from pcp.backends import Device, InvalidTarget, Target, UnknownBackend, UnknownDevice, device, registry
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.request import Request
@@ -32,9 +32,9 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Target:
 def test_a_registered_backend_runs_a_program_with_arrays_of_its_own(eager: Target) -> None:
     plan = pcp.plan(PROGRAM, eager)
     result = plan.run(X)
-    assert isinstance(result, Eager)
+    assert isinstance(result, HostArray)
     np.testing.assert_allclose(np.asarray(result), EXPECTED, rtol=1e-6)
-    assert isinstance(plan.run(result), Eager)  # its own arrays are taken as they are
+    assert isinstance(plan.run(result), HostArray)  # its own arrays are taken as they are
     assert (plan.target, plan.device, plan.backend.name) == (eager, DEVICES[0], "eager")
     assert plan.path.backend == "eager"
     assert " on cpu:0 by eager" in str(plan)
@@ -45,7 +45,7 @@ def test_a_path_of_a_backend_is_followed_by_that_backend(eager: Target, tmp_path
     path = Path.load(tmp_path / "path.json")
     plan = pcp.plan(PROGRAM, path=path)
     assert plan.backend.name == "eager"
-    assert isinstance(plan.run(X), Eager)
+    assert isinstance(plan.run(X), HostArray)
     assert plan.path == path
     with pytest.raises(
         PlanConflict, match=r"path is for backend 'eager', and the target names 'xla'; leave the target out"
@@ -102,19 +102,62 @@ def test_rows_and_paths_from_before_are_those_of_xla() -> None:
     assert versions().startswith("jaxlib ")  # as every row from before begins
 
 
+@pytest.mark.parametrize("tolerance", [None, 1e-2])
+@pytest.mark.parametrize("backend", ["xla", "arena"])
+def test_a_backend_that_runs_on_one_device_refuses_several_before_anything_is_measured(
+    backend: str, tolerance: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.conditions.Bench", None)
+    several = Target(backend, tuple(DEVICES))
+    match = (
+        r"the target has 2 devices: cpu:0, cpu:1; a program is compiled for one device so far: give "
+        rf"{backend} a target with one, as pcp.Target.of\('{backend}:cpu:0'\)"
+    )
+    for places in (several, [several, Target.of()], [Target.of(), several]):
+        if tolerance is not None or places is several:
+            with pytest.raises(InvalidTarget, match=match):
+                pcp.plan(PROGRAM, places, tolerance)
+    with pytest.raises(InvalidTarget, match=match):
+        several.compile(PROGRAM)
+    with pytest.raises(InvalidTarget, match=match):
+        several.runner.compile(PROGRAM, several, cache=False)  # whoever asks the backend itself
+
+
 @pytest.mark.parametrize(
-    ("devices", "match"),
+    ("devices", "shown"),
     [
-        (
-            tuple(DEVICES),
-            r"the target has 2 devices: cpu:0, cpu:1; a program is compiled for one device so far: give",
-        ),
-        ((), "the target has 0 devices: none; a program is compiled for one device so far"),
+        ((), "0 devices: none"),
+        ((DEVICES[0], Device("cuda", 0, 1)), "2 devices: cpu:0, cuda:0"),
+        ((DEVICES[0], DEVICES[0]), "2 devices: cpu:0, cpu:0"),
     ],
 )
-def test_a_target_of_another_number_of_devices_than_one_is_refused(devices: Any, match: str) -> None:
-    with pytest.raises(InvalidTarget, match=match):
-        pcp.plan(PROGRAM, Target("xla", devices))
+def test_a_target_has_devices_of_one_kind(devices: Any, shown: str) -> None:
+    with pytest.raises(
+        InvalidTarget, match=rf"the target has {shown}; expected one or more of one kind, each once: give"
+    ):
+        Target("xla", devices)
+
+
+def test_a_backend_that_runs_on_several_devices_is_given_all_of_them(
+    eager: Target, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FilePath(__file__).parents[2]), prepend=":")
+    both = replace(eager, devices=tuple(DEVICES))
+    for plan in (
+        pcp.plan(PROGRAM, both),
+        pcp.plan(PROGRAM, both, 1e-2, database=tmp_path / "p.sqlite", budget=5),
+    ):
+        result = plan.run(X)
+        assert result.devices == tuple(DEVICES)
+        np.testing.assert_allclose(np.asarray(result), EXPECTED, rtol=1e-6)
+        assert isinstance(plan.run(result), HostArray)
+        assert list(plan.memory) == ["cpu:0", "cpu:1"]
+        assert f" on {both}\n" in str(plan)
+        assert plan.to_json()["device"] == "cpu:0, cpu:1"
+    assert plan.measurement is not None
+    assert both.capacity == min(each.capacity for each in DEVICES)
+    with pytest.raises(InvalidTarget, match="the target has 2 devices"):
+        _ = plan.device
 
 
 def test_the_environment_may_name_a_device_of_any_backend(monkeypatch: pytest.MonkeyPatch) -> None:

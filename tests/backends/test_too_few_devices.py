@@ -12,6 +12,7 @@ from pcp.backends import CompilationFailed, TooFewDevices
 from pcp.importers.imported_module import NotImportable, clean
 from pcp.ir import Program
 from pcp.ir.bindings import parse_module
+from pcp.planning.artifact import compile_ahead
 
 X = np.arange(4, dtype=np.float32)
 PAIR = [[0, 1]]
@@ -40,6 +41,28 @@ def test_collectives_of_more_devices_are_refused(case: str, target: str) -> None
     with pytest.raises(TooFewDevices, match=message):
         pcp.plan(pcp.trace(function, X), target)
     assert issubclass(TooFewDevices, CompilationFailed)
+
+
+@pytest.mark.parametrize("devices", ["cpu:0", ["cpu:0", "arena:cpu"], ["arena:cpu", "cpu:0"]])
+def test_a_search_refuses_them_before_it_measures(devices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.planning.conditions.Bench", None)
+    with pytest.raises(TooFewDevices, match=r"all_reduce with groups \[\[0, 1\]\] needs 2 devices"):
+        pcp.plan(pcp.trace(lambda x: ops.all_reduce(x, PAIR), X), devices, tolerance=1e-2)
+
+
+def test_a_function_of_jax_runs_on_one_device() -> None:
+    with pytest.raises(
+        TooFewDevices, match=r"needs 2 devices, and .* for 1: the one of jax.jit; give groups of one"
+    ):
+        pcp.trace(lambda x: ops.all_reduce(x, PAIR), X).to_jax()
+    alone = pcp.trace(lambda x: ops.all_reduce(x, [[0]]), X).to_jax()
+    np.testing.assert_array_equal(np.asarray(alone(X)), X)
+
+
+def test_what_is_compiled_ahead_is_for_one_device() -> None:
+    pytest.importorskip("iree.compiler")
+    with pytest.raises(TooFewDevices, match=r"needs 2 devices, .* compiled for 1: llvm-cpu:generic; give"):
+        compile_ahead(pcp.trace(lambda x: ops.all_reduce(x, PAIR), X), "llvm-cpu:generic")
 
 
 def test_groups_of_the_one_device_compute() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import pcp
 from pcp import backends
-from pcp.backends import CompilationFailed, Device, ExecutionFailed, OutOfMemory, UnknownDevice, xla
+from pcp.backends import CompilationFailed, Device, ExecutionFailed, OutOfMemory, Target, UnknownDevice, xla
 from pcp.backends.xla import XLABackend, XLAExecutable, _remember_tuning, xla_client
 from pcp.interruption import all_of
 from pcp.ir import DType, TensorSpec
@@ -54,7 +54,7 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
 @pytest.mark.parametrize("writeable", [True, False])
 def test_memory_is_shared_only_if_nobody_can_write_to_it(alias: bool, writeable: bool) -> None:
     array = aligned(256, writeable)
-    placed = BACKEND.place(array, TensorSpec((256,), DType.f32), CPU, alias=alias)
+    placed = Target.of(CPU).place(array, TensorSpec((256,), DType.f32), alias=alias)
     shares = placed.unsafe_buffer_pointer() == array.ctypes.data
     assert shares == (alias and not writeable)
     np.testing.assert_array_equal(placed, array)
@@ -64,7 +64,7 @@ def test_a_read_only_view_of_writable_memory_is_copied() -> None:
     owner = aligned(256, writeable=True)
     view = owner[:]
     view.flags.writeable = False
-    placed = BACKEND.place(view, TensorSpec((256,), DType.f32), CPU, alias=True)
+    placed = Target.of(CPU).place(view, TensorSpec((256,), DType.f32), alias=True)
     before = np.array(placed)
     owner[:] = 7
     np.testing.assert_array_equal(placed, before)
@@ -73,7 +73,7 @@ def test_a_read_only_view_of_writable_memory_is_copied() -> None:
 @pytest.mark.parametrize("dtype", [DType.f64, DType.i64, DType.u64, DType.c128, DType.bf16])
 def test_wide_types_keep_their_bits(dtype: DType) -> None:
     array = np.frombuffer(np.random.default_rng(1).bytes(8 * dtype.itemsize), dtype.numpy)
-    placed = BACKEND.place(array, TensorSpec((8,), dtype), CPU, alias=False)
+    placed = Target.of(CPU).place(array, TensorSpec((8,), dtype))
     assert placed.dtype == dtype.numpy
     assert np.asarray(placed).tobytes() == array.tobytes()
 

@@ -8,6 +8,7 @@ import pytest
 
 import pcp
 from pcp import kernels, nn
+from pcp.backends import Target
 from pcp.kernels import OverlappingSites, Site, apply_kernels, cover, kernel_named, sites_of
 from pcp.planning.exploration import enumeration
 from pcp.planning.paths.path import Path
@@ -194,7 +195,7 @@ def test_paths_never_name_both_and_are_followed_from_their_files() -> None:
         seen |= names
     assert seen == {group.key, norm.key}
     path = Path.from_json(Path.of(program, {group.key: kernel_named(NATIVE)}).to_json())
-    path.check_sites(program, "cpu")
+    path.check_sites(program, Target.of("cpu:0"))
     close(program, pcp.plan(program, path=path).lowered)
 
 

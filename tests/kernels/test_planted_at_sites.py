@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
 from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import FAMILIES, Claims, kernel_named, replaced, sites_of
@@ -201,7 +200,7 @@ class Adversary:
         wrong = self._condition(np.array(buffers[0]), self.calls)
         [y] = map(np.array, self._honest.run(buffers))
         made = self._fault(y).astype(y.dtype) if wrong else y
-        return [backends.backend().place(made, pcp.spec(made.shape, "f32").spec, TARGET.device, alias=False)]
+        return [TARGET.place(made, pcp.spec(made.shape, "f32").spec)]
 
 
 @pytest.mark.cpu

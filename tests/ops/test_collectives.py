@@ -61,6 +61,8 @@ def test_a_group_of_one_changes_nothing() -> None:
         ),
         (lambda x: ops.all_gather(x, [[0, 1], [2]]), InvalidGroups, "all_gather: groups"),
         (lambda x: ops.all_to_all(x, [[0, 0]]), InvalidGroups, "each replica once"),
+        (lambda x: ops.all_reduce(x, [[1]]), InvalidGroups, "each replica once, from 0"),
+        (lambda x: ops.all_gather(x, [[0, 2]]), InvalidGroups, r"groups \[\(0, 2\)\] were given"),
         (
             lambda x: ops.collective_permute(x, [(0, 1), (0, 2)]),
             InvalidGroups,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.backends import Device, MemoryUse, OutOfMemory
+from pcp.backends import Device, MemoryUse, OutOfMemory, Target
 from pcp.backends.xla import XLABackend
 from pcp.planning.capacity import InvalidMemoryLimit, human, lower_bound, memory_limit
 
@@ -70,26 +70,29 @@ def test_the_environment_can_limit_it(chain: pcp.Program, monkeypatch: pytest.Mo
         pcp.plan(chain)
 
 
+def target_of(*capacities: int) -> Target:
+    return Target("xla", tuple(Device("cpu", index, each) for index, each in enumerate(capacities)))
+
+
 @pytest.mark.parametrize("limit", [0, -5, "2 XiB", "0MB", True, "1.5.2GiB", "much"])
 def test_a_limit_must_be_positive(limit: Any) -> None:
     with pytest.raises(
         InvalidMemoryLimit,
         match=f"the memory limit {limit!r} is not a positive number of bytes; give one like 1073741824, '2GiB' or '500MB'",
     ):
-        memory_limit(Device("cpu", 0, 100), limit)
+        memory_limit(target_of(100), limit)
 
 
 @pytest.mark.parametrize(
     ("limit", "count"), [(5, 5), ("2GiB", 2**31), ("1.5 KiB", 1536), ("3MB", 3_000_000), ("7", 7), ("8 B", 8)]
 )
 def test_limits(limit: Any, count: int) -> None:
-    assert memory_limit(Device("cpu", 0, 2**40), limit) == count
+    assert memory_limit(target_of(2**40), limit) == count
 
 
 def test_a_limit_never_exceeds_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PCP_MEMORY_LIMIT", raising=False)
-    device = Device("cpu", 0, 100)
-    assert [memory_limit(device, limit) for limit in (None, 99, 101)] == [100, 99, 100]
+    assert [memory_limit(target_of(120, 100), limit) for limit in (None, 99, 101)] == [100, 99, 100]
 
 
 def test_donated_memory_is_counted_once() -> None:

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pcp.backends import Device, MemoryUse
-from pcp.backends.base import CompileOptions
+from pcp.backends import Device, MemoryUse, Target
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
+from tests.backends.eager import HostArray, HostBackend
 from tests.replay.clock import CLOCK
 
 DEVICES = [Device("cpu", 0, 16 << 30), Device("cuda", 0, 80 << 30)]
@@ -24,22 +24,11 @@ LATENCY, RATE = 1e-5, 1e10
 """Of a copy: seconds, and bytes a second."""
 
 
-class NullArray:
-    """An array on a device of this backend."""
-
-    def __init__(self, array: np.ndarray[Any, Any], device: Device) -> None:
-        self.array, self.device = array, device
-        self.shape, self.dtype = array.shape, array.dtype
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        return np.array(self.array, dtype, copy=True if copy else None)
-
-
 class NullExecutable:
     """A program that is not run."""
 
-    def __init__(self, program: Program, device: Device) -> None:
-        self._program, self._device = program, device
+    def __init__(self, program: Program, target: Target) -> None:
+        self._program, self._devices = program, target.devices
 
     @property
     def memory(self) -> MemoryUse:
@@ -48,12 +37,12 @@ class NullExecutable:
         between = alive(entry_block(module))
         return MemoryUse(least.arguments, least.results, least.aliased, between, True)
 
-    def run(self, buffers: Sequence[NullArray]) -> list[NullArray]:
+    def run(self, buffers: Sequence[HostArray]) -> list[HostArray]:
         """Ones, or twos where this is said to compute something else here."""
         del buffers
         value = 2 if NullBackend.is_wrong(self._program) else 1
         return [
-            NullArray(np.full(entry.spec.shape, value, entry.spec.dtype.numpy), self._device)
+            HostArray(np.full(entry.spec.shape, value, entry.spec.dtype.numpy), self._devices)
             for entry in self._program.results
         ]
 
@@ -89,50 +78,19 @@ def _read(op: ir.Operation) -> list[Any]:
     ]
 
 
-class NullBackend:
+class NullBackend(HostBackend):
     """The backend."""
 
-    name = "null"
-    versions = "null 1"
-    is_deleted = staticmethod(lambda _: False)
+    name, versions, hardware_model, devices_here = "null", "null 1", "no hardware", DEVICES
     is_wrong: ClassVar[Callable[[Program], bool]] = staticmethod(lambda _: False)
 
-    def devices(self) -> list[Device]:
-        return DEVICES
+    def compile(self, program: Program, target: Target, *, cache: bool) -> NullExecutable:
+        del cache
+        return NullExecutable(program, target)
 
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> NullExecutable:
-        del options, cache
-        return NullExecutable(program, device)
-
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> NullArray:
-        del alias
+    def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> HostArray:
         CLOCK.pass_by(LATENCY + spec.bytes / RATE)
-        return NullArray(np.array(array, spec.dtype.numpy).reshape(spec.shape), device)
-
-    def aside(self, buffer: NullArray) -> None:
-        """None: its devices have no such memory."""
-
-    def is_buffer(self, value: object) -> bool:
-        return isinstance(value, NullArray)
-
-    def facts(self, device: Device) -> Callable[[NullArray], object]:
-        del device
-        return lambda buffer: (buffer.shape, buffer.dtype, buffer.device)
-
-    def is_on(self, buffer: NullArray, device: Device) -> bool:
-        return buffer.device == device
-
-    def wait(self, buffers: Sequence[NullArray]) -> None:
-        """Nothing is ever late."""
-
-    def hardware(self, device: Device) -> tuple[str, str]:
-        return "no hardware", str(device)
-
-    def quick_options(self, device: Device) -> CompileOptions:
-        del device
-        return {}
+        return super().place(array, spec, target, alias=alias)
 
 
 class OtherBackend(NullBackend):

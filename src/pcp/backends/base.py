@@ -1,11 +1,10 @@
-"""What a backend is: something that compiles a Program for a device and runs it on buffers there."""
+"""What backends take and make: devices, buffers, compiled programs and the memory that they take; and what goes wrong."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pcp.errors import PCPError
-from pcp.ir import Program, TensorSpec
 
 Buffer = Any
 """An array in the memory of a device, of whatever class the backend says: a `jax.Array` for XLA.
@@ -89,84 +88,16 @@ class MemoryUse:
 
 
 class Executable(Protocol):
-    """A program compiled for one device."""
+    """A program compiled for a target."""
 
     @property
     def memory(self) -> MemoryUse:
         """What one call takes, as the compiler reports it."""
 
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """The results for flat arguments, whose shapes, element types and device the caller has checked.
+        """The results for flat arguments, whose shapes, element types and place the caller has checked.
 
         Raises:
             OutOfMemory: the device has too little memory left.
             ExecutionFailed: the device stopped.
         """
-
-
-class Backend(Protocol):
-    """Something that compiles Programs for its devices.
-
-    With an attribute `chooses_once` that is true, a path that was found for one size of a symbolic program is followed at all.
-    """
-
-    @property
-    def name(self) -> str:
-        """What it is called in a Path: `xla`, `iree`, `arena`."""
-
-    def devices(self) -> list[Device]:
-        """The devices of this machine that it compiles for."""
-
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> Executable:
-        """The program ready to run on a device; `cache` keeps the compiled form on disk.
-
-        Raises:
-            CompilationFailed: the compiler refuses the program.
-        """
-
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
-        """An array (NumPy's or a buffer), of shape and element type `spec`, in the memory of a device.
-
-        Arguments:
-            alias: whether read-only host memory may be used where it lies; otherwise it is copied.
-        """
-
-    def aside(self, buffer: Buffer) -> Buffer | None:
-        """A copy in memory of the host that the array's device reads and writes by itself, which `place` takes back to it.
-
-        Returns:
-            None where there is no such memory.
-        """
-
-    def is_buffer(self, value: object) -> bool:
-        """Whether a value is an array of this backend, on whatever device."""
-
-    def facts(self, device: Device) -> Callable[[Buffer], object]:
-        """A cheap function of a buffer; equal results mean equal shape, type and device."""
-
-    @property
-    def is_deleted(self) -> Callable[[Buffer], bool]:
-        """Whether the memory of a buffer was given back or donated; a function that is cheap to map."""
-
-    def is_on(self, buffer: Buffer, device: Device) -> bool:
-        """Whether a buffer lies on exactly this device."""
-
-    def wait(self, buffers: Sequence[Buffer]) -> None:
-        """Return when the values of all buffers are there.
-
-        Raises:
-            OutOfMemory: the device ran out of memory while it computed one.
-            ExecutionFailed: the device stopped.
-        """
-
-    def hardware(self, device: Device) -> tuple[str, str]:
-        """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
-
-    @property
-    def versions(self) -> str:
-        """What generates code, and its version: measurements and bits count for one version only."""
-
-    def quick_options(self, device: Device) -> CompileOptions:
-        """The options with which a program that is called once is ready soonest."""

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from pcp.backends.base import Buffer, CompilationFailed, Device, ExecutionFailed, MemoryUse, OutOfMemory
+from pcp.backends.base import Buffer, CompilationFailed, ExecutionFailed, MemoryUse, OutOfMemory
+from pcp.backends.target import Target
 from pcp.backends.xla import memory_use, native_device
 from pcp.ir import DType, TensorSpec
 from pcp.ir.types import dtype_of
@@ -18,17 +19,18 @@ class JAXFunction:
     Arguments:
         function: of JAX arrays, to one array or a flat tuple of them.
         specs: of its arguments.
+        target: where it runs.
 
     Raises:
         CompilationFailed: the function or the compiler raised an exception.
     """
 
-    def __init__(self, function: Callable[..., Any], specs: Sequence[TensorSpec], device: Device) -> None:
+    def __init__(self, function: Callable[..., Any], specs: Sequence[TensorSpec], target: Target) -> None:
         shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
         # Functions are written for jax as it comes: without 64 bits what they make themselves has 32.
         self._wide = any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
         try:
-            with jax.enable_x64(self._wide), jax.default_device(native_device(device)):
+            with jax.enable_x64(self._wide), jax.default_device(native_device(target.device)):
                 lowered = jax.jit(lambda *arrays: _flat(function(*arrays))).lower(*shapes)
                 self._compiled = lowered.compile()
         except Exception as error:  # whatever somebody else's function raises

@@ -5,8 +5,9 @@ import glob
 import importlib
 import importlib.util
 import os
+from typing import Any
 
-from pcp.backends.base import Backend, Device, UnknownBackend, UnknownDevice
+from pcp.backends.base import Device, UnknownBackend, UnknownDevice
 
 DEFAULT = "xla"
 """The backend of whoever names none."""
@@ -73,8 +74,8 @@ def arrays_of(name: str) -> str:
     return _ARRAYS.get(name, name)
 
 
-def backend(name: str = DEFAULT) -> Backend:
-    """The backend of that name.
+def instance_of(name: str) -> Any:
+    """The backend of that name, a `Backend`.
 
     Raises:
         UnknownBackend: there is none, or its module cannot be imported.
@@ -83,16 +84,15 @@ def backend(name: str = DEFAULT) -> Backend:
 
 
 @functools.cache
-def _made(name: str, location: str) -> Backend:
+def _made(name: str, location: str) -> Any:
     module, _, cls = location.partition(":")
     try:
-        made: Backend = getattr(importlib.import_module(module), cls)()
+        return getattr(importlib.import_module(module), cls)()
     except (ImportError, AttributeError) as error:
         raise UnknownBackend(
             f"backend {name!r} cannot be imported from {location}: {error}; install what it needs, or choose one of: "
             f"{', '.join(backend_names())}"
         ) from error
-    return made
 
 
 def needs_driver(name: str) -> bool:
@@ -147,7 +147,8 @@ def devices(backend_name: str = DEFAULT) -> list[Device]:
     Raises:
         UnknownBackend: there is no such backend.
     """
-    return backend(backend_name).devices()
+    here: list[Device] = instance_of(backend_name).devices()
+    return here
 
 
 def default_device() -> str:

@@ -1,18 +1,18 @@
-"""Target: what a Program is compiled for."""
+"""Target: what a Program is compiled for; and Backend: what compiles it for one, and runs it on buffers there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable, TooFewDevices
+from pcp.backends.base import Buffer, CompileOptions, Device, Executable, TooFewDevices
 from pcp.backends.registry import (
     DEFAULT,
     arrays_of,
-    backend,
     backend_names,
     default_device,
     device,
+    instance_of,
     location_of,
     register_backend,
 )
@@ -27,13 +27,82 @@ class InvalidTarget(PCPError):
     """A target that nothing can be compiled for."""
 
 
+class Backend(Protocol):
+    """Something that compiles Programs for its devices.
+
+    Every method takes the whole `Target`, whose backend it is: devices of one kind, and options of the compiler. With an
+    attribute `runs_on_several` that is true, targets may have several devices; otherwise PCP refuses them before it asks, and
+    `target.device` is the one. With an attribute `chooses_once` that is true, a path that was found for one size of a
+    symbolic program is followed at all.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called in a Path: `xla`, `iree`, `arena`."""
+
+    def devices(self) -> list[Device]:
+        """The devices of this machine that it compiles for."""
+
+    def compile(self, program: Program, target: "Target", *, cache: bool) -> Executable:
+        """The program ready to run on a target, by its options; `cache` keeps the compiled form on disk.
+
+        Raises:
+            CompilationFailed: the compiler refuses the program or an option.
+        """
+
+    def place(self, array: Any, spec: TensorSpec, target: "Target", *, alias: bool) -> Buffer:
+        """An array (NumPy's or a buffer), of shape and element type `spec`, in the memory of a target's devices.
+
+        Arguments:
+            alias: whether read-only host memory may be used where it lies; otherwise it is copied.
+        """
+
+    def aside(self, buffer: Buffer) -> Buffer | None:
+        """A copy in memory of the host that the array's device reads and writes by itself, which `place` takes back to it.
+
+        Returns:
+            None where there is no such memory.
+        """
+
+    def is_buffer(self, value: object) -> bool:
+        """Whether a value is an array of this backend, on whatever device."""
+
+    def facts(self, target: "Target") -> Callable[[Buffer], object]:
+        """A cheap function of a buffer; equal results mean equal shape, type and place."""
+
+    @property
+    def is_deleted(self) -> Callable[[Buffer], bool]:
+        """Whether the memory of a buffer was given back or donated; a function that is cheap to map."""
+
+    def is_on(self, buffer: Buffer, target: "Target") -> bool:
+        """Whether a buffer lies on exactly the devices of a target."""
+
+    def wait(self, buffers: Sequence[Buffer]) -> None:
+        """Return when the values of all buffers are there.
+
+        Raises:
+            OutOfMemory: the device ran out of memory while it computed one.
+            ExecutionFailed: the device stopped.
+        """
+
+    def hardware(self, target: "Target") -> tuple[str, str]:
+        """The model of a target's hardware, for people, and all facts about it that speed and numbers depend on."""
+
+    @property
+    def versions(self) -> str:
+        """What generates code, and its version: measurements and bits count for one version only."""
+
+    def quick_options(self, target: "Target") -> CompileOptions:
+        """The options with which a program that is called once is ready soonest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A backend, the devices that it compiles for, and the options of its compiler; equal where all three are.
 
     Arguments:
         backend: its name, as `xla`.
-        devices: one or more; so far a Program is compiled for one.
+        devices: one or more of one kind; PCP's own backends compile a Program for one so far.
         options: of the compiler by their own names, in order of these.
     """
 
@@ -75,18 +144,39 @@ class Target:
             backend, place = head, rest or None
         return Target(backend, (device(place, backend),), given)
 
+    def __post_init__(self) -> None:
+        if len({each.kind for each in self.devices}) != 1 or len(set(self.devices)) != len(self.devices):
+            raise InvalidTarget(
+                f"the target has {len(self.devices)} devices: {self.places or 'none'}; expected one or more of one kind, each "
+                "once: give a target with one, as pcp.Target.of('cpu:0')"
+            )
+
+    @property
+    def platform(self) -> str:
+        """The kind of its devices: `cpu`, `cuda`, ..."""
+        return self.devices[0].kind
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that the smallest of its devices has."""
+        return min(each.capacity for each in self.devices)
+
+    @property
+    def places(self) -> str:
+        """The names of its devices, for people."""
+        return ", ".join(map(str, self.devices))
+
     @property
     def device(self) -> Device:
-        """Its one device.
+        """Its one device, for what runs on one.
 
         Raises:
-            InvalidTarget: it has none, or several, which no plan uses yet.
+            InvalidTarget: it has several.
         """
-        if len(self.devices) != 1:
-            shown = ", ".join(map(str, self.devices)) or "none"
+        if len(self.devices) > 1:
             raise InvalidTarget(
-                f"the target has {len(self.devices)} devices: {shown}; a program is compiled for one device so far: "
-                "give a target with one, as pcp.Target.of('cpu:0')"
+                f"the target has {len(self.devices)} devices: {self.places}; a program is compiled for one device so far: give "
+                f"{self.backend} a target with one, as pcp.Target.of('{self.backend}:{self.devices[0]}')"
             )
         return self.devices[0]
 
@@ -116,32 +206,30 @@ class Target:
 
         Raises:
             CompilationFailed: the compiler refuses the program or an option.
-            TooFewDevices: its collectives need more devices.
-            InvalidTarget, UnknownBackend: as `device`, `runner`.
+            TooFewDevices, InvalidTarget, UnknownBackend: as `expect`.
         """
-        self._expect_devices(program)
-        return self.runner.compile(program, self.device, dict(self.options), cache=cache)
+        self.expect(program)
+        return self.runner.compile(program, self, cache=cache)
 
-    def _expect_devices(self, program: Program) -> None:
-        """Refuse a program of several devices, which would compute with the values of one alone."""
-        if not has_collectives(program.bytecode):
-            return
-        widest = widest_collective(program.module())
-        if widest is not None and widest.devices > len(self.devices):
-            place = f"\n  at {widest.place}" if widest.place else ""
-            raise TooFewDevices(
-                f"{widest.shown} needs {widest.devices} devices, and the program is compiled for {len(self.devices)}: "
-                f"{', '.join(map(str, self.devices))}; give groups of one, [[0]], or compute in one program what the devices "
-                f"would: with their values along one more axis, pcp.sum(x, 0) is the sum over them{place}"
-            )
+    def expect(self, program: Program) -> None:
+        """Look whether its backend runs programs on so many devices, and whether there are as many as this one needs.
+
+        Raises:
+            InvalidTarget: the backend runs programs on one device, and the target has several.
+            TooFewDevices: a collective of the program needs more devices.
+            UnknownBackend: as `runner`.
+        """
+        if not getattr(self.runner, "runs_on_several", False):
+            _ = self.device
+        expect_devices(program, len(self.devices), self.places)
 
     def place(self, array: Any, spec: TensorSpec, *, alias: bool = False) -> Buffer:
-        """An array, of shape and element type `spec`, in the memory of the device; `alias` as in `Backend.place`."""
-        return self.runner.place(array, spec, self.device, alias=alias)
+        """An array, of shape and element type `spec`, in the memory of the devices; `alias` as in `Backend.place`."""
+        return self.runner.place(array, spec, self, alias=alias)
 
     def holds(self, value: Any) -> bool:
-        """Whether a value is a buffer of the backend that lies on the device."""
-        return self.runner.is_buffer(value) and self.runner.is_on(value, self.device)
+        """Whether a value is a buffer of the backend that lies on the devices."""
+        return self.runner.is_buffer(value) and self.runner.is_on(value, self)
 
     def shares_arrays_with(self, other: "Target") -> bool:
         """Whether each takes the arrays of the other where they lie."""
@@ -175,4 +263,30 @@ class Target:
         return Target.from_description, (self.described(),)
 
     def __str__(self) -> str:
-        return f"{', '.join(map(str, self.devices))} by {self.backend}"
+        return f"{self.places} by {self.backend}"
+
+
+def expect_devices(program: Program, count: int, places: str) -> None:
+    """Refuse a program of more devices than there are, which would compute with the values of those alone.
+
+    Raises:
+        TooFewDevices: one of its collectives needs more.
+    """
+    widest = widest_collective(program.module()) if has_collectives(program.bytecode) else None
+    if widest is not None and widest.devices > count:
+        place = f"\n  at {widest.place}" if widest.place else ""
+        raise TooFewDevices(
+            f"{widest.shown} needs {widest.devices} devices, and the program is compiled for {count}: {places}; give groups of "
+            "one, [[0]], or compute in one program what the devices would: with their values along one more axis, "
+            f"pcp.sum(x, 0) is the sum over them{place}"
+        )
+
+
+def backend(name: str = DEFAULT) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        UnknownBackend: there is none, or its module cannot be imported.
+    """
+    found: Backend = instance_of(name)
+    return found

@@ -48,6 +48,7 @@ from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
 from pcp.backends.segmented import compiled_in_segments
+from pcp.backends.target import Target
 from pcp.backends.whole_powers import with_whole_powers
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
@@ -119,9 +120,7 @@ class XLABackend:
         """The devices of this process, those of the default platform first."""
         return list(_devices())
 
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> Executable:
+    def compile(self, program: Program, target: Target, *, cache: bool) -> Executable:
         """The program compiled by XLA; products of floats have their full precision, where the program does not say less.
 
         On a GPU, gradients of attention and cross entropy compute scores and exponentials again instead of keeping them.
@@ -131,6 +130,7 @@ class XLABackend:
         Raises:
             CompilationFailed: XLA refuses the program or an option.
         """
+        device, options = target.device, dict(target.options)
         program = with_blocks_within_bounds(with_whole_powers(program))
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
@@ -168,13 +168,13 @@ class XLABackend:
                     store.put(key, bytes(loaded.serialize()))
         return XLAExecutable(loaded, program, native)
 
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
-        """An array in the memory of a device; it shares host memory only if nobody can write to that.
+    def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> Buffer:
+        """An array in the memory of the device; it shares host memory only if nobody can write to that.
 
         Raises:
             OutOfMemory: the device has too little memory left.
         """
-        native = _devices()[device]
+        native = _devices()[target.device]
         pinned = self.is_buffer(array) and array.sharding.memory_kind == _PINNED
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
@@ -195,7 +195,7 @@ class XLABackend:
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            raise OutOfMemory(no_room(spec, device)) from None
+            raise OutOfMemory(no_room(spec, target.device)) from None
 
     def aside(self, buffer: Buffer) -> Buffer | None:
         """A copy in pinned memory, which a GPU reads by itself; of a processor's arrays none."""
@@ -207,15 +207,15 @@ class XLABackend:
         """Whether a value is a concrete `jax.Array`."""
         return isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
 
-    def facts(self, device: Device) -> Callable[[Buffer], object]:  # noqa: ARG002  (the same for all)
+    def facts(self, target: Target) -> Callable[[Buffer], object]:  # noqa: ARG002  (the same for all)
         """The abstract value of an array and, where there are several devices, its sharding."""
         if len(_devices()) > 1:
             return attrgetter("aval", "_sharding")
         return getattr(ArrayImpl.aval, "fget", None) or attrgetter("aval")
 
-    def is_on(self, buffer: Buffer, device: Device) -> bool:
-        """Whether the array is whole on this device."""
-        return bool(buffer.devices() == {_devices()[device]})
+    def is_on(self, buffer: Buffer, target: Target) -> bool:
+        """Whether the array is whole on the device."""
+        return bool(buffer.devices() == {_devices()[target.device]})
 
     def wait(self, buffers: Sequence[Buffer]) -> None:
         """Return when all arrays are there; a device may say only then that it failed.
@@ -231,8 +231,9 @@ class XLABackend:
             full = "RESOURCE_EXHAUSTED" in str(error)
             raise (OutOfMemory if full else ExecutionFailed)(f"the device stopped: {error}") from None
 
-    def hardware(self, device: Device) -> tuple[str, str]:
+    def hardware(self, target: Target) -> tuple[str, str]:
         """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
+        device = target.device
         native = _devices()[device]
         if native.platform != "cpu":
             return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
@@ -243,9 +244,9 @@ class XLABackend:
         """The version of jaxlib, which is XLA's."""
         return f"jaxlib {version('jaxlib')}"
 
-    def quick_options(self, device: Device) -> CompileOptions:
+    def quick_options(self, target: Target) -> CompileOptions:
         """Little optimisation; products, which are library calls, are not what it slows down: compiling takes a third."""
-        return _QUICK.get(device.kind, {})
+        return _QUICK.get(target.platform, {})
 
 
 @functools.cache

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown = f" = {np.asarray(result)}" if entry.spec.size <= 8 else ""
         print(f"{key}: {outputs[key]}{shown}")
     print(
-        f"{seconds * 1e3:.3f} ms on {compiled.device}"
+        f"{seconds * 1e3:.3f} ms on {compiled.target.places}"
         + (f"; wrote {arguments.outputs}" if arguments.outputs else "")
     )
     return 0

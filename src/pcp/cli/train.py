@@ -284,7 +284,7 @@ def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
             )
         recipe = prepare(folder)
         if not on_ray:  # the cluster's nodes have the devices, not this process
-            memory_limit(Target.of(folder.config().device).device, folder.config().memory or None)
+            memory_limit(Target.of(folder.config().device), folder.config().memory or None)
         if folder.config().workers:
             from pcp.distributed.shepherd.new_run import check_run
 

@@ -191,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
         with Stamped(shown) as sink:
             way = WireWay(address, credentials, arguments.listen, arguments.data or "")
-            capacity, hardware = target.device.capacity, hardware_of(target).digest_by(target.backend)
+            capacity, hardware = target.capacity, hardware_of(target).digest_by(target.backend)
             worker = WorkerProcess(way, folder, arguments.device, capacity, offer, hardware, sink.write)
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}

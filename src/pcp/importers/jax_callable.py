@@ -10,6 +10,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from pcp.autodiff.gradient import vjp
+from pcp.backends.target import expect_devices
 from pcp.importers.jax_trees import check_precision, is_number, jax_arrays
 from pcp.ir import Program, Tree
 from pcp.ir.bindings import bytecode_of, inline_function, ir
@@ -37,6 +38,9 @@ def to_jax(program: Program) -> Callable[..., Any]:
     Returns:
         A function of arguments nested like the program's, or of any pytree that `pcp.jax_arrays` nests so.
 
+    Raises:
+        TooFewDevices: it is a program of several devices.
+
     Raises, when called:
         TreeMismatch: the arguments are nested otherwise.
         ArgumentMismatch: an array has another shape or element type.
@@ -46,6 +50,7 @@ def to_jax(program: Program) -> Callable[..., Any]:
 
     if isinstance(program, SymbolicProgram):
         return functools.partial(_at_sizes_of_arguments, program)
+    expect_devices(program, 1, "the one of jax.jit")
 
     def function(*arguments: Any) -> Any:
         leaves = program.flatten_arguments(*jax_arrays(arguments))

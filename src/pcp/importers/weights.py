@@ -72,12 +72,8 @@ def load_weights(
     if mapped:
         return tree.unflatten([tensors[source] for source in sources])
     target = backends.Target.of(device)
-    backend, place = backends.backend(target.backend), target.device
-    arrays = [
-        backend.place(tensors[source], spec, place, alias=False)
-        for source, spec in zip(sources, specs, strict=True)
-    ]
-    log.info("placed %d tensors of %s on %s", len(arrays), path, place)
+    arrays = [target.place(tensors[source], spec) for source, spec in zip(sources, specs, strict=True)]
+    log.info("placed %d tensors of %s on %s", len(arrays), path, target.places)
     return tree.unflatten(arrays)
 
 

@@ -128,11 +128,11 @@ def planned(program: Program, device: str | None, tolerance: float | None) -> Pl
     if tolerance is not None:
         return plan(program, device, tolerance)
     target = Target.of(device)
-    if target.backend != DEFAULT or target.device.kind != "cpu":
+    if target.backend != DEFAULT or target.platform != "cpu":
         return plan(program, device)
     kernels = {
         site.key: kernel_named(name)
-        for site in sites_of(prepared(program), target.device.kind)
+        for site in sites_of(prepared(program), target)
         for name in NATIVE
         if name in site.kernels
     }

@@ -31,6 +31,7 @@ from pcp.kernels.registry import register_family as register_family
 from pcp.kernels.registry import register_kernel as register_kernel
 from pcp.kernels.sites import BadReplacement as BadReplacement
 from pcp.kernels.sites import OverlappingSites as OverlappingSites
+from pcp.kernels.sites import Place as Place
 from pcp.kernels.sites import Site as Site
 from pcp.kernels.sites import UnknownSite as UnknownSite
 from pcp.kernels.sites import apply_kernels as apply_kernels

@@ -10,6 +10,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from pcp.autodiff.loops.trips import trips_around
 from pcp.errors import PCPError
@@ -79,14 +80,25 @@ class Site:
     lacks: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def sites_of(program: Program, platform: str, *, bare: bool = False, builds: bool = True) -> tuple[Site, ...]:
-    """Every site of a program, in order, those in a composite after it, with the kernels that apply on a kind of device.
+class Devices(Protocol):
+    """What a program is to run on: a `pcp.Target`, of whose devices kernels ask the kind."""
+
+    @property
+    def platform(self) -> str: ...
+
+
+Place = Devices | str
+
+
+def sites_of(program: Program, target: Place, *, bare: bool = False, builds: bool = True) -> tuple[Site, ...]:
+    """Every site of a program, in order, those in a composite after it, with the kernels that apply on a target.
 
     Arguments:
+        target: a `pcp.Target`, or a kind of device, as `"cuda"`, of which none need be here.
         bare: whether operations of a family count, too, for which none of its kernels applies.
         builds: whether native libraries are built of which a kernel needs one; if not, each counts as one that can be had.
     """
-    return _sites(program, platform, {}, bare, builds)
+    return _sites(program, target if isinstance(target, str) else target.platform, {}, bare, builds)
 
 
 def _sites(

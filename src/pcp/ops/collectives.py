@@ -40,21 +40,17 @@ Groups = Sequence[Sequence[int]]
 
 
 class InvalidGroups(TracingError):
-    """Groups of replicas that are empty, unlike in size, or name a replica twice."""
+    """Groups of replicas that are empty, unlike in size, or do not name each replica once."""
 
 
 def _groups(name: str, groups: Groups) -> tuple[ir.Attribute, int]:
     """The groups as an attribute, and how many replicas each has."""
     rows = [tuple(group) for group in groups]
     members = [member for row in rows for member in row]
-    if (
-        not members
-        or len({len(row) for row in rows}) != 1
-        or len(set(members)) != len(members)
-        or min(members) < 0
-    ):
+    if not members or len({len(row) for row in rows}) != 1 or sorted(members) != list(range(len(members))):
         raise InvalidGroups(
-            f"{name}: groups {rows} were given; expected groups of one size that name each replica once: [[0, 1], [2, 3]]"
+            f"{name}: groups {rows} were given; expected groups of one size that name each replica once, "
+            "from 0: [[0, 1], [2, 3]]"
         )
     array = np.asarray(rows, np.int64)
     with current_builder().location:

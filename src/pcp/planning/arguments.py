@@ -53,9 +53,9 @@ class ArgumentBorder:
         self.arguments = arguments
         self.tree = tree
         self.names = parameter_names(arguments, tree)
-        self._target, self._device = target, target.device
+        self._target = target
         self._backend = backend = target.runner
-        self._facts: Callable[[Buffer], object] = backend.facts(self._device)
+        self._facts: Callable[[Buffer], object] = backend.facts(target)
         self._is_deleted = backend.is_deleted
         self._flatten = flattener(tree)
         self._accepted: list[object] = [None] * len(arguments)
@@ -111,9 +111,9 @@ class ArgumentBorder:
         array = self._as_array(argument, value)
         check(argument, array)
         if self._backend.is_buffer(array):
-            if self._is_deleted(array) or self._backend.is_on(array, self._device):
+            if self._is_deleted(array) or self._backend.is_on(array, self._target):
                 return array
-            log.info("argument %s is copied to %s", argument.name, self._device)
+            log.info("argument %s is copied to %s", argument.name, self._target.places)
         alias = argument.alias is None and argument.role is not Role.state
         return self._target.place(array, argument.spec, alias=alias)
 

@@ -136,13 +136,13 @@ class CompiledArtifact:
                 f"the program was compiled for {self.chip}, and IREE finds no {kind} device here; take the file to a machine "
                 "that has one, or compile the program for another target"
             ) from None
-        if (target.backend, target.device.kind) != ("iree", kind):
+        if (target.backend, target.platform) != ("iree", kind):
             raise InvalidArtifact(
                 f"the program was compiled for {self.chip}, and the device is {target}; give a device iree:{kind}, or compile "
                 "the program for that device"
             )
         executable = IREEExecutable(self.module, self.program, target.device)
-        check_capacity(self.program, executable.memory, target.device, memory_limit(target.device))
+        check_capacity(self.program, executable.memory, target, memory_limit(target))
         return Compiled(self.program, target, executable)
 
 

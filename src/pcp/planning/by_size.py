@@ -210,7 +210,7 @@ class SymbolicPlan:
         """The plan by the path of the bucket, if its results are within the tolerance at these sizes, too."""
         assert self.tolerance is not None
         source, path, target = self._found[bucket]
-        moved = transferred(path, source, program, target.device.kind)
+        moved = transferred(path, source, program, target)
         if moved is None:
             log.info("the path of the bucket does not fit %s; another is searched for", listed(sizes))
             return None

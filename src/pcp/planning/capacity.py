@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Collection, Sequence
 
-from pcp.backends import Device, MemoryUse, OutOfMemory
+from pcp.backends import MemoryUse, OutOfMemory, Target
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Role
 from pcp.ir.operations import Operation, operations_of
@@ -24,8 +24,8 @@ class InvalidMapped(PCPError):
     """Arguments that cannot lie in files that are mapped for reading."""
 
 
-def memory_limit(device: Device, asked: int | str | None = None) -> int:
-    """Bytes that may be used on a device: its capacity, or less by `asked` or the variable PCP_MEMORY_LIMIT.
+def memory_limit(target: Target, asked: int | str | None = None) -> int:
+    """Bytes that may be used on each device of a target: its capacity, or less by `asked` or the variable PCP_MEMORY_LIMIT.
 
     Arguments:
         asked: bytes, or a text like `"2GiB"`, `"500 MB"`.
@@ -35,14 +35,14 @@ def memory_limit(device: Device, asked: int | str | None = None) -> int:
     """
     given: object = asked if asked is not None else os.environ.get("PCP_MEMORY_LIMIT") or None
     if given is None:
-        return device.capacity
+        return target.capacity
     match = _SIZE.fullmatch(str(given))
     count = int(float(match[1]) * _FACTORS[match[2]]) if match is not None and match[2] in _FACTORS else 0
     if not count:
         raise InvalidMemoryLimit(
             f"the memory limit {given!r} is not a positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
         )
-    return min(device.capacity, count)
+    return min(target.capacity, count)
 
 
 def lower_bound(program: Program) -> MemoryUse:
@@ -57,7 +57,7 @@ def lower_bound(program: Program) -> MemoryUse:
     )
 
 
-def mapped_bytes(program: Program, device: Device, names: Collection[str]) -> int:
+def mapped_bytes(program: Program, target: Target, names: Collection[str]) -> int:
     """How many bytes of the arguments lie in files that are mapped for reading, and need not fit in memory.
 
     Arguments:
@@ -66,9 +66,10 @@ def mapped_bytes(program: Program, device: Device, names: Collection[str]) -> in
     Raises:
         InvalidMapped: no argument has a name, or a call writes to it, or the device has a memory of its own.
     """
-    if names and device.kind != "cpu":
+    if names and target.platform != "cpu":
         raise InvalidMapped(
-            f"mapped is {sorted(names)}, and {device} copies all arguments to its own memory; plan for cpu:0 or arena:cpu"
+            f"mapped is {sorted(names)}, and {target.places} copies all arguments to its own memory; plan for cpu:0 or "
+            "arena:cpu"
         )
     found: dict[int, Argument] = {}
     for name in names:
@@ -89,8 +90,8 @@ def mapped_bytes(program: Program, device: Device, names: Collection[str]) -> in
     return sum(entry.spec.bytes for entry in found.values())
 
 
-def check_capacity(program: Program, use: MemoryUse, device: Device, limit: int) -> None:
-    """Compare what a call takes with what the device has.
+def check_capacity(program: Program, use: MemoryUse, target: Target, limit: int) -> None:
+    """Compare what a call takes on each device with what that has.
 
     Raises:
         OutOfMemory: it takes more; the message says how much and what the largest parts are.
@@ -102,7 +103,7 @@ def check_capacity(program: Program, use: MemoryUse, device: Device, limit: int)
     if use.exact:
         parts.append(f"temporaries {human(use.temporaries)}")
     lines = [
-        f"the program needs {kind}{human(use.peak)} on {device}, which has {human(limit)}: "
+        f"the program needs {kind}{human(use.peak)} on {target.places}, which has {human(limit)}: "
         f"{', '.join(parts)}, "
         f"less {human(use.aliased)} that donated arguments share with results",
         f"  largest arguments: {_largest_arguments(program.arguments)}",

@@ -120,7 +120,7 @@ def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
     target = conditions.target
     try:
         executable = target.compile(found.path.applied(whole.program))
-        check_capacity(whole.program, executable.memory, target.device, conditions.memory_limit)
+        check_capacity(whole.program, executable.memory, target, conditions.memory_limit)
     except (CompilationFailed, OutOfMemory) as error:
         log.warning("the predicted path is not taken, because it does not compile: %s", error)
         return replace(found, path=whole.plain, choices={}, prediction=None, complete=False)

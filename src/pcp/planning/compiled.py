@@ -47,7 +47,7 @@ class Compiled:
 
     @property
     def device(self) -> Device:
-        """Where it runs."""
+        """Where it runs, on one device."""
         return self.target.device
 
     @property
@@ -63,7 +63,7 @@ class Compiled:
     @property
     def memory(self) -> Mapping[str, MemoryUse]:
         """Bytes that one call takes on every device."""
-        return MappingProxyType({str(self.device): self._executable.memory})
+        return MappingProxyType({str(each): self._executable.memory for each in self.target.devices})
 
     def call(self, *arguments: Any) -> Any:
         """The results for arguments nested as the traced function's; `Plan.run` says more.
@@ -152,8 +152,9 @@ def compiled(program: Program, target: Target, *, cache: bool = True) -> Compile
         OutOfMemory: it does not fit in the device's memory.
         CompilationFailed: the compiler refuses it.
     """
-    limit = memory_limit(target.device)
-    check_capacity(program, lower_bound(program), target.device, limit)
+    target.expect(program)
+    limit = memory_limit(target)
+    check_capacity(program, lower_bound(program), target, limit)
     executable = target.compile(program, cache=cache)
-    check_capacity(program, executable.memory, target.device, limit)
+    check_capacity(program, executable.memory, target, limit)
     return Compiled(program, target, executable)

@@ -163,7 +163,7 @@ class _Contest:
         self.notes.append(
             f"{where} {what} {row.ratio:.2f} of the plain path's time{doubt}, error {row.error or 0.0:.1e}"
         )
-        limit = memory_limit(target.device, self._conditions.memory)
+        limit = memory_limit(target, self._conditions.memory)
         if not self._whole.accepts(row, limit) or not is_faster:
             return
         if self.best is self._found:

@@ -111,7 +111,7 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     source, peak, before = _Source(path, lowered), plain.peak, math.inf
     attempts = _FEW_ATTEMPTS if path.choices else _ATTEMPTS
     is_light = search.run(source, peak, _LIGHT, attempts)
-    divided_in = _divided_by(source, program, target.device.kind)
+    divided_in = _divided_by(source, program, target)
     for parts in _PARTS if not is_light and path.parts == 1 else ():
         divided = divided_in(parts)
         if divided is None:
@@ -154,11 +154,11 @@ class _Source:
         return self.path.having(REMADE.name, [REMADE.move(recomputation)]), made
 
 
-def _divided_by(source: _Source, program: Program, platform: str) -> Callable[[int], _Source | None]:
+def _divided_by(source: _Source, program: Program, target: Target) -> Callable[[int], _Source | None]:
     """What computes the batch of a path in parts: kernels are for whole values, so those of a part are chosen for it before."""
     path = source.path
     if path.choices and path.prepared:
-        in_parts = InParts(path, program, platform)
+        in_parts = InParts(path, program, target)
 
         def with_kernels(parts: int) -> _Source | None:
             divided = in_parts(parts)

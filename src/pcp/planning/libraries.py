@@ -18,15 +18,14 @@ def libraries_for(program: Program, target: Target, tolerance: float) -> frozens
         target: what it is to be planned for.
         tolerance: more than 0.
     """
-    platform = target.device.kind
     names = {
-        name
-        for site in sites_of(prepared(program, tolerance), platform, builds=False)
-        for name in site.kernels
+        name for site in sites_of(prepared(program, tolerance), target, builds=False) for name in site.kernels
     }
     if is_here() and b"dot_general" in program.bytecode:  # an equal program has products of other shapes
         names |= FAMILIES["product"].kernels.keys()
-    kernels = [kernel for kernel in map(kernel_named, names) if not kernel.lacks(platform, builds=False)]
+    kernels = [
+        kernel for kernel in map(kernel_named, names) if not kernel.lacks(target.platform, builds=False)
+    ]
     called = {library for kernel in kernels for library in kernel.libraries}
     if arrays_of(target.backend) == "arena":
         called.add("steps")

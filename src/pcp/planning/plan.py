@@ -131,7 +131,7 @@ class Plan(Compiled):
         """What `print` says of its path, as values of JSON."""
         facts = as_json(self.path, self._found, self.tolerance)
         fit = None if self.fit is None else self.fit.to_json()
-        place = {"device": str(self.device), "backend": self.backend.name}
+        place = {"device": self.target.places, "backend": self.backend.name}
         return {"program": self.program.digest, **place, "fit": fit} | facts
 
     def run(self, *arguments: Any, check: bool = False) -> Any:
@@ -202,10 +202,10 @@ class Plan(Compiled):
         bound = f" (the first {self._bound_count} arguments are bound)" if self._bound_count else ""
         return "\n".join(
             [
-                f"Plan of program {self.program.digest[:12]} on {self.device} by {self.backend.name}{bound}",
+                f"Plan of program {self.program.digest[:12]} on {self.target}{bound}",
                 f"  takes       {_listed(self.inputs)}",
                 f"  returns     {_listed(self.outputs)}",
-                f"  memory      {human(use.peak)} of {human(self.device.capacity)}: "
+                f"  memory      {human(use.peak)} of {human(self.target.capacity)}: "
                 f"arguments {human(use.arguments)}, results {human(use.results)} "
                 f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
                 *([] if self.fit is None else [f"              {self.fit}"]),
@@ -294,7 +294,8 @@ def plan(
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice, UnknownBackend: there is no such device, or no such backend.
-        InvalidTarget: the target has another number of devices than one, or other options than those given beside it.
+        InvalidTarget: the target has more devices than its backend uses, or other options than those given beside it.
+        TooFewDevices: collectives of the program need more devices than the target has; a CompilationFailed.
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
@@ -308,10 +309,12 @@ def plan(
             f"several devices were given ({device}) and no tolerance; which is the fastest is measured within one: give a "
             "tolerance, or one device"
         )
-    target, place = _target(first, options, path)
-    limit = capacity.memory_limit(place, memory)
-    outside = capacity.mapped_bytes(program, place, mapped)
-    check_capacity(program, lower_bound(program).without(outside), place, limit)
+    target = _target(first, options, path)
+    for each in (target, *others):
+        each.expect(program)
+    limit = capacity.memory_limit(target, memory)
+    outside = capacity.mapped_bytes(program, target, mapped)
+    check_capacity(program, lower_bound(program).without(outside), target, limit)
     if mapped and (tolerance is not None or memory is not None):
         raise PlanConflict(
             "mapped was given beside a tolerance or memory; both measure on arrays that lie in memory: leave them out"
@@ -323,15 +326,15 @@ def plan(
         _check_pinned(path, program, target, tolerance, options)
         target = path.home(target)
     elif tolerance is not None:
-        device_limit = capacity.memory_limit(place)
+        device_limit = capacity.memory_limit(target)
         asked = None if memory is None else limit
         conditions = Conditions(
             target, device_limit, database, budget, example, progress, judge, memory=asked
         )
         found, target = searched(program, tolerance, conditions, others)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
-        path, fit, place = found.path, found.fit, target.device
-        limit = capacity.memory_limit(place, memory)
+        path, fit = found.path, found.fit
+        limit = capacity.memory_limit(target, memory)
     elif memory is not None:
         fit = fitted(program, Path.plain(program, dict(target.options), target.backend), target, limit, cache)
         path = None if fit.path.is_plain else fit.path
@@ -340,17 +343,14 @@ def plan(
     executable = compiled_in_places(compiled, target, None if path is None else path.placement, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
-    check_capacity(program, executable.memory.without(outside), place, limit)
+    check_capacity(program, executable.memory.without(outside), target, limit)
     return Plan(program, target, executable, path=path, found=found, tolerance=tolerance, fit=fit)
 
 
-def _target(
-    device: str | Device | Target | None, options: CompileOptions, path: Path | None
-) -> tuple[Target, Device]:
-    """What to compile for, and its one device; a path says by which backend, where no target does."""
+def _target(device: str | Device | Target | None, options: CompileOptions, path: Path | None) -> Target:
+    """What to compile for; a path says by which backend, where no target does."""
     if not isinstance(path, Path):
-        target = Target.of(device, options)
-        return target, target.device
+        return Target.of(device, options)
     path.check_backend()
     target = Target.of(device, backend=DEFAULT if path.is_streamed else path.backend)
     if not path.is_streamed and target.backend != path.backend:
@@ -358,7 +358,7 @@ def _target(
             f"the path is for backend {path.backend!r}, and the target names {target.backend!r}; leave the target out, give "
             f"one of backend {path.backend!r}, or plan again without the path"
         )
-    return target, target.device
+    return target
 
 
 def _check_pinned(
@@ -378,4 +378,4 @@ def _check_pinned(
     path.check_places()
     path.check_place(*made_with(target, path.placement))
     place = target if path.placement is None else path.placement.main(target)
-    path.check_sites(program, place.device.kind)
+    path.check_sites(program, place)

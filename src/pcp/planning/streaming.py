@@ -71,7 +71,7 @@ def streamed(
     """
     expect_program(program, "pcp.streamed")
     target = Target.of(device)
-    limit = memory_limit(target.device, memory)
+    limit = memory_limit(target, memory)
     plain = Path.plain(program, dict(target.options), target.backend)
     if tolerance is None:
         return _streamed(plain if path is None else path, program, target, limit)
@@ -82,7 +82,7 @@ def streamed(
         )
     check_tolerance(tolerance)
     home = Target.of("cpu:0")  # which holds the whole
-    conditions = Conditions(home, memory_limit(home.device), database, budget)
+    conditions = Conditions(home, memory_limit(home), database, budget)
     return _fastest(Whole(program, tolerance, home), conditions, plain, target, limit)
 
 
@@ -104,7 +104,7 @@ def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, 
 
     Times are relative to those of the whole at home, beside which all are measured and by whose float64 all are judged.
     """
-    classes = site_classes(whole.prepared, target.device.kind, whole.tolerance)
+    classes = site_classes(whole.prepared, target, whole.tolerance)
     rounding = whole.tolerance / conditions.strategy.error_of_bits
     tried = itertools.chain(together(classes, rounding), (kernels for _, kernels in apart(classes)))
     with evidence_of(conditions) as evidence:
@@ -147,7 +147,7 @@ def _in_pieces(path: Path, program: Program, target: Target, limit: int) -> Path
     """The path without kernels that take too much at once, as one that updates all parameters."""
     if not path.choices:
         return path
-    sites = path.sites(program, target.device.kind)
+    sites = path.sites(program, target)
     large = {key for key, site in sites.items() if lower_bound(site.region).peak > AT_ONCE * limit}
     for site, choice in path.choices.items():
         if site in large:

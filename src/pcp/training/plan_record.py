@@ -23,7 +23,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     """
     record: dict[str, Any] = {
         "program": plan.program.digest,
-        "device": str(plan.device),
+        "device": plan.target.places,
         "options": dict(plan.target.options),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         **({} if plan.path.is_plain else {"path": plan.path.digest[:12]}),

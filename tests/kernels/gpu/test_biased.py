@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.backends.full_precision import completes_products
 from pcp.backends.xla import XLABackend
 from pcp.ir import Program
@@ -117,7 +117,7 @@ def test_only_what_completes_products_is_compiled_so_and_a_user_may_say_otherwis
     mine = {"xla_gpu_dot_merger_threshold_mb": 32}
     bf16 = pcp.trace(lambda x: x @ x, pcp.spec((4, 4), "bf16"))
     for each, options in ((_by_kernel(program), {}), (_by_kernel(program), mine), (bf16, {})):
-        XLABackend().compile(each, Device("cuda", 0, 2**40), options, cache=False)
+        Target("xla", (Device("cuda", 0, 2**40),)).with_options(options).compile(each, cache=False)
     whole = {
         "xla_gpu_enable_triton_gemm": False,
         "xla_gpu_enable_cublaslt": True,

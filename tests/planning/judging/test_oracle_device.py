@@ -27,23 +27,23 @@ class WithASmallDevice:
     def devices(self) -> list[Device]:
         return [SMALL, *self.xla.devices()]
 
-    def compile(self, program: Any, device: Device, options: Any, *, cache: bool) -> Any:
-        self.asked.append(device.kind)
-        if device == SMALL:
+    def compile(self, program: Any, target: Target, *, cache: bool) -> Any:
+        self.asked.append(target.platform)
+        if target.device == SMALL:
             raise OutOfMemory("too large for the tiny device")
-        return self.xla.compile(program, device, options, cache=cache)
+        return self.xla.compile(program, target, cache=cache)
 
     def is_buffer(self, value: object) -> bool:
         return self.xla.is_buffer(value)
 
-    def place(self, array: Any, spec: Any, device: Device, *, alias: bool) -> Any:
-        return self.xla.place(array, spec, device, alias=alias)
+    def place(self, array: Any, spec: Any, target: Target, *, alias: bool) -> Any:
+        return self.xla.place(array, spec, target, alias=alias)
 
     def wait(self, buffers: Any) -> None:
         self.xla.wait(buffers)
 
-    def quick_options(self, device: Device) -> Any:
-        return self.xla.quick_options(device)
+    def quick_options(self, target: Target) -> Any:
+        return self.xla.quick_options(target)
 
 
 def use(backend: WithASmallDevice, monkeypatch: pytest.MonkeyPatch) -> WithASmallDevice:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends, nn
+from pcp import nn
 from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import Claims
@@ -30,7 +30,6 @@ from pcp.planning.measuring.timing import Runnable
 from pcp.planning.measuring.trial import tried
 from pcp.rewrite.row import Effect
 
-DEVICE = backends.device("cpu:0")
 TARGET = Target.of("cpu:0")
 Altered = Callable[[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]], list[np.ndarray[Any, Any]]]
 
@@ -39,16 +38,15 @@ class Altering:
     """An executable whose results are altered by a function of its arguments and of the sound results."""
 
     def __init__(self, program: Program, alter: Altered) -> None:
-        self._compiled = backends.backend().compile(program, DEVICE, {}, cache=False)
+        self._compiled = TARGET.compile(program, cache=False)
         self._alter = alter
         self.memory = self._compiled.memory
 
     def run(self, buffers: Any) -> list[Any]:
         results = [np.array(result) for result in self._compiled.run(buffers)]
         made = self._alter([np.asarray(buffer) for buffer in buffers], results)
-        backend = backends.backend()
         entries = zip(made, self._specs(results), strict=True)
-        return [backend.place(array, spec, DEVICE, alias=False) for array, spec in entries]
+        return [TARGET.place(array, spec) for array, spec in entries]
 
     def _specs(self, results: list[np.ndarray[Any, Any]]) -> list[Any]:
         return [pcp.spec(result.shape, "f32").spec for result in results]

@@ -6,8 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pcp import backends
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.ir import Result, TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.planning.measuring.kept_results import InFiles, InMemory, kept_results
@@ -17,35 +16,32 @@ ARRAYS = [
     np.random.default_rng(1).standard_normal((2, 3)).astype(ml_dtypes.bfloat16),
 ]
 ENTRIES = [Result(str(i), TensorSpec(a.shape, dtype_of(a.dtype))) for i, a in enumerate(ARRAYS)]
+TARGET = Target.of("cpu:0")
 
 
 def made() -> list[Any]:
-    host = backends.device("cpu:0")
-    return [
-        backends.backend().place(array, entry.spec, host, alias=False)
-        for array, entry in zip(ARRAYS, ENTRIES, strict=True)
-    ]
+    return [TARGET.place(array, entry.spec) for array, entry in zip(ARRAYS, ENTRIES, strict=True)]
 
 
 def test_where_there_is_room_they_stay_on_the_device(tmp_path: Path) -> None:
-    kept = kept_results(tmp_path / "results", ENTRIES, Device("cuda", 0, 1 << 30), made)
+    kept = kept_results(tmp_path / "results", ENTRIES, Target("xla", (Device("cuda", 0, 1 << 30),)), made)
     assert isinstance(kept, InMemory)
     assert kept.bytes == sum(array.nbytes for array in ARRAYS)
-    assert [backends.backend().is_buffer(each) for each in kept] == [True, True]
+    assert [TARGET.runner.is_buffer(each) for each in kept] == [True, True]
     assert not (tmp_path / "results").exists()
     kept.close()
     assert kept.bytes == 0
 
 
 def test_elsewhere_they_go_to_files_which_another_child_finds(tmp_path: Path) -> None:
-    for device in (Device("cuda", 0, 1 << 20), Device("cpu", 0, 1 << 30)):
-        folder = tmp_path / device.kind
-        kept = kept_results(folder, ENTRIES, device, made)
+    for target in (Target("xla", (Device("cuda", 0, 1 << 20),)), TARGET):
+        folder = tmp_path / target.platform
+        kept = kept_results(folder, ENTRIES, target, made)
         assert isinstance(kept, InFiles)
         for array, found in zip(ARRAYS, kept, strict=True):
             assert found.dtype == array.dtype
             assert np.array_equal(found, array)
-        again = kept_results(folder, ENTRIES, device, list)
+        again = kept_results(folder, ENTRIES, target, list)
         assert len(list(again)) == 2
         again.close()
         assert not folder.exists()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pcp
 from pcp import Path
-from pcp.backends import Placement, UnknownDevice
+from pcp.backends import Placement, Target, UnknownDevice
 from pcp.kernels import UnknownKernel, kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.kinds import PARTS
@@ -210,7 +210,7 @@ def test_whatever_is_changed_in_a_file(data: st.DataObject) -> None:
         text = text[:at] + data.draw(st.text(max_size=2)) + text[at + data.draw(st.integers(0, len(text))) :]
     try:
         path = Path.from_json(text)
-        path.check_sites(PROGRAM, "cpu")
+        path.check_sites(PROGRAM, Target.of("cpu:0"))
         path.applied(PROGRAM)
     except pcp.PCPError:
         return

@@ -63,8 +63,8 @@ def test_what_is_banned_meanwhile_is_never_listed_again(
     program = pcp.trace(_thirty_sines, pcp.spec((4, 4), "f32"))
     pcp.plan(program, tolerance=1e-2, database=file)
     target = Target.of()
-    with evidence_of(Conditions(target, target.device.capacity, file, budget=0.0)) as evidence:
-        [sites] = site_classes(prepared(program), target.device.kind)
+    with evidence_of(Conditions(target, target.capacity, file, budget=0.0)) as evidence:
+        [sites] = site_classes(prepared(program), target)
         banned: set[tuple[str, str]] = set()
         found = combinations(
             Whole(program, math.inf, target), [sites], evidence, uniform=False, banned=banned
@@ -84,8 +84,8 @@ def test_what_was_given_before_a_ban_is_not_given_again(file: FilePath) -> None:
     program = chain((4, 5))
     pcp.plan(program, tolerance=1e-2, database=file)
     target = Target.of()
-    with evidence_of(Conditions(target, target.device.capacity, file, budget=0.0)) as evidence:
-        classes = site_classes(prepared(program), target.device.kind)
+    with evidence_of(Conditions(target, target.capacity, file, budget=0.0)) as evidence:
+        classes = site_classes(prepared(program), target)
         banned: set[tuple[str, str]] = set()
         found = combinations(
             Whole(program, math.inf, target), classes, evidence, uniform=False, banned=banned

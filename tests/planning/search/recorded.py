@@ -123,7 +123,7 @@ def search_by(
     monkeypatch.setattr(conditions, "Bench", start)
     monkeypatch.setattr(chosen, "difference_here", lambda *_: None)
     target = Target.of("cpu:0")
-    wanted = Conditions(target, target.device.capacity, folder / "profile.sqlite", budget, strategy=strategy)
+    wanted = Conditions(target, target.capacity, folder / "profile.sqlite", budget, strategy=strategy)
     return searched(program(), TOLERANCE, wanted)[0]
 
 

@@ -110,9 +110,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
             monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda bench=bench: bench.now)
             monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", bench.sleep)
             database = tmp_path / f"{seed}.sqlite"
-            path = searched(program, 1e-2, Conditions(target, target.device.capacity, database, budget))[
-                0
-            ].path
+            path = searched(program, 1e-2, Conditions(target, target.capacity, database, budget))[0].path
             database.unlink()
             chosen[", ".join(choice.kernel for choice in path.choices.values())] += 1
             total += bench.now

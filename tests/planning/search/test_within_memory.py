@@ -204,7 +204,7 @@ def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plai
     monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
     program = pcp.trace(lambda x: pcp.sin(pcp.log1p(x)), pcp.spec((4, 4), "f32"))
     target = Target.of()
-    conditions = Conditions(target, target.device.capacity, file)
+    conditions = Conditions(target, target.capacity, file)
     with evidence_of(conditions) as evidence:
         whole = Whole(program, 1e-2, target)
         search = Search(whole, evidence, conditions.memory_limit)

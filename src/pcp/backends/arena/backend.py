@@ -14,6 +14,7 @@ from pcp.backends.arena.recording import recorded
 from pcp.backends.base import CompilationFailed, CompileOptions, Device, OutOfMemory
 from pcp.backends.host_memory import host_capacity, is_read_only, no_room
 from pcp.backends.processors import processor_hardware
+from pcp.backends.target import Target
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
@@ -33,19 +34,17 @@ class ArenaBackend:
         """The host, as `cpu:0`."""
         return [Device("cpu", 0, host_capacity())]
 
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> ArenaExecutable:
+    def compile(self, program: Program, target: Target, *, cache: bool) -> ArenaExecutable:
         """The program planned; that takes milliseconds, so nothing is kept on disk.
 
         Raises:
             CompilationFailed: the arena has no such operation, or options are given: it has none.
         """
-        del device, cache
-        if options:
-            raise CompilationFailed(
-                f"the arena was given the options {', '.join(sorted(options))}; it has none: leave them out"
-            )
+        del cache
+        _ = target.device  # it runs on one
+        if target.options:
+            names = ", ".join(name for name, _ in target.options)
+            raise CompilationFailed(f"the arena was given the options {names}; it has none: leave them out")
         module = program.module()
         inline_composites(module)
         inline_calls(module)
@@ -61,7 +60,7 @@ class ArenaBackend:
         """
         return ArenaExecutable(recorded(program, main, LOWERINGS), program)
 
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> ArenaArray:
+    def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> ArenaArray:
         """An array of the host; it shares memory only if nobody can write to that.
 
         Raises:
@@ -73,7 +72,7 @@ class ArenaBackend:
         try:
             return ArenaArray(np.array(given, dtype, order="C"))
         except MemoryError:
-            raise OutOfMemory(no_room(spec, device)) from None
+            raise OutOfMemory(no_room(spec, target.device)) from None
 
     def aside(self, buffer: ArenaArray) -> None:
         """None: its devices have no such memory."""
@@ -82,22 +81,22 @@ class ArenaBackend:
         """Whether a value is an array of the arena."""
         return isinstance(value, ArenaArray)
 
-    def facts(self, device: Device) -> Callable[[ArenaArray], Facts]:
+    def facts(self, target: Target) -> Callable[[ArenaArray], Facts]:
         """Shape and element type."""
-        del device
+        del target
         return attrgetter("facts")
 
-    def is_on(self, buffer: ArenaArray, device: Device) -> bool:
+    def is_on(self, buffer: ArenaArray, target: Target) -> bool:
         """There is one device."""
         del buffer
-        return device == self.devices()[0]
+        return target.devices == tuple(self.devices())
 
     def wait(self, buffers: Any) -> None:
         """A call returns when its results are there."""
 
-    def hardware(self, device: Device) -> tuple[str, str]:
+    def hardware(self, target: Target) -> tuple[str, str]:
         """The model of the processor, and its instructions."""
-        del device
+        del target
         return processor_hardware()
 
     @property
@@ -105,7 +104,7 @@ class ArenaBackend:
         """The version of NumPy, which computes."""
         return f"numpy {version('numpy')}"
 
-    def quick_options(self, device: Device) -> CompileOptions:
+    def quick_options(self, target: Target) -> CompileOptions:
         """None: nothing is compiled."""
-        del device
+        del target
         return {}

@@ -12,6 +12,7 @@ from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.compiling import compiled_for
 from pcp.backends.iree.running import Array, IREEExecutable
 from pcp.backends.processors import processor_hardware
+from pcp.backends.target import Target
 from pcp.ir import Program, TensorSpec
 
 
@@ -26,20 +27,18 @@ class IREEBackend:
         """The processor as `llvm-cpu:0`, and whatever there is of `vulkan`, `cuda` and `rocm`."""
         return running.devices()
 
-    def compile(
-        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
-    ) -> IREEExecutable:
+    def compile(self, program: Program, target: Target, *, cache: bool) -> IREEExecutable:
         """The program compiled by IREE.
 
         Raises:
             CompilationFailed: IREE refuses the program or an option, or its compiler is not installed.
         """
-        module = compiled_for(program, Chip.of(device.kind), options, cache=cache)
-        return IREEExecutable(module, program, device)
+        module = compiled_for(program, Chip.of(target.platform), dict(target.options), cache=cache)
+        return IREEExecutable(module, program, target.device)
 
-    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Array:  # noqa: ARG002
+    def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> Array:  # noqa: ARG002
         """A copy of an array in the memory of a device."""
-        return running.placed(np.asarray(array), spec, device)
+        return running.placed(np.asarray(array), spec, target.device)
 
     def aside(self, buffer: Array) -> None:
         """None: its devices have no such memory."""
@@ -48,7 +47,7 @@ class IREEBackend:
         """Whether a value is an array of this backend."""
         return isinstance(value, Array)
 
-    def facts(self, device: Device) -> Callable[[Array], object]:  # noqa: ARG002  (the same for all)
+    def facts(self, target: Target) -> Callable[[Array], object]:  # noqa: ARG002  (the same for all)
         """Its shape and element type, and whose memory it is."""
         return lambda buffer: (buffer.spec, buffer.device)
 
@@ -57,19 +56,19 @@ class IREEBackend:
         """Whether an array was donated."""
         return lambda buffer: buffer.view is None
 
-    def is_on(self, buffer: Array, device: Device) -> bool:
-        """Whether an array lies in the memory of this device."""
-        return buffer.device == device
+    def is_on(self, buffer: Array, target: Target) -> bool:
+        """Whether an array lies in the memory of the device."""
+        return buffer.device == target.device
 
     def wait(self, buffers: Sequence[Array]) -> None:
         """Nothing: a call returns when its results are there."""
 
-    def hardware(self, device: Device) -> tuple[str, str]:
+    def hardware(self, target: Target) -> tuple[str, str]:
         """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
         name, facts = processor_hardware()
-        if device.kind == "llvm-cpu":
+        if target.platform == "llvm-cpu":
             return name, facts
-        return running.device_name(device), f"{Chip.of(device.kind)} beside {name}"
+        return running.device_name(target.device), f"{Chip.of(target.platform)} beside {name}"
 
     @property
     def versions(self) -> str:
@@ -80,6 +79,6 @@ class IREEBackend:
             compiler = "none"
         return f"iree-base-compiler {compiler}, iree-base-runtime {version('iree-base-runtime')}"
 
-    def quick_options(self, device: Device) -> CompileOptions:  # noqa: ARG002  (the same for all)
+    def quick_options(self, target: Target) -> CompileOptions:  # noqa: ARG002  (the same for all)
         """None: IREE's lower levels take as long to compile."""
         return {}

@@ -8,6 +8,7 @@ from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.prepared import with_safe_forms
 from pcp.backends.processors import processor
+from pcp.backends.target import expect_devices
 from pcp.ir import DType, Program
 from pcp.ir.bindings import context
 from pcp.ir.operations import operations_of
@@ -30,6 +31,7 @@ def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache
 
     Raises:
         CompilationFailed: IREE refuses the program, or its compiler is not here.
+        TooFewDevices: the program is one of several devices.
     """
     try:
         from iree.compiler.tools import CompilerToolError, compile_str
@@ -38,6 +40,7 @@ def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache
             f"IREE's compiler is not installed ({error}): {_INSTALL}, or compile with `pcp compile` on another machine "
             "and run the file here"
         ) from None
+    expect_devices(program, 1, str(chip))
     _check(program, chip)
     flags = [*chip.flags, *_TYPES, *(f"--{name}={_text(value)}" for name, value in sorted(options.items()))]
     source = with_safe_forms(program).artifact()

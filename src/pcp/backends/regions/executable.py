@@ -141,14 +141,14 @@ class RegionsExecutable:
     @functools.cached_property
     def memories(self) -> Mapping[Device, MemoryUse]:
         """Bytes that one call takes on every device, whatever backends use it: those at the moment at which most are taken."""
-        program, home = self._program, self._targets[HOME].device
+        program, home = self._program, self._targets[HOME].devices
         live: dict[tuple[int, int], int] = {}
-        most: dict[Device, int] = {each.device: 0 for each in self._targets}
+        most = dict.fromkeys((device for each in self._targets for device in each.devices), 0)
         aliased, exact = 0, True
         running: Run | None = None
 
         def on(device: Device) -> int:
-            return sum(size for (_, place), size in live.items() if self._targets[place].device == device)
+            return sum(size for (_, place), size in live.items() if device in self._targets[place].devices)
 
         for step in self.steps:
             if running is not None and not self._is_beside(step, running):
@@ -156,7 +156,6 @@ class RegionsExecutable:
             if isinstance(step, Drop):
                 live.pop((step.number, step.place), None)
                 continue
-            device = self._targets[step.place].device
             if isinstance(step, Copy):
                 live[step.number, step.place] = step.spec.bytes
             else:
@@ -166,21 +165,24 @@ class RegionsExecutable:
                 for index, (number, entry) in enumerate(zip(step.makes, piece.results, strict=True)):
                     live[number, self._memory_of(step.place)] = 0 if index in heirs else entry.spec.bytes
                 aliased, exact = aliased + use.aliased, exact and use.exact
-            inside = running is not None and self._targets[running.place].device == device
-            extra = running.executable.memory.temporaries if running is not None and inside else 0
-            most[device] = max(most[device], on(device) + extra)
+            for device in self._targets[step.place].devices:
+                inside = running is not None and device in self._targets[running.place].devices
+                extra = running.executable.memory.temporaries if running is not None and inside else 0
+                most[device] = max(most[device], on(device) + extra)
         arguments = sum(entry.spec.bytes for entry in program.arguments)
         results = sum(entry.spec.bytes for entry in program.results)
-        at_home = MemoryUse(arguments, results, aliased, max(0, most[home] - (results - aliased)), exact)
+        at_home = MemoryUse(
+            arguments, results, aliased, max(0, max(map(most.__getitem__, home)) - (results - aliased)), exact
+        )
         return {
-            device: at_home if device == home else MemoryUse(0, 0, 0, taken, exact)
+            device: at_home if device in home else MemoryUse(0, 0, 0, taken, exact)
             for device, taken in most.items()
         }
 
     @property
     def memory(self) -> MemoryUse:
-        """Bytes that one call takes on the device of arguments and results."""
-        return self.memories[self._targets[HOME].device]
+        """Bytes that one call takes on each device of arguments and results."""
+        return self.memories[self._targets[HOME].devices[0]]
 
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The results for flat arguments that were checked."""

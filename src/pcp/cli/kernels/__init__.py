@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    platform = Target.of(arguments.device).device.kind
+    platform = Target.of(arguments.device).platform
     of_groups = {
         name for name, family in FAMILIES.items() if family.pattern is not None
     }  # there are no problems of them

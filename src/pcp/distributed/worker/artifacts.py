@@ -79,7 +79,7 @@ def with_artifacts_for(job: Job, device: str, chip: str) -> Job:
         ArtifactsMissing: the run has none for the device.
         ChipUnclear: it has some for several chips of that kind.
     """
-    kind = _kind(chip) if chip else Target.of(device).device.kind
+    kind = _kind(chip) if chip else Target.of(device).platform
     fit = sorted(each for each in job.artifacts if each == chip or (not chip and _kind(each) == kind))
     if not fit:
         there = ", ".join(sorted(job.artifacts)) or "none at all"

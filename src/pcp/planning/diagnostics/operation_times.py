@@ -139,7 +139,7 @@ def profile_operations(
         for number in (*dataflow.reads[index], *op.results):
             if last_use.get(number, -1) <= index:
                 values.pop(number, None)
-    return OperationProfile(str(plan.device), tuple(times), _whole(plan, placed, repeats))
+    return OperationProfile(plan.target.places, tuple(times), _whole(plan, placed, repeats))
 
 
 def _whole(plan: Compiled, placed: tuple[Any, ...], repeats: int) -> float:

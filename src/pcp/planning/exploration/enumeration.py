@@ -56,11 +56,11 @@ def paths(
     register_added()
     first, others = places_of(device)
     target = Target.of(first)
-    conditions = Conditions(target, target.device.capacity, database, budget=0.0)
+    conditions = Conditions(target, target.capacity, database, budget=0.0)
 
     def found() -> Iterator[Path]:
         with evidence_of(conditions) as evidence:
-            classes = site_classes(prepared(program, tolerance), target.device.kind, tolerance)
+            classes = site_classes(prepared(program, tolerance), target, tolerance)
             bad = _too_wrong(program, tolerance, evidence)
             whole = Whole(program, math.inf if tolerance is None else tolerance, target)
             for path in in_turn(

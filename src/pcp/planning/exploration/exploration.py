@@ -71,7 +71,7 @@ def explore(
     expect_program(program, "pcp.explore")
     first, others = places_of(device)
     target = Target.of(first, options)
-    limit = capacity.memory_limit(target.device, None)
+    limit = capacity.memory_limit(target)
     conditions = Conditions(target, limit, database, budget, example, progress)
     evidence = evidence_of(conditions)
     whole = Whole(program, math.inf, target, *example_of(program, example))
@@ -91,7 +91,7 @@ def explore(
 
 def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterator[Explored]:
     """The paths of a program, or of one that is equal, as long as there is time."""
-    sites = site_classes(whole.prepared, whole.target.device.kind)
+    sites = site_classes(whole.prepared, whole.target)
     evidence.answer(tune(sites, evidence))
     banned: set[tuple[str, str]] = set()
     seconds: list[float] = []  # of the plain path, in turn with each

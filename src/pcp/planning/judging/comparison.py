@@ -37,7 +37,7 @@ class Comparison:
 
     def __init__(self, target: Target, compiled: bool | None = None) -> None:
         self._target = target.with_options({})
-        self._is_compiled = target.device.kind != "cpu" if compiled is None else compiled
+        self._is_compiled = target.platform != "cpu" if compiled is None else compiled
         self._made: dict[tuple[Any, ...], Executable] = {}
 
     def same_bits(self, a: Any, b: Any) -> bool:

@@ -96,7 +96,7 @@ class Oracle:
 
     def __init__(self, program: Program, narrow: Program, target: Target) -> None:
         self.program, self._narrow = program, narrow
-        self._target = target.with_options(target.runner.quick_options(target.device))
+        self._target = target.with_options(target.runner.quick_options(target))
         self._executable: Executable | None = None
         self._compiling = threading.Lock()
 
@@ -120,16 +120,17 @@ class Oracle:
         try:
             return self._run(arguments)
         except OutOfMemory as error:
-            runner, device = self._target.runner, self._target.device
-            host = next((each for each in runner.devices() if each.kind == "cpu"), device)
-            if host == device:
+            target = self._target
+            host = next((each for each in target.runner.devices() if each.kind == "cpu"), None)
+            if host is None or target.platform == "cpu":
                 raise
             log.info(
                 "results to compare with come from the processor, since %s has too little memory: %s",
-                device,
+                target.places,
                 error,
             )
-            self._target = self._target.on(host).with_options(runner.quick_options(host))
+            there = target.on(host)
+            self._target = there.with_options(target.runner.quick_options(there))
             self._executable = None
             return self._run(arguments)
 

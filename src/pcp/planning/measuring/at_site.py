@@ -135,7 +135,7 @@ class _Trial:
             return kept
         self._stage("judging")
         made = Case(subject, kind, normal)
-        if subject.bytes_of_cases + made.bytes <= KEPT_PART * subject.target.device.capacity:
+        if subject.bytes_of_cases + made.bytes <= KEPT_PART * subject.target.capacity:
             subject.cases[kind.name] = made
             subject.bytes_of_cases += made.bytes
         return made

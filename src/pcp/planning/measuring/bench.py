@@ -97,12 +97,12 @@ class Bench:
             if self._child is not None and self._target != place:
                 self._end()
             if self._child is None:
-                memory = place.device.capacity if self._memory_bytes is None else self._memory_bytes
+                memory = place.capacity if self._memory_bytes is None else self._memory_bytes
                 self._child, self._target = MeasuringProcess(place, self._folder, memory), place
                 self.starts += 1
         child = self._child
         stage, began = "plain", time.monotonic()
-        usual = SECONDS.get(request.target.device.kind, SECONDS["cuda"])
+        usual = SECONDS.get(request.target.platform, SECONDS["cuda"])
         seconds = usual if self._seconds is None else self._seconds
         limits = {"candidate": seconds, "timing": 4 * seconds + request.timing_seconds}
         child.ask(asked, limits)

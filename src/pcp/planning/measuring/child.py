@@ -81,7 +81,7 @@ class MeasuringChild:
         # On a GPU tuning takes seconds. What kernels are compared with at a site is not timed; its very bits may be wanted.
         site = request.site
         is_check = site is not None and not site.is_exact and not request.timing_seconds
-        is_quick = is_check and self._target.device.kind != "cpu"
+        is_quick = is_check and self._target.platform != "cpu"
         key = (
             is_quick,
             *map(_digest, (request.subject, request.exact, request.residuals)),
@@ -103,7 +103,7 @@ class MeasuringChild:
 
     def _make_room(self) -> None:
         """Forget what is made again most quickly: a whole program, measured before its sites, is asked for after them."""
-        room = _KEPT_PART * self._target.device.capacity
+        room = _KEPT_PART * self._target.capacity
         while self._subjects and (
             len(self._subjects) >= _KEPT_SUBJECTS
             or sum(subject.bytes for subject in self._subjects.values()) > room
@@ -148,7 +148,7 @@ def serve(make: Callable[[Target, Path, Say, int], Answering]) -> None:
     parent, token = Parent(), ""
     target, folder, memory_bytes = parent.asks()
     child = make(target, Path(folder), lambda **words: parent.say(token=token, **words), memory_bytes)
-    limit_memory(memory_bytes, str(target.device))
+    limit_memory(memory_bytes, target.places)
     while True:
         token, *words = parent.asks()
         child.answer(*words)

@@ -42,7 +42,7 @@ def hardware_of(target: Target) -> Hardware:
     Raises:
         InvalidTarget, UnknownBackend: as `Target.device`, `Target.runner`.
     """
-    return Hardware(*target.runner.hardware(target.device))
+    return Hardware(*target.runner.hardware(target))
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.backends.base import Buffer
 from pcp.ir import Result
 
@@ -74,11 +74,11 @@ class InFiles:
 
 
 def kept_results(
-    folder: Path, entries: Sequence[Result], device: Device, make: Callable[[], list[Buffer]]
+    folder: Path, entries: Sequence[Result], target: Target, make: Callable[[], list[Buffer]]
 ) -> Results:
     """Results of a call, which is made unless its files are there."""
     wide = sum(entry.spec.size * 8 for entry in entries)
-    if device.kind != "cpu" and wide <= ROOM * device.capacity:
+    if target.platform != "cpu" and wide <= ROOM * target.capacity:
         return InMemory(make())
     if not folder.exists():
         _write(folder, make())

@@ -45,7 +45,7 @@ class Case:
         self.is_judged = kind.is_judged and not (kind.is_far and _saturates(subject))
         self.buffers = _operands(subject, kind, self._seed)
         self.plain = self._by_plain(self.buffers)
-        self.is_exact = subject.target.device.kind == "cpu" and size_of(subject) <= EXACT
+        self.is_exact = subject.target.platform == "cpu" and size_of(subject) <= EXACT
         self._run = subject.exact if self.is_exact else self._by_plain
 
     def _by_plain(self, buffers: Sequence[Buffer]) -> list[Buffer]:

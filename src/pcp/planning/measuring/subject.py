@@ -56,12 +56,12 @@ class Subject:
         reference = None if exact is None else Reference(exact, program, target)
         float32_may_serve = (judged_at or 0.0) >= FLOAT32_SERVES
         # On a processor two compilers at once would only get in each other's way.
-        if reference and float32_may_serve and not float64_is_small(program) and target.device.kind != "cpu":
+        if reference and float32_may_serve and not float64_is_small(program) and target.platform != "cpu":
             reference.compile_ahead()
         self.program = program
         self.target = target
         self.comparison = Comparison(target) if comparison is None else comparison
-        quickly = target.with_options(target.runner.quick_options(target.device))
+        quickly = target.with_options(target.runner.quick_options(target))
         compiled = (quickly if is_quick else target).compile(program)
         self.plain = Runnable(compiled, program.arguments)
         self.plain_seconds: list[float] = []
@@ -134,7 +134,7 @@ class Subject:
     ) -> Results:
         folder = self._folder / f"{name}-{_key(self.program, program, self._recipe, index)}"
         made = functools.partial(run, self.inputs[index])
-        return kept_results(folder, self.program.results, self.target.device, made)
+        return kept_results(folder, self.program.results, self.target, made)
 
     @property
     def ignored_names(self) -> list[str]:

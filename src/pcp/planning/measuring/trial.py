@@ -108,9 +108,7 @@ def compiled(request: Request) -> Runnable:
     plain, candidate = request.subject, request.candidate
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
-        function = JAXFunction(
-            _loaded(candidate), [entry.spec for entry in plain.arguments], request.target.device
-        )
+        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments], request.target)
         _check("returns", function.results, expected)
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])

@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 
 from pcp.ir import Program
-from pcp.kernels import Site, cover, sites_of
+from pcp.kernels import Place, Site, cover, sites_of
 from pcp.planning.paths.kinds import PARTS
 from pcp.planning.paths.kinds.parts import NotInParts
 from pcp.planning.paths.path import Path
@@ -21,15 +21,15 @@ class InParts:
     Arguments:
         path: of the prepared program.
         program: that it is of.
-        platform: the kind of device that it is run on.
+        target: that it is run on.
     """
 
-    def __init__(self, path: Path, program: Program, platform: str) -> None:
-        self._path, self._program, self._platform = path, program, platform
+    def __init__(self, path: Path, program: Program, target: Place) -> None:
+        self._path, self._program, self._target = path, program, target
 
     @cached_property
     def _sites(self) -> Sequence[Site]:
-        return sites_of(prepared(self._program, forms=self._path.forms), self._platform)
+        return sites_of(prepared(self._program, forms=self._path.forms), self._target)
 
     def __call__(self, parts: int) -> Path | None:
         """The path in so many parts; None where the program does not compute its batch in them."""
@@ -43,7 +43,7 @@ class InParts:
         kernels = path.kernels()
         found = {
             other.key: (other, kernels[site.key])
-            for site, other in _pairs(self._sites, sites_of(divided, self._platform))
+            for site, other in _pairs(self._sites, sites_of(divided, self._target))
             if site.key in kernels and kernels[site.key].name in other.kernels
         }
         apart = cover(site for site, _ in found.values())

@@ -17,7 +17,7 @@ from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
-from pcp.kernels import Kernel, Site, sites_of
+from pcp.kernels import Kernel, Place, Site, sites_of
 from pcp.planning.paths.entries import ALWAYS, FORMAT, NotAPath, entries_of, moves_in
 from pcp.planning.paths.kinds import (
     KERNEL,
@@ -221,8 +221,8 @@ class Path:
         """
         return kernels_in(self._of(KERNEL.name))
 
-    def check_sites(self, program: Program, platform: str) -> None:
-        """Look whether every kernel is one for the site that it is chosen for, on a kind of device.
+    def check_sites(self, program: Program, target: Target) -> None:
+        """Look whether every kernel is one for the site that it is chosen for, on a target.
 
         Raises:
             PathMismatch: the path belongs to another program, or a kernel does not apply, or the program has no such equal one.
@@ -232,7 +232,7 @@ class Path:
         self.kernels()
         if self.forms:
             _ready(self, program)
-        here = self.sites(program, platform) if self.choices else {}
+        here = self.sites(program, target) if self.choices else {}
         for key, choice in self.choices.items():
             site = here.get(key)
             if site is None or choice.kernel not in site.kernels:
@@ -243,16 +243,16 @@ class Path:
                 )
                 raise PathMismatch(
                     f"the path has kernel {choice.kernel} compute site {key[:12]}, where it does not apply on "
-                    f"{platform}: {known}; plan again"
+                    f"{target.platform}: {known}; plan again"
                 )
 
-    def sites(self, program: Program, platform: str) -> dict[str, Site]:
+    def sites(self, program: Program, target: Place) -> dict[str, Site]:
         """The sites of a program that it may choose kernels for, by their keys.
 
         Raises:
             PathMismatch: the program has another form here.
         """
-        return {site.key: site for site in sites_of(_ready(self, program), platform)}
+        return {site.key: site for site in sites_of(_ready(self, program), target)}
 
     def check_places(self) -> None:
         """Look whether the places that operations are told to run in are here.

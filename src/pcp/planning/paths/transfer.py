@@ -3,7 +3,7 @@
 import logging
 
 from pcp.ir import Program
-from pcp.kernels import sites_of
+from pcp.kernels import Place, sites_of
 from pcp.planning.paths.kinds import KERNEL, Stage, at_stages, by_kind
 from pcp.planning.paths.kinds.parts import NotInParts
 from pcp.planning.paths.move import Move
@@ -13,14 +13,14 @@ from pcp.planning.paths.preparation import prepared
 log = logging.getLogger("pcp.planning")
 
 
-def transferred(path: Path, source: Program, program: Program, platform: str) -> Path | None:
+def transferred(path: Path, source: Program, program: Program, target: Place) -> Path | None:
     """The path of one program for another that has the same operations at other sizes.
 
     A site is known by a digest in which sizes are, so it is its place among the sites by which it is found again.
 
     Arguments:
         path: of `source`.
-        platform: the kind of device that it is run on.
+        target: that it is run on.
 
     Returns:
         None where the programs have other sites, or a move of the path holds for its sizes alone.
@@ -35,9 +35,9 @@ def transferred(path: Path, source: Program, program: Program, platform: str) ->
     if path.is_plain:
         return Path.plain(program, dict(path.options), path.backend)
     tolerance, forms = None if path.prepared else 0.0, at_stages(moves, Stage.written, Stage.prepared)
-    before = sites_of(prepared(source, tolerance, path.forms), platform)
+    before = sites_of(prepared(source, tolerance, path.forms), target)
     try:
-        after = sites_of(prepared(program, tolerance, forms), platform)
+        after = sites_of(prepared(program, tolerance, forms), target)
     except NotInParts as error:
         log.info("the path is none at these sizes: %s", error)
         return None

@@ -68,8 +68,8 @@ class Search:
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._lost: list[Selection] = []  # that should have been faster than the plain program
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
-        self._platform = platform = whole.target.device.kind
-        sites = sites_of(whole.prepared, platform, bare=True)
+        self._platform = whole.target.platform
+        sites = sites_of(whole.prepared, whole.target, bare=True)
         self.sites = classes_of((site for site in sites if site.kernels), whole.tolerance)
         for reason, names in missing_kernels(sites).items():
             self._say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing here: {reason}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.ir import Program
-from pcp.kernels import Kernel, Site, cover, kernel_named, sites_of
+from pcp.kernels import Kernel, Place, Site, cover, kernel_named, sites_of
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.rewrite.row import Effect
 
@@ -51,17 +51,17 @@ def allowed(kernel: Kernel, tolerance: float | None) -> bool:
 
 
 def site_classes(
-    program: Program, platform: str, tolerance: float | None = None, *, bare: bool = False
+    program: Program, target: Place, tolerance: float | None = None, *, bare: bool = False
 ) -> list[SiteClass]:
     """The classes of a program's sites, the costliest first.
 
     Arguments:
         program: a prepared program.
-        platform: the kind of device.
+        target: as of `sites_of`.
         tolerance: 0 leaves only kernels that change no bit.
         bare: whether operations of a family count, too, for which none of its kernels applies.
     """
-    return classes_of(sites_of(program, platform, bare=bare), tolerance)
+    return classes_of(sites_of(program, target, bare=bare), tolerance)
 
 
 def classes_of(sites: Iterable[Site], tolerance: float | None = None) -> list[SiteClass]:

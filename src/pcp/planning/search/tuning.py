@@ -300,7 +300,7 @@ class _OneClass:
 
     def _request(self, kernel: Kernel) -> Request:
         exact, recipe = self._subject
-        given = with_residuals(self._each.sites[0], kernel, self._evidence.target.device.kind)
+        given = with_residuals(self._each.sites[0], kernel, self._evidence.target.platform)
         return Request(
             self._each.region if given is None else given.subject,
             self._programs[kernel] if given is None else given.candidate,

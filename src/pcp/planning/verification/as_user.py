@@ -30,10 +30,10 @@ def _run(settings: dict[str, Any]) -> None:
     sys.path[1:1] = settings["source"]
     import numpy as np
 
-    from pcp import backends
+    from pcp.backends import Target
     from pcp.backends.jax_function import JAXFunction
 
-    device = backends.device(settings["device"])
+    target = Target.of(settings["device"])
     file = Path(settings["file"])
     described = importlib.util.spec_from_file_location(file.stem, file)
     assert described is not None
@@ -50,7 +50,7 @@ def _run(settings: dict[str, Any]) -> None:
     Path(settings["texts"]).write_text(json.dumps(texts[::-1]))
     for each in settings["problems"]:
         specs = _specs(each)
-        executable = JAXFunction(functools.partial(function, **_told(each)), specs, device)
+        executable = JAXFunction(functools.partial(function, **_told(each)), specs, target)
         arrays = [
             np.fromfile(path, spec.dtype.numpy).reshape(-1, *spec.shape)
             for path, spec in zip(each["inputs"], specs, strict=True)

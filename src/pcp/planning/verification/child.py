@@ -163,7 +163,7 @@ class VerifyingChild:
                 function = functools.partial(self._gradient, **attributes)
             elif request["wrt"] is not None:
                 function = vjp_of(function, request["wrt"])
-            made = JAXFunction(function, specs, self._target.device)
+            made = JAXFunction(function, specs, self._target)
         except backends.OutOfMemory as error:
             raise Refusal(Fault.out_of_memory, str(error)) from None
         except Refusal:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pcp.autodiff import vjp
 from pcp.backends import Target
-from pcp.kernels import FAMILIES, Family, Site, kernel_named, replaced, sites_of
+from pcp.kernels import FAMILIES, Family, Place, Site, kernel_named, replaced, sites_of
 from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of
@@ -38,15 +38,15 @@ def family_named(name: str) -> tuple[Family, str]:
     return FAMILIES[name], of.get(name, name)
 
 
-def sites_in(of: Problem, family: Family, platform: str) -> list[Site]:
+def sites_in(of: Problem, family: Family, target: Place) -> list[Site]:
     """The sites of a family in a problem, or in its gradient; none where no kernel applies."""
     program = raised(of.reference())
     if family.name != of.family:
         program = vjp(program, wrt=differentiable(of))
-    return [site for site in sites_of(program, platform) if site.family == family.name]
+    return [site for site in sites_of(program, target) if site.family == family.name]
 
 
-def reach(name: str, platform: str) -> tuple[dict[str, int], int]:
+def reach(name: str, target: Place) -> tuple[dict[str, int], int]:
     """On how many problems of a family, standard and large, each of its kernels can stand, and how many there are.
 
     Raises:
@@ -56,7 +56,7 @@ def reach(name: str, platform: str) -> tuple[dict[str, int], int]:
     problems = [*problems_of(base), *(problem(base, form) for form in DEFINITIONS[base].forms)]
     counts = dict.fromkeys(family.kernels, 0)
     for each in problems:
-        for kernel in {kernel for site in sites_in(each, family, platform) for kernel in site.kernels}:
+        for kernel in {kernel for site in sites_in(each, family, target) for kernel in site.kernels}:
             counts[kernel] += 1
     return counts, len(problems)
 
@@ -84,7 +84,7 @@ def bench_family(
     hardware = hardware_of(target)
     for form in DEFINITIONS[base].forms:
         of = problem(base, form)
-        for site in sites_in(of, family, target.device.kind)[:1]:
+        for site in sites_in(of, family, target)[:1]:
             for kernel_name in site.kernels:
                 kernel = kernel_named(kernel_name)
                 starting(f"{kernel_name} on {of}")

@@ -43,5 +43,5 @@ def measurement_of(verdict: Verdict, candidate: Candidate, target: Target) -> tu
 
 
 def _subject(problem: Problem, candidate: Candidate, target: Target) -> str:
-    sites = sites_in(problem, FAMILIES[candidate.family], target.device.kind)
+    sites = sites_in(problem, FAMILIES[candidate.family], target)
     return sites[0].region.digest if sites else problem.reference().digest

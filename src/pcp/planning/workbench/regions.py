@@ -29,7 +29,7 @@ def region_in(program: Program, digits: str, target: Target) -> Program:
     Raises:
         RegionNotFound: it has none, or none or several of that beginning; the message names those that there are.
     """
-    found = site_classes(prepared(program), target.device.kind, bare=True)
+    found = site_classes(prepared(program), target, bare=True)
     meant = [each for each in found if each.digest.startswith(digits)]
     if len(meant) == 1:
         return meant[0].region

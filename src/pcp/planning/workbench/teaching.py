@@ -233,7 +233,7 @@ def manifest(task: Task, language: str, about: str = "One sentence about how it 
         about: one sentence for people.
     """
     file = FILES.get(language, "kernel.py")
-    device = {"cuda": "cuda", "triton": "cuda", "pallas": task.target.device.kind}.get(language)
+    device = {"cuda": "cuda", "triton": "cuda", "pallas": task.target.platform}.get(language)
     lines = [
         (f'name = "{task.default_name}"', "the family, a dot, and what is particular about it"),
         ('effect = "lowers precision"', 'or "reassociating": as exact as another order of sums; or "exact": the same bits'),

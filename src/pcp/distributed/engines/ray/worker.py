@@ -56,7 +56,7 @@ class WorkerActor(Switchboard):
         if self._processors:
             self._held = hold_processors(self._processors)
         target = Target.of(self._device)
-        capacity, hardware = target.device.capacity, hardware_of(target).digest_by(target.backend)
+        capacity, hardware = target.capacity, hardware_of(target).digest_by(target.backend)
         with TemporaryFolder(WORKING) as folder:
             worker = WorkerProcess(
                 RayWay(self._name, self._authority, self),
