@@ -116,3 +116,22 @@ class EagerBackend(HostBackend):
     def compile(self, program: Program, target: Target, *, cache: bool) -> EagerExecutable:
         del cache
         return EagerExecutable(program, target)
+
+
+class TunedBackend(EagerBackend):
+    """The same with options: `slow` for programs with a sine, `wide` for those with a product."""
+
+    name, versions = "tuned", "tuned 1"
+    options_on = ("cpu",)
+    told: ClassVar[list[tuple[str, dict[str, object]]]] = []
+    """What was compiled with which options."""
+
+    def options_for(self, program: Program, target: Target) -> CompileOptions:
+        assert target.platform == "cpu"
+        text = program.text
+        suits = {"slow": ("sine", True), "wide": ("multiply", 2)}
+        return {name: value for name, (word, value) in suits.items() if word in text}
+
+    def compile(self, program: Program, target: Target, *, cache: bool) -> EagerExecutable:
+        self.told.append((program.digest, dict(target.options)))
+        return super().compile(program, target, cache=cache)

@@ -3,6 +3,7 @@
 import pytest
 
 import pcp
+from pcp import Path
 from pcp.backends import Device, Target
 from pcp.backends.full_precision import (
     is_of_full_precision,
@@ -16,6 +17,8 @@ func.func public @main(%a: !t, %b: !t) -> !t {{
   %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]{precision} : (!t, !t) -> !t
   return %c : !t
 }}"""
+
+GPU, CPU = Target("xla", (Device("cuda", 0, 2**40),)), Target.of("cpu:0")
 
 
 def text(type_: str = "f32", precision: str = "") -> str:
@@ -56,19 +59,25 @@ def test_what_a_program_says_itself_stays(given: str) -> None:
         (text("f32").replace("dot_general %a, %b, contracting_dims = [1] x [0]", "add %a, %b"), False),
     ],
 )
-def test_a_gpu_multiplies_at_full_precision_by_its_library(
-    given: str, full: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_multiplies_at_full_precision_by_its_library(given: str, full: bool) -> None:
     program = pcp.Program.parse(given)
     assert is_of_full_precision(with_full_precision(program)) == full
+    suits = (("xla_gpu_enable_triton_gemm", False),) if full else ()
+    mine = {"xla_gpu_enable_triton_gemm": True}
+    assert GPU.suited(program).options == suits
+    assert Path.plain(program).suited(program, GPU).options == suits
+    assert GPU.with_options(mine).suited(program).options == tuple(mine.items())
+    assert Path.plain(program, mine).suited(program, GPU).options == tuple(mine.items())
+    assert CPU.suited(program) is CPU
+
+
+def test_xla_is_told_the_options_of_the_target_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = pcp.Program.parse(text())
     told: list[dict[str, object]] = []
     monkeypatch.setattr(XLABackend, "_compiled", lambda _, __, ___, options, ____: told.append(options))
-    for options in ({}, {"xla_gpu_enable_triton_gemm": True}):
-        Target("xla", (Device("cuda", 0, 2**40),)).with_options(options).compile(program, cache=False)
-    assert told == [
-        {"xla_gpu_enable_triton_gemm": False} if full else {},
-        {"xla_gpu_enable_triton_gemm": True},
-    ]
+    for target in (GPU, GPU.with_options({"xla_gpu_autotune_level": 0}), GPU.suited(program), CPU):
+        target.compile(program, cache=False)
+    assert told == [{}, {"xla_gpu_autotune_level": 0}, {"xla_gpu_enable_triton_gemm": False}, {}]
 
 
 def test_products_in_loops_too() -> None:

@@ -30,10 +30,11 @@ class InvalidTarget(PCPError):
 class Backend(Protocol):
     """Something that compiles Programs for its devices.
 
-    Every method takes the whole `Target`, whose backend it is: devices of one kind, and options of the compiler. With an
-    attribute `runs_on_several` that is true, targets may have several devices; otherwise PCP refuses them before it asks, and
-    `target.device` is the one. With an attribute `chooses_once` that is true, a path that was found for one size of a
-    symbolic program is followed at all.
+    Every method takes the whole `Target`, whose backend it is: devices of one kind, and options of the compiler. A class may
+    say more than is asked of all: `runs_on_several = True`, that targets may have several devices; otherwise PCP refuses them
+    before it asks, and `target.device` is the one. `chooses_once = True`, that a path that was found for one size of a symbolic
+    program is followed at all. `options_on`, kinds of devices, and `options_for(program, target)`, which options of its
+    compiler suit a program there: that is asked when a path is made, for the program that the path has compiled.
     """
 
     @property
@@ -192,6 +193,18 @@ class Target:
     def with_options(self, options: CompileOptions) -> "Target":
         """The same with these options of the compiler instead."""
         return replace(self, options=tuple(sorted(options.items())))
+
+    @property
+    def has_options(self) -> bool:
+        """Whether its backend has options that suit some programs on its kind of device."""
+        return self.platform in getattr(self.runner, "options_on", ())
+
+    def suited(self, program: Program) -> "Target":
+        """The same with the options that suit a program, beside its own, which win."""
+        if not self.has_options:
+            return self
+        found: CompileOptions = self.runner.options_for(program, self)  # type: ignore[attr-defined]  # if it has some
+        return self.with_options({**found, **dict(self.options)})
 
     def on(self, place: Device) -> "Target":
         """The same on one other device of its backend."""

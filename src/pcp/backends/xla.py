@@ -48,7 +48,7 @@ from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
 from pcp.backends.segmented import compiled_in_segments
-from pcp.backends.target import Target
+from pcp.backends.target import Option, Target
 from pcp.backends.whole_powers import with_whole_powers
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
@@ -64,11 +64,11 @@ _QUICK: dict[str, CompileOptions] = {
 }
 _AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision": False}}
 """Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
-_BY_LIBRARIES: CompileOptions = {"xla_gpu_enable_triton_gemm": False}
+_BY_LIBRARIES: dict[str, Option] = {"xla_gpu_enable_triton_gemm": False}
 """XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
 59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
 widened to."""
-_COMPLETED: CompileOptions = {
+_COMPLETED: dict[str, Option] = {
     **_BY_LIBRARIES,
     "xla_gpu_enable_cublaslt": True,
     "xla_gpu_dot_merger_threshold_mb": 0,
@@ -116,12 +116,24 @@ class XLABackend:
     # Methods taken from the class cost a third of what reading them from each array does.
     is_deleted = staticmethod(ArrayImpl.is_deleted)
 
+    options_on = ("cuda",)
+    """Kinds of devices on which options suit some programs."""
+
     def devices(self) -> list[Device]:
         """The devices of this process, those of the default platform first."""
         return list(_devices())
 
+    def options_for(self, program: Program, target: Target) -> CompileOptions:
+        """Options by which a program runs the fastest on a GPU, or as fast and is compiled sooner."""
+        if target.platform not in self.options_on:
+            return {}
+        program = with_full_precision(program)
+        by_libraries = is_of_full_precision(program) or multiplies_eight_bits(program)
+        return (_BY_LIBRARIES if by_libraries else {}) | (_COMPLETED if completes_products(program) else {})
+
     def compile(self, program: Program, target: Target, *, cache: bool) -> Executable:
-        """The program compiled by XLA; products of floats have their full precision, where the program does not say less.
+        """The program compiled by XLA, by the options of the target and no others, but for the one that has its conversions
+        computed as they are written. Products of floats have their full precision, where the program does not say less.
 
         On a GPU, gradients of attention and cross entropy compute scores and exponentials again instead of keeping them.
         For a processor, a deep program is compiled in segments, unless it would not fit in memory so. On a GPU that takes no
@@ -134,10 +146,6 @@ class XLABackend:
         program = with_blocks_within_bounds(with_whole_powers(program))
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
-            if is_of_full_precision(program) or multiplies_eight_bits(program):
-                options = {**_BY_LIBRARIES, **options}
-            if completes_products(program):
-                options = {**_COMPLETED, **options}
         if device.kind == "cpu":
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(

@@ -117,7 +117,7 @@ def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking
 
 def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
     """A predicted path, or the plain one if that does not compile: nobody has tried it before."""
-    target = conditions.target
+    target = found.path.target(conditions.target.devices)
     try:
         executable = target.compile(found.path.applied(whole.program))
         check_capacity(whole.program, executable.memory, target, conditions.memory_limit)

@@ -152,6 +152,7 @@ def compiled(program: Program, target: Target, *, cache: bool = True) -> Compile
         OutOfMemory: it does not fit in the device's memory.
         CompilationFailed: the compiler refuses it.
     """
+    target = target.suited(program)
     target.expect(program)
     limit = memory_limit(target)
     check_capacity(program, lower_bound(program), target, limit)

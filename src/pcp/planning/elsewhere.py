@@ -107,7 +107,7 @@ class _Contest:
 
     def run_whole(self, other: Target) -> Asking[None]:
         """Try the program, as it is written, in another place."""
-        path = Path.plain(self._whole.program, dict(other.options), other.backend)
+        path = self._whole.plain_on(other)
         row = yield from measured_whole(
             self._whole, self._whole.plain, path, other, self._evidence, is_judged=True
         )

@@ -104,7 +104,8 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     """
     path = path.having(REMADE.name)
     lowered = path.applied(program)
-    plain = target.compile(lowered, cache=cache).memory
+    there = target.suited(lowered)
+    plain, path = there.compile(lowered, cache=cache).memory, path.compiled_by(there.options)
     if plain.peak <= limit:
         return Fit(path, limit, plain.peak, plain.peak, path.parts)
     search = _Search(target, limit, plain, cache)
@@ -215,7 +216,8 @@ class _Search:
         """Compile a candidate; the bytes that it takes."""
         path, made = source.with_kept(candidate)
         parts = path.parts * source.parts
-        use = self.target.compile(made, cache=self.cache).memory
+        there = self.target.suited(made)
+        use = there.compile(made, cache=self.cache).memory
         log.info(
             "in %d parts, %d values kept: %d bytes of %d, estimated %d",
             parts, len(candidate.kept), use.peak, self.limit, candidate.peak,
@@ -225,7 +227,9 @@ class _Search:
         more = candidate.flops / source.made.flops
         if use.peak <= self.limit and (self.best is None or more <= self.best.more):
             remade = sum(op < 0 for op in candidate.order)
-            self.best = Fit(path, self.limit, use.peak, self.plain.peak, parts, remade, more)
+            self.best = Fit(
+                path.compiled_by(there.options), self.limit, use.peak, self.plain.peak, parts, remade, more
+            )
         return use.peak
 
 

@@ -324,6 +324,8 @@ def plan(
         register_added()
     if path is not None:
         _check_pinned(path, program, target, tolerance, options)
+        place = target if path.placement is None else path.placement.main(target)
+        path = path.suited(program, place)
         target = path.home(target)
     elif tolerance is not None:
         device_limit = capacity.memory_limit(target)
@@ -333,11 +335,13 @@ def plan(
         )
         found, target = searched(program, tolerance, conditions, others)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
-        path, fit = found.path, found.fit
+        path, fit, target = found.path, found.fit, found.path.home(target)
         limit = capacity.memory_limit(target, memory)
     elif memory is not None:
         fit = fitted(program, Path.plain(program, dict(target.options), target.backend), target, limit, cache)
-        path = None if fit.path.is_plain else fit.path
+        path, target = None if fit.path.is_plain else fit.path, target.with_options(dict(fit.path.options))
+    else:
+        target = target.suited(program)
     lowered = program if path is None else path.applied(program)
     compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
     executable = compiled_in_places(compiled, target, None if path is None else path.placement, cache=cache)
@@ -371,7 +375,7 @@ def _check_pinned(
             "program; give only one of the two"
         )
     options = options or dict(target.options)
-    if options and tuple(sorted(options.items())) != path.options:
+    if not options.items() <= dict(path.options).items():
         raise PlanConflict(
             f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
         )

@@ -9,7 +9,7 @@ from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
-from pcp.planning.paths.kinds import EQUAL, STORED, by_kind, words_of
+from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, by_kind, words_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.found import Found
 from pcp.planning.search.predicted_path import Prediction
@@ -26,7 +26,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
         return _unsearched(path)
     cost = _cost(path, found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
     lines = [f"  path        {_named(path)}: {cost}"]
-    lines += _forms(path)
+    lines += _apart(path)
     first, *further = _errors(found, tolerance)
     lines += [f"  error       {first}", *(f"              {each}" for each in further)]
     if found.measurement is not None and found.measurement.peak_bytes is not None:
@@ -79,26 +79,26 @@ def seconds(value: float) -> str:
 
 def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
-        return ["  path        plain: no tolerance was given, so nothing was searched"]
-    further = words_of([move for move in path.moves if move.kind not in _FORMS])
+        return ["  path        plain: no tolerance was given, so nothing was searched", *_apart(path)]
+    further = words_of([move for move in path.moves if move.kind not in _APART])
     if not path.choices and not path.prepared:
         shown = ", ".join(["as it is written", *further])
-        return [f"  path        {_named(path)}: {shown}", *_forms(path)]
+        return [f"  path        {_named(path)}: {shown}", *_apart(path)]
     counts = Counter(choice.kernel for choice in path.choices.values())
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     shown = "; ".join([kernels or "simplified only", *further])
-    return [f"  path        {_named(path)}, as given: {shown}", *_forms(path)]
+    return [f"  path        {_named(path)}, as given: {shown}", *_apart(path)]
 
 
-_FORMS = (EQUAL.name, STORED.name)
+_APART = (OPTION.name, EQUAL.name, STORED.name)
 """Kinds of moves that have a line each."""
 
 
-def _forms(path: Path) -> list[str]:
+def _apart(path: Path) -> list[str]:
     return [
         f"  {kind.name:<12}{' '.join(words_of(some))}"
-        for kind, some in by_kind(path.forms)
-        if kind.name in _FORMS
+        for kind, some in by_kind(path.moves)
+        if kind.name in _APART
     ]
 
 

@@ -90,12 +90,12 @@ def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:
     """A path, piece by piece on a target."""
     expect_path(path)
     path.check_program(program)
-    if path.backend != target.backend or target.options not in ((), path.options):
+    if path.backend != target.backend or not {*target.options} <= {*path.options}:
         raise PathMismatch(
             f"the path was made for backend {path.backend!r} with options {dict(path.options)}; {target} has "
             f"{dict(target.options)}: give a device of that backend, or plan for {named(target)}"
         )
-    made = _in_pieces(path, program, target, limit)
+    made = _in_pieces(path.suited(program, target), program, target, limit)
     return made.made_on("", "").placed(Placement((), (named(target), limit)))
 
 

@@ -8,7 +8,6 @@ import pytest
 
 import pcp
 from pcp.backends import Device, Target
-from pcp.backends.xla import XLABackend
 from pcp.kernels import kernel_named, replaced, sites_of
 from pcp.kernels.products import eight_bits
 
@@ -107,9 +106,6 @@ def test_other_orders_of_axes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_leaves_it_to_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, object]] = []
-    monkeypatch.setattr(XLABackend, "_compiled", lambda _, __, ___, options, ____: told.append(options))
-    Target("xla", (Device("cuda", 0, 2**40),)).compile(
-        in_eight_bits(product(*SMALL), monkeypatch), cache=False
-    )
-    assert told == [{"xla_gpu_enable_triton_gemm": False}]
+    gpu = Target("xla", (Device("cuda", 0, 2**40),))
+    found = gpu.suited(in_eight_bits(product(*SMALL), monkeypatch))
+    assert found.options == (("xla_gpu_enable_triton_gemm", False),)

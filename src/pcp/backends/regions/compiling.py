@@ -26,4 +26,5 @@ def compiled_in_places(
         return home.compile(program, cache=cache)
     if placement.streamed is not None:
         return StreamedExecutable(program, home, placement.main(home), placement.streamed[1], cache=cache)
-    return RegionsExecutable(program, placement.regions(program), (home, *placement.targets()), cache=cache)
+    places = (home, *(each.suited(program) for each in placement.targets()))
+    return RegionsExecutable(program, placement.regions(program), places, cache=cache)

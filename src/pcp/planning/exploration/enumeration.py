@@ -90,7 +90,7 @@ def elsewhere(
             evidence.answer(placing.measure(evidence))
             yield from (path for _, path in placing.paths(placing.costs(seconds())))
 
-    entire = (Path.plain(whole.program, dict(other.options), other.backend) for other in others)
+    entire = (whole.plain_on(other) for other in others)
     return [entire, in_part()] if others else []
 
 

@@ -118,7 +118,9 @@ def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evid
     """Times and error of a path, wherever it runs; None if there is no time."""
     if path.placement is None and path.backend == whole.target.backend:
         return (yield from whole.measured(path, evidence))
-    there = [other for other in others if (other.backend, other.options) == (path.backend, path.options)]
+    there = [
+        other for other in others if other.backend == path.backend and {*other.options} <= {*path.options}
+    ]
     place = None if path.placement is not None else there[0]
     return (yield from measured_whole(whole, whole.plain, path, place, evidence, is_judged=True))
 

@@ -147,7 +147,8 @@ class Oracle:
     def _compiled(self) -> Executable:
         with self._compiling:
             if self._executable is None:
-                self._executable = self._target.compile(self._taking_narrow)
+                program = self._taking_narrow
+                self._executable = self._target.suited(program).compile(program)
             return self._executable
 
     @functools.cached_property

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import Placement, Target
+from pcp.backends.target import Option
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.toolkit.walking import named_operations
@@ -60,6 +61,8 @@ class Request:
             results.
         inputs: a recipe for arguments, or two or more lists of flat arguments.
         target: what the subject and the candidate are compiled for.
+        options: of the compiler for the candidate, as its path says them; None where it has no path, as at a site: then the
+            backend is asked what suits it.
         elsewhere: what the candidate is compiled for, where that is something else.
         placement: of operations of the candidate that run elsewhere than the others; None where all run in one place.
         tolerance: the largest error that is worth timing, as `judging.tolerance` defines it; a larger one is a failure.
@@ -98,9 +101,15 @@ class Request:
     site: Claims | None = None
     worth: float | None = None
     residuals: Program | None = None
+    options: tuple[tuple[str, Option], ...] | None = None
     elsewhere: Target | None = None
     placement: Placement | None = None
     sketched: Callable[[bytes], object] | None = None
+
+    def target_for(self, candidate: Program) -> Target:
+        """What its candidate, or a form of it, is compiled for."""
+        place = self.elsewhere or self.target
+        return place.suited(candidate) if self.options is None else place.with_options(dict(self.options))
 
     @property
     def is_moved(self) -> bool:

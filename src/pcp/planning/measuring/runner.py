@@ -65,7 +65,7 @@ class Runner:
         """Call it, here or in another thread."""
         arrays = self._loaded(files)
         guarded: list[Guarded] = []
-        if which == "load" and self._target.backend == DEFAULT and self._target.device.kind == "cpu":
+        if which == "load" and self._target.backend == DEFAULT and self._target.platform == "cpu":
             guarded = list(map(Guarded, arrays))
         placed = [each.buffer for each in guarded] or self._placed(arrays)
 
@@ -90,7 +90,9 @@ class Runner:
         """Time it and the plain program in turn."""
         assert self._request is not None
         request = self._request
-        plain = Runnable(request.target.compile(request.subject), request.subject.arguments)
+        plain = Runnable(
+            request.target.suited(request.subject).compile(request.subject), request.subject.arguments
+        )
         variations = Variations(request.subject.arguments, self._placed(self._loaded(files)), self._target)
         times = times_in_turn(
             [self._runnables["load"], plain],

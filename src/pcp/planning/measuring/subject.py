@@ -62,14 +62,16 @@ class Subject:
         self.target = target
         self.comparison = Comparison(target) if comparison is None else comparison
         quickly = target.with_options(target.runner.quick_options(target))
-        compiled = (quickly if is_quick else target).compile(program)
+        compiled = (quickly if is_quick else target).suited(program).compile(program)
         self.plain = Runnable(compiled, program.arguments)
         self.plain_seconds: list[float] = []
         """Of calls of the plain program as they happened."""
         self.is_judged = exact is not None
         """Whether errors are those against exact results, rather than against the plain ones."""
         self._residuals = (
-            None if residuals is None else Runnable(target.compile(residuals), residuals.arguments)
+            None
+            if residuals is None
+            else Runnable(target.suited(residuals).compile(residuals), residuals.arguments)
         )
         self.cases: dict[str, Any] = {}
         """What is right for operands of other kinds, as a check at a site keeps it."""

@@ -113,7 +113,7 @@ def compiled(request: Request) -> Runnable:
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    made = compiled_in_places(candidate, request.elsewhere or request.target, request.placement)
+    made = compiled_in_places(candidate, request.target_for(candidate), request.placement)
     return Runnable(made, candidate.arguments, request.elsewhere)
 
 
@@ -133,7 +133,7 @@ def donating(request: Request) -> Callable[[], Runnable] | None:
     calls = named_operations(candidate.module().operation, "stablehlo.custom_call")
     if given is candidate or not any(calls):
         return None
-    return lambda: Runnable(request.target.compile(given), given.arguments)
+    return lambda: Runnable(request.target_for(given).compile(given), given.arguments)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:

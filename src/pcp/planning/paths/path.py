@@ -14,6 +14,7 @@ from pcp.backends import Device, Target, backend_names
 from pcp.backends.base import CompileOptions
 from pcp.backends.regions import Placement
 from pcp.backends.registry import DEFAULT
+from pcp.backends.target import Option
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
@@ -90,13 +91,27 @@ class Path:
         program: Program, options: CompileOptions = MappingProxyType({}), backend: str = DEFAULT
     ) -> "Path":
         """The path that runs a program as it is written."""
-        moves = (OPTION.move(value, name) for name, value in options.items())
-        return Path(program.digest, tuple(moves), backend)
+        return Path(program.digest, (), backend).compiled_by(options.items())
 
     def having(self, kind: str, moves: Iterable[Move] = ()) -> "Path":
         """The path with these moves of a kind in the place of those that it has; without any, where there are none."""
         others = (move for move in self.moves if move.kind != kind)
         return replace(self, moves=(*others, *moves))
+
+    def compiled_by(self, options: Iterable[tuple[str, Option]]) -> "Path":
+        """The path with these options of the compiler, and no others."""
+        return self.having(OPTION.name, [OPTION.move(value, name) for name, value in options])
+
+    def suited(self, program: Program, target: Target) -> "Path":
+        """The path with the options of the compiler that suit what it makes of a program on a target; its own win.
+        Whoever makes a path asks for them; one that says all of them already is returned as it is.
+
+        Raises:
+            PathMismatch, UnknownKernel: as `applied`.
+        """
+        there = self.target(target.devices).with_options({})
+        suits = _suits(self.compiled_by(()), program, there) if there.has_options else ()
+        return self.compiled_by({**dict(suits), **dict(self.options)}.items())
 
     def placed(self, placement: Placement | None) -> "Path":
         """The path whose operations run where a placement says, and nowhere else."""
@@ -114,7 +129,7 @@ class Path:
         return {move.at: move.value for move in self._of("kernel")}
 
     @property
-    def options(self) -> tuple[tuple[str, str | int | float | bool], ...]:
+    def options(self) -> tuple[tuple[str, Option], ...]:
         """Of the compiler, in order of their names."""
         return tuple((move.at, move.value) for move in self._of("option"))
 
@@ -293,7 +308,7 @@ class Path:
         if not (self.prepared or at_stages(self.moves, Stage.sites, Stage.whole)):
             return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
-        return _applied(self, program)
+        return _applied(self.compiled_by(()), program)
 
     def _chosen(self) -> dict[str, Any]:
         entries: dict[str, Any] = {
@@ -364,6 +379,11 @@ def expect_path(value: object) -> None:
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
     return applied(_ready(path, program), path.moves, Stage.sites, Stage.whole)
+
+
+@functools.lru_cache(maxsize=256)
+def _suits(path: Path, program: Program, target: Target) -> tuple[tuple[str, Option], ...]:
+    return target.suited(path.applied(program)).options
 
 
 def _ready(path: Path, program: Program) -> Program:

@@ -65,6 +65,7 @@ def measured_whole(
             ignored=whole.ignored,
             calls=strategy.whole_calls,
             timing_seconds=strategy.duel_seconds,
+            options=path.options,
             elsewhere=other,
             placement=path.placement,
         )

@@ -48,7 +48,7 @@ class KnownPaths:
             path = evidence.path(digest)
             if path is None or path.forms != whole.forms:
                 continue
-            if path.target(whole.target.devices) == whole.target and self._is_here(path):
+            if path.backend == whole.target.backend and self._is_here(path):
                 found[digest] = path, row
         return found
 
@@ -69,13 +69,14 @@ class KnownPaths:
         )
 
     def _is_here(self, path: Path) -> bool:
-        """Whether the kernels of a path are those that there are now."""
+        """Whether the kernels of a path are those that there are now, and its options those that suit it now."""
         if path.digest not in self._here:
             try:
                 path.kernels()
                 if at_stages(path.moves, Stage.written, Stage.prepared, Stage.whole):
                     path.applied(self.whole.program)
-                self._here[path.digest] = True
+                suited = self.whole.suited(path.compiled_by(self.whole.target.options))
+                self._here[path.digest] = path == suited
             except (PathMismatch, UnknownKernel) as error:
                 log.info("a known path is not followed: %s", error)
                 self._here[path.digest] = False

@@ -88,7 +88,7 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     arrays = _arguments(whole)
     found = _Called(path.applied(whole.program), target, path.placement)(arrays)
     if agreements is None:
-        return _compared_with_plain(whole, target, arrays, found)
+        return _compared_with_plain(whole, arrays, found)
     asked = whole.agreement(path)
     sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
     known = agreements.agreed(asked)
@@ -96,7 +96,7 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
     # so these are within two, of the `TIMES_TOLERANCE` that are allowed.
     if known is not None and sketch.is_near(Sketch.from_bytes(known), whole.tolerance or 0.0):
         return None
-    said = _compared_with_plain(whole, target, arrays, found)
+    said = _compared_with_plain(whole, arrays, found)
     if said is None:
         agreements.agree(asked, sketch.to_bytes())
     return said
@@ -115,11 +115,9 @@ class _Called:
         return all_of([functools.partial(np.asarray, result) for result in results], core_count())
 
 
-def _compared_with_plain(
-    whole: Whole, target: Target, arrays: Sequence[Array], found: Sequence[Array]
-) -> str | None:
+def _compared_with_plain(whole: Whole, arrays: Sequence[Array], found: Sequence[Array]) -> str | None:
     """What is different between results and the plain program's, which is called on the same arguments and changed ones."""
-    program = whole.program
+    program, target = whole.program, whole.plain.target(whole.target.devices)
     called = _Called(program, target)
     expected = called(arrays)
     if not whole.tolerance:

@@ -85,14 +85,26 @@ class Whole:
         is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
         if not kernels and not is_simpler and not self.forms:
             return self.plain
-        options = dict(self.target.options)
-        backend = self.target.backend
-        return Path.of(self.program, kernels, options, self.tolerance, backend, self.forms)
+        options, backend = dict(self.target.options), self.target.backend
+        made = Path.of(self.program, kernels, options, self.tolerance, backend, self.forms)
+        return self.suited(made)
 
     @cached_property
     def plain(self) -> Path:
         """The path that runs the program as it is written."""
-        return Path.plain(self.program, dict(self.target.options), self.target.backend)
+        return self.plain_on(self.target)
+
+    def plain_on(self, target: Target) -> Path:
+        """The same for another place."""
+        return Path.plain(self.program, dict(target.options), target.backend).suited(self.program, target)
+
+    def suited(self, path: Path) -> Path:
+        """A path with the options of the compiler that suit it here."""
+        return path.suited(self.program, self.target)
+
+    def bytes_of(self, path: Path) -> int:
+        """What a call by a path takes, as the compiler in this process says."""
+        return path.target(self.target.devices).compile(path.applied(self.program)).memory.peak
 
     @cached_property
     def about(self) -> str:
@@ -223,8 +235,9 @@ class Whole:
                 path.digest,
                 self.exact if self.tolerance else None,
                 self.inputs,
-                path.target(self.target.devices),
+                self.plain.target(self.target.devices),
                 self.tolerance,
+                options=path.options,
                 judged_at=self.judged_at if self.tolerance else None,
                 ignored=self.ignored,
                 calls=self.strategy.whole_calls,

@@ -30,7 +30,7 @@ def within_memory(found: Found, search: Search, limit: int) -> Asking[Found]:
     """
     whole, evidence = search.whole, search.evidence
     rival = search.known_within(limit)
-    took = 0 if rival is None else whole.target.compile(rival.path.applied(whole.program)).memory.peak
+    took = 0 if rival is None else whole.bytes_of(rival.path)
     if took > limit:  # the figure of the compiler in this process decides
         rival = None
     trouble: list[str] = []
@@ -133,7 +133,7 @@ def _fastest_in_parts(fit: Fit, search: Search) -> Asking[tuple[Found, float] | 
     if found.path.is_plain or found.path == fit.path or found.measurement is None:
         return None
     whole = search.whole
-    peak = whole.target.compile(found.path.applied(whole.program)).memory.peak
+    peak = whole.bytes_of(found.path)
     if peak > fit.asked:
         return None
     made = Fit(found.path, fit.asked, peak, fit.without, fit.path.parts)

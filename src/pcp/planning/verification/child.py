@@ -121,7 +121,7 @@ class VerifyingChild:
         specs = request["specs"]
         executable, _ = self._compiled(request, specs)
         plain_program = Program(request["plain"])
-        plain = self._target.compile(plain_program)
+        plain = self._target.suited(plain_program).compile(plain_program)
         buffers = [
             self._target.place(np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec)
             for path, spec in zip(request["inputs"], specs, strict=True)
@@ -185,7 +185,7 @@ def _compiled_program(
         )
     if wrt is not None:
         program = vjp(program, wrt=tuple(wrt))
-    return target.compile(program, cache=False), [entry.spec for entry in program.results]
+    return target.suited(program).compile(program, cache=False), [entry.spec for entry in program.results]
 
 
 def _called(executable: Executable, given: Sequence[Guarded], target: Target) -> list[np.ndarray[Any, Any]]:

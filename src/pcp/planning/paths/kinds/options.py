@@ -25,4 +25,5 @@ OPTION = Kind(
     written=lambda moves: [[move.at, move.value] for move in moves],
     read=_read,
     moved=lambda moves, _: moves,
+    words=lambda moves: ", ".join(f"{move.at}={move.value}" for move in moves),
 )
