@@ -12,6 +12,7 @@ from tests.backends.eager import DEVICES, TunedBackend
 import pcp
 from pcp import Path, backends
 from pcp.backends import Target, registry
+from pcp.planning.paths.path import PathMismatch
 from pcp.planning.plan import PlanConflict
 from pcp.planning.search.whole import Whole
 
@@ -106,6 +107,13 @@ def test_a_candidate_without_a_path_has_the_options_that_suit_it_alone(tuned: Ta
     assert request.target_for(PLAIN).options == ()
     assert request.target_for(PROGRAM).options == SUITS
     assert replace(request, options=(("slow", False),)).target_for(PROGRAM).options == (("slow", False),)
+
+
+def test_a_path_that_cannot_be_applied_says_so_where_it_is(tuned: Target) -> None:
+    path = replace(Path.plain(PROGRAM, {"wide": 1}, "tuned"), prepared="0" * 64)
+    assert path.suited(PROGRAM, tuned) == path
+    with pytest.raises(PathMismatch, match="the path was made for the program simplified to 000000000000"):
+        pcp.plan(PROGRAM, path=path)
 
 
 def test_paths_are_asked_for_the_program_that_they_have_compiled(tuned: Target) -> None:

@@ -1,5 +1,6 @@
 """Path: the choices that turn a Program into something to run; a value that can be written down and followed again."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -104,13 +105,14 @@ class Path:
 
     def suited(self, program: Program, target: Target) -> "Path":
         """The path with the options of the compiler that suit what it makes of a program on a target; its own win.
-        Whoever makes a path asks for them; one that says all of them already is returned as it is.
-
-        Raises:
-            PathMismatch, UnknownKernel: as `applied`.
+        Whoever makes a path asks for them. One that says all of them is returned as it is, as is one that cannot be applied:
+        whoever applies it is told why.
         """
         there = self.target(target.devices).with_options({})
-        suits = _suits(self.compiled_by(()), program, there) if there.has_options else ()
+        suits: tuple[tuple[str, Option], ...] = ()
+        if there.has_options:
+            with contextlib.suppress(PCPError):
+                suits = _suits(self.compiled_by(()), program, there)
         return self.compiled_by({**dict(suits), **dict(self.options)}.items())
 
     def placed(self, placement: Placement | None) -> "Path":
