@@ -20,9 +20,7 @@ def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
     strategy = evidence.strategy
     is_wide_enough = whole.tolerance >= strategy.error_of_bits * 2.0**-_BITS
     return (
-        is_wide_enough
-        and whole.target.device.kind in strategy.stored_on
-        and bool(products_in(whole.prepared))
+        is_wide_enough and whole.target.platform in strategy.stored_on and bool(products_in(whole.prepared))
     )
 
 

@@ -105,15 +105,14 @@ class Path:
 
     def suited(self, program: Program, target: Target) -> "Path":
         """The path with the options of the compiler that suit what it makes of a program on a target; its own win.
-        Whoever makes a path asks for them. One that says all of them is returned as it is, as is one that cannot be applied:
-        whoever applies it is told why.
+
+        Whoever makes a path asks for them. One that cannot be applied stays as it is: whoever applies it is told why.
         """
-        there = self.target(target.devices).with_options({})
-        suits: tuple[tuple[str, Option], ...] = ()
+        there, suits = self.target(target.devices).with_options({}), dict[str, Option]()
         if there.has_options:
             with contextlib.suppress(PCPError):
-                suits = _suits(self.compiled_by(()), program, there)
-        return self.compiled_by({**dict(suits), **dict(self.options)}.items())
+                suits = dict(_suits(self.compiled_by(()), program, there))
+        return self.compiled_by({**suits, **dict(self.options)}.items())
 
     def placed(self, placement: Placement | None) -> "Path":
         """The path whose operations run where a placement says, and nowhere else."""
@@ -183,11 +182,7 @@ class Path:
         Raises:
             PathMismatch: it is not; the message lists those that are.
         """
-        if self.backend not in backend_names():
-            raise PathMismatch(
-                f"the path was made for backend {self.backend!r}, which is not here; there are: {', '.join(backend_names())}; "
-                "plan again for one of them, or register it with pcp.backends.register_backend(name, 'module:Class') first"
-            )
+        _expect_backend(self.backend, f"the path was made for backend {self.backend!r}, which")
 
     @property
     def is_plain(self) -> bool:
@@ -280,12 +275,7 @@ class Path:
         """
         for place in () if self.placement is None else self.placement.places:
             name = place.partition(":")[0]
-            if name not in backend_names():
-                raise PathMismatch(
-                    f"the path has operations run on {place}, and backend {name!r} is not here; there are: "
-                    f"{', '.join(backend_names())}; plan again for one of them, or register it with "
-                    "pcp.backends.register_backend(name, 'module:Class') first"
-                )
+            _expect_backend(name, f"the path has operations run on {place}, and backend {name!r}")
             Target.of(place)
 
     def check_program(self, program: Program) -> None:
@@ -313,14 +303,9 @@ class Path:
         return _applied(self.compiled_by(()), program)
 
     def _chosen(self) -> dict[str, Any]:
-        entries: dict[str, Any] = {
-            "format": FORMAT,
-            "program": self.program,
-            "prepared": self.prepared,
-            "backend": self.backend,
-        }
+        own = {name: getattr(self, name) for name in ("program", "prepared", "backend")}
         moves = {kind.entry: kind.written(some) for kind, some in by_kind(self.moves)}
-        return entries | {name: [] for name in ALWAYS} | moves
+        return {"format": FORMAT} | own | {name: [] for name in ALWAYS} | moves
 
     def to_json(self) -> str:
         """The canonical JSON form."""
@@ -364,6 +349,14 @@ class Path:
             return Path.from_json(FilePath(path).read_text())
         except (NotAPath, UnicodeDecodeError) as error:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
+
+
+def _expect_backend(name: str, said: str) -> None:
+    if name not in backend_names():
+        raise PathMismatch(
+            f"{said} is not here; there are: {', '.join(backend_names())}; plan again for one of them, or register it with "
+            "pcp.backends.register_backend(name, 'module:Class') first"
+        )
 
 
 def expect_path(value: object) -> None:
