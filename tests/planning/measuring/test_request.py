@@ -35,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
     "site": Claims(Effect.reassociating, "spreads", 7, True),
     "worth": 1.1,
     "residuals": PROGRAM,
+    "options": (("xla_backend_optimization_level", 2),),
     "elsewhere": Target.of("arena:cpu"),
     "placement": Placement((("a", "arena:cpu:0"),), ("arena:cpu:0", 1 << 40)),
     "sketched": len,
