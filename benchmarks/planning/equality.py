@@ -18,8 +18,9 @@ import pcp
 from benchmarks.options import add_option
 from pcp.backends import Target
 from pcp.planning.conditions import Conditions, evidence_of
-from pcp.planning.equality import looked_at
-from pcp.planning.equality import search as equality_search
+from pcp.planning.forms import all_tried, forms_of
+from pcp.planning.forms import search as forms_search
+from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.search.whole import Whole
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -82,9 +83,11 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
     capacity = target.capacity
     conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
     with evidence_of(conditions) as evidence:
-        forms, tried = evidence.answer(
-            looked_at(Whole(program, options.tolerance, target), evidence, capacity, options.most)
-        )
+        until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
+        forms = evidence.answer(forms_of(program, evidence, until, most=options.most))
+        moves = [(EQUAL.move(form),) for form in forms.forms]
+        whole = Whole(program, options.tolerance, target)
+        tried = evidence.answer(all_tried(whole, moves, evidence, capacity))
     graphs = [each.graph for each in forms.ways]
     facts: dict[str, Any] = {
         "program": name,
@@ -105,7 +108,7 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
         row = each.row
         facts = {
             "program": name,
-            "form": str(each.form),
+            "form": str(each.whole.forms[0].value),
             "ratio": None if row.failure else row.ratio,
             "error": row.error,
             "plain_error": row.plain_error,
@@ -113,7 +116,7 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
         }
         print(json.dumps(facts) if options.json else _line(facts), flush=True)
     words = {"tolerance": options.tolerance, "budget": options.budget}
-    with mock.patch.object(equality_search, "is_here", return_value=False):
+    with mock.patch.object(forms_search, "is_here", return_value=False):
         without = pcp.plan(program, "cpu:0", database=folder / "without", **words)
     with_equal = pcp.plan(program, "cpu:0", database=folder / "with", **words)
     for what, plan in (("pcp.plan without", without), ("pcp.plan", with_equal)):

@@ -77,8 +77,8 @@ def test_the_path_itself_is_followed() -> None:
         ),
         (json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": 0}), "the parts of the path are 0; expected"),
         (
-            changed(stored=[]),
-            "the path has 'stored', which this version of PCP does not know; expected only backend, .*plan",
+            changed(resharded=[]),
+            "the path has 'resharded', which this version of PCP does not know; expected only backend, .*plan",
         ),
         (json.dumps(json.loads(IN_PARTS.to_json()) | {"parts": True}), "the parts of the path are True; exp"),
     ],
