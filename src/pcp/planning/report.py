@@ -149,7 +149,9 @@ def _errors(found: Found, tolerance: float) -> list[str]:
     if judgement.grouped:
         shown = ", ".join(f"{name} (missed by {missed:.1e})" for name, missed in judgement.grouped[:4])
         more = f" and {len(judgement.grouped) - 4} more" if len(judgement.grouped) > 4 else ""
-        lines.append(f"on the scale of their group, because the plain path misses them: {shown}{more}")
+        lines.append(
+            f"on the scale of their group, because the plain path misses them or they are nothing beside it: {shown}{more}"
+        )
     for name, part in judgement.shares:
         lines.append(f"result {name} differs in {part:.2g} of its elements")
     if judgement.ignored:

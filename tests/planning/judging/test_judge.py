@@ -130,6 +130,26 @@ def test_a_gradient_that_is_zero_is_judged_on_the_scale_of_its_group() -> None:
     assert named(judge.errors(found))["0.params.bias"].error == pytest.approx(0.05, rel=1e-3)
 
 
+def test_an_update_that_is_nothing_is_judged_on_the_scale_of_its_group() -> None:
+    """Beside a large bias no path of float32 moves it, nor does float64: relative to nothing, all that moves it is wrong."""
+    program = step_with_a_key_bias()
+    place = next(i for i, entry in enumerate(program.results) if entry.name == "0.params.bias")
+    arrays = list(Case(program).arrays)
+    at = next(i for i, entry in enumerate(program.arguments) if entry.alias == place)
+    arrays[at] = arrays[at] + np.float32(1e3)
+    case = Case(program, arrays)
+    assert np.array_equal(case.plain[place], arrays[at])
+    found = list(case.plain)
+    found[place] = case.exact[place] + 1e-9
+    judged = named(case.judge(1e-2).errors(found))["0.params.bias"]
+    assert judged.judged is Judged.group
+    assert 0 < judged.error < 1e-2
+    found[place] = case.exact[place] + 1.0
+    assert named(case.judge(1e-2).errors(found))["0.params.bias"].error > 1
+    alone = named(case.judge(None).errors(found))["0.params.bias"]
+    assert alone.judged is Judged.norm
+
+
 @pytest.mark.cpu  # a GPU's sums miss less of this gradient
 def test_only_groups_of_training_steps_are_judged_so() -> None:
     case = Case(step_with_a_key_bias(), warm=2)

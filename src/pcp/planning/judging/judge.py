@@ -16,6 +16,9 @@ from pcp.planning.judging.tolerance import Judged, ResultError
 SAFETY = 2.0
 """The error of a reference is taken to be this many times what other roundings of the same make of it."""
 
+NOTHING = 2.0**-24
+"""Of the size of its group, less than rounding to float32 makes of that: what is so small is zero in exact arithmetic."""
+
 
 class UnknownResult(PCPError):
     """A name that no result of a program has."""
@@ -48,8 +51,8 @@ class Judge:
         arguments: of the call, flat, as they were before it.
         right: the results of the reference; they are walked through for every judgement.
         plain: the results of the plain path.
-        tolerance: at which gradients and updates that the plain path misses are judged on the scale of their group; None or
-            0 leaves all on their own.
+        tolerance: at which gradients and updates that the plain path misses are judged on the scale of their group, as those
+            are that are nothing beside it; None or 0 leaves all on their own.
         ignored: places of results that are left out.
         doubts: results of the reference in other roundings, which say how far it may be from exact results; none are
             needed where it is as good as exact.
@@ -138,7 +141,7 @@ class Judge:
         )
 
     def _regroup(self, tolerance: float) -> None:
-        """Judge gradients and updates that the plain path misses on the scale of their groups."""
+        """Judge gradients and updates that the plain path misses, or that are nothing, on the scale of their groups."""
         groups: dict[str, list[int]] = {}
         for entry in self.program.arguments:
             if entry.group and entry.alias is not None and entry.alias not in self._ignored:
@@ -148,9 +151,11 @@ class Judge:
             missed = {p for p in places if self._error(p, self._standards[p].plain).least_plain > tolerance}
             met = [place for place in places if place not in missed]
             count = sum(self.program.results[place].spec.size for place in met)
-            if missed and count:
-                square = math.fsum(self._standards[place].scale.whole ** 2 for place in met) / count
-                sizes |= dict.fromkeys(missed, math.sqrt(square))
+            if not count:
+                continue
+            size = math.sqrt(math.fsum(self._standards[place].scale.whole ** 2 for place in met) / count)
+            nothing = {place for place in met if self._size(place) < NOTHING * size}
+            sizes |= dict.fromkeys(missed | nothing, size)
         if not sizes:
             return
         for place, of_result in enumerate(self._all()):
@@ -158,6 +163,11 @@ class Judge:
                 scale = Scale.of_elements(sizes[place], self.program.results[place].spec.shape)
                 own = self._standards[place].plain.error
                 self._standards[place] = self._standard(Judged.group, scale, *of_result, missed=own)
+
+    def _size(self, place: int) -> float:
+        """The root mean square over the elements of a result of the reference."""
+        count = self.program.results[place].spec.size
+        return self._standards[place].scale.whole / math.sqrt(count) if count else math.inf
 
 
 def named_places(program: Program, names: Collection[str]) -> frozenset[int]:
