@@ -97,6 +97,7 @@ class FakeBench:
         elsewhere: of candidates on another backend, by its name: how many times as long they take, and how wrong they are.
         alone: of single operations there, by their names, the same times; others as `elsewhere` says.
         placed: how many times as long a candidate takes of which some operations are placed elsewhere.
+        bound: how many times as long one takes that computes once what bound arguments decide.
     """
 
     seconds: dict[str, float] = field(
@@ -126,6 +127,7 @@ class FakeBench:
     elsewhere: dict[str, tuple[float, float]] = field(default_factory=dict)
     alone: dict[str, float] = field(default_factory=dict)
     placed: float = 1.0
+    bound: float = 1.0
     requests: list[Request] = field(default_factory=list)
     plains: list[Request] = field(default_factory=list)
     """Requests of how wrong the plain program is."""
@@ -146,6 +148,8 @@ class FakeBench:
             slower = self.alone.get(request.path.partition(" on ")[0], slower)
         if request.placement is not None:
             slower = self.placed
+        if request.bound:
+            slower *= self.bound / (self.bound if request.subject_bound else 1.0)
         failure = self.fails(request)
         limit = math.inf if not request.tolerance else request.tolerance
         if failure is None and error > limit:

@@ -126,7 +126,7 @@ def _element_type(parameters: Parameters) -> Any:
 def planned(program: Program, device: str | None, tolerance: float | None) -> Plan:
     """A plan within a tolerance; without one, as written but for native kernels that round no more."""
     if tolerance is not None:
-        return plan(program, device, tolerance)
+        return plan(program, device, tolerance, binds=("params",))
     target = Target.of(device)
     if target.backend != DEFAULT or target.platform != "cpu":
         return plan(program, device)
@@ -158,7 +158,9 @@ class Reader:
         self._config, self._device, self._tolerance = config, device, tolerance
         self._parameters = specs_of(parameters)
         self._dtype = _element_type(parameters)
-        self.decoder = self.planned(decode_program(parameters, config)).bind(parameters)
+        decoder = self.planned(decode_program(parameters, config))
+        self._bound = decoder.place_first(parameters)
+        self.decoder = decoder.bind(*self._bound)
         self._prefills: dict[int, Plan] = {}
 
     def planned(self, program: Program) -> Plan:
@@ -185,5 +187,5 @@ class Reader:
     def _prefill(self, padded: int) -> Plan:
         if padded not in self._prefills:
             program = prefill_program(self._parameters, self._config, padded)
-            self._prefills[padded] = self.planned(program).bind(*self.decoder.bound)
+            self._prefills[padded] = self.planned(program).bind(*self._bound)
         return self._prefills[padded]

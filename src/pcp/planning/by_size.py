@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.arguments import parameter_names
 from pcp.planning.capacity import lower_bound
-from pcp.planning.compiled import Compiled
+from pcp.planning.compiled import Compiled, in_order
 from pcp.planning.elsewhere import places_of
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.plan_errors import errors_on
@@ -112,6 +113,7 @@ class SymbolicPlan:
             if key not in self._plans:
                 self._plans[key] = self._planned(dict(zip(self.program.symbols, key, strict=True)))
                 if self._bound:
+                    self._bound = self._plans[key].place_first(*self._bound)
                     self._plans[key] = self._plans[key].bind(*self._bound)
                 while len(self._plans) > _KEPT:
                     self._plans.popitem(last=False)
@@ -130,15 +132,18 @@ class SymbolicPlan:
 
     __call__ = run
 
-    def bind(self, *arguments: Any) -> "SymbolicPlan":
+    def bind(self, /, *arguments: Any, **named: Any) -> "SymbolicPlan":
         """The same with its first arguments given once, whose shapes must not depend on symbols; `run` takes the others.
 
-        Every Plan places them on the device, which copies no array that is there: give such where they are large.
+        All Plans have one copy of them, and of what they compute of them once where that is the same.
 
         Raises:
             SizesRefused: the shape of one depends on a symbol.
+            CannotBind: an argument that is given by name is none of the first.
             CannotBind, ArgumentMismatch, TreeMismatch: when the first Plan is made, as `Plan.bind`.
         """
+        names = parameter_names(self.program.programs[0][1].arguments, self.program.argument_tree)
+        arguments = (*arguments, *in_order(names, len(self._bound), len(arguments), named))
         first, last = len(self._bound), len(self._bound) + len(arguments)
         counts = [child.leaf_count for child in self.program.argument_tree.children[:last]]
         for entry in self.program.arguments[sum(counts[:first]) : sum(counts)]:

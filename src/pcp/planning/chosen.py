@@ -7,10 +7,12 @@ from dataclasses import replace
 from pcp.backends import CompilationFailed, OutOfMemory, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.binding import bound_where_it_pays, computes_once
 from pcp.planning.capacity import check_capacity
 from pcp.planning.conditions import Conditions, check_tolerance, evidence_of, example_of, ignored_by
 from pcp.planning.elsewhere import fastest_elsewhere
 from pcp.planning.forms import searched as searched_with_forms
+from pcp.planning.paths.kinds import BOUND
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking
@@ -49,6 +51,7 @@ def searched(
         *example_of(program, conditions.example),
         ignored_by(program, conditions.judge),
         strategy=conditions.strategy,
+        bound=conditions.bound,
     )
     with evidence_of(conditions) as evidence:
         with evidence.leaving(conditions.strategy.for_others if others else 0.0):
@@ -79,6 +82,8 @@ def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
         )
     if found.prediction is not None:
         found = _compiling(found, whole, conditions)
+    if found.path.bound and not computes_once(found.path, whole.program):
+        found = replace(found, path=found.path.having(BOUND.name))
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
     log.info("tolerance %g: %s, after %d measurements", whole.tolerance, name, found.measured)
     return found
@@ -105,7 +110,8 @@ def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking
     """The fastest path; where memory was asked for, that fits."""
     limit, memory = conditions.memory_limit, conditions.memory
     if memory is None:
-        return (yield from searched_with_forms(whole, evidence, limit))[0]
+        found, _ = yield from searched_with_forms(whole, evidence, limit)
+        return (yield from bound_where_it_pays(found, whole, evidence, limit))
     with evidence.leaving(evidence.strategy.for_memory):
         found, search = yield from searched_with_forms(whole, evidence, limit, memory)
     row = found.measurement

@@ -7,16 +7,21 @@ from typing import Any, Self
 
 from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse, Target
 from pcp.backends.base import Buffer
+from pcp.backends.regions.bound import StagedExecutable
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
-from pcp.ir.tree import flatten_like
-from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
+from pcp.ir.tree import flatten, flatten_like
+from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated, parameter_names
 from pcp.planning.capacity import check_capacity, lower_bound, memory_limit
 from pcp.planning.nesting import unflattener
 
 
 class CannotBind(PCPError):
-    """Arguments that cannot be bound once for many calls, because every call consumes them."""
+    """Arguments that cannot be bound once for many calls, as those that every call consumes."""
+
+
+class ArgumentDropped(PCPError):
+    """An argument that was bound, of which only what was made of it is kept."""
 
 
 class DonatedTwice(PCPError):
@@ -39,8 +44,8 @@ class Compiled:
         self._unflatten = unflattener(program.result_tree)
         self._hold([], 0)
 
-    def _hold(self, buffers: Sequence[Buffer], count: int) -> None:
-        """Bind the first arguments at the top level to buffers on the device."""
+    def _hold(self, buffers: Sequence[Buffer | None], count: int) -> None:
+        """Bind the first arguments at the top level to buffers on the device; None stands for what nothing reads any more."""
         self._bound, self._bound_count = list(buffers), count
         rest = Tree("tuple", (), self.program.argument_tree.children[count:])
         self._border = ArgumentBorder(self.program.arguments[len(buffers) :], rest, self.target)
@@ -84,7 +89,17 @@ class Compiled:
 
     @property
     def bound(self) -> tuple[Any, ...]:
-        """The arguments that `bind` placed on the device, nested as they were given."""
+        """The arguments that `bind` placed on the device, nested as they were given.
+
+        Raises:
+            ArgumentDropped: of one only what was made of it is kept.
+        """
+        for entry, buffer in zip(self.program.arguments, self._bound, strict=False):
+            if buffer is None:
+                raise ArgumentDropped(
+                    f"argument {entry.name} was bound, and only what is computed of it once is kept; its values are needed "
+                    "here: use the plan as it was before bind, and give it all arguments"
+                )
         tree = Tree("tuple", (), self.program.argument_tree.children[: self._bound_count])
         return tuple(tree.unflatten(self._bound))
 
@@ -107,10 +122,11 @@ class Compiled:
 
     def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
         """What was wrong with the arguments of a call that the device refused."""
-        if any(map(self.backend.is_deleted, buffers)):
-            return donated(self.program.arguments, buffers, self.backend)
+        entries = [pair for pair in zip(self.program.arguments, buffers, strict=True) if pair[1] is not None]
+        if any(self.backend.is_deleted(buffer) for _, buffer in entries):
+            return donated([entry for entry, _ in entries], [buffer for _, buffer in entries], self.backend)
         given: dict[int, str] = {}
-        for entry, buffer in zip(self.program.arguments, buffers, strict=True):
+        for entry, buffer in entries:
             first = given.setdefault(id(buffer), entry.name)
             if entry.alias is not None and first != entry.name:
                 return DonatedTwice(
@@ -119,12 +135,38 @@ class Compiled:
                 )
         return error
 
-    def bind(self, *arguments: Any) -> Self:
+    def bind(self, /, *arguments: Any, **named: Any) -> Self:
         """The same with its first arguments placed on the device once; its `run` takes the others.
 
+        What the path computes once of them is computed now and kept, and arguments that nothing reads any more are not. Plans
+        that compute the same of the same arrays share it.
+
+        Arguments:
+            arguments: the first ones.
+            named: those after them, by their names.
+
         Raises:
-            CannotBind: one of them is donated by every call.
+            CannotBind: one of them is donated by every call, or is bound already, or stands behind one that is not given, or
+                there is none of its name; or the path computes something once of more arguments than those.
             TreeMismatch, ArgumentMismatch: they are not what the plan takes.
+            OutOfMemory, ExecutionFailed: of computing what is kept.
+        """
+        arguments = (*arguments, *in_order(self._names, self._bound_count, len(arguments), named))
+        placed = flatten(self.place_first(*arguments))[0]
+        made = copy.copy(self)
+        made._hold([*self._bound, *placed], self._bound_count + len(arguments))
+        made._run_bind_stage()
+        return made
+
+    @property
+    def _names(self) -> list[str]:
+        return parameter_names(self.program.arguments, self.program.argument_tree)
+
+    def place_first(self, *arguments: Any) -> tuple[Any, ...]:
+        """The first arguments on the device, checked: `bind` takes them as they are.
+
+        Raises:
+            CannotBind, TreeMismatch, ArgumentMismatch: as `bind`.
         """
         tree = self._border.tree
         if len(arguments) > len(tree.children):
@@ -139,10 +181,55 @@ class Compiled:
                 raise CannotBind(
                     f"argument {entry.name} is state, which every call consumes, so it cannot be bound; give it to run"
                 )
-        placed = ArgumentBorder(entries, first, self.target).admit(arguments)
-        made = copy.copy(self)
-        made._hold([*self._bound, *placed], self._bound_count + len(arguments))
-        return made
+        return tuple(first.unflatten(ArgumentBorder(entries, first, self.target).admit(arguments)))
+
+    def _run_bind_stage(self) -> None:
+        """Compute what bound arguments alone decide, if they are all there, and drop those that nothing reads any more."""
+        staged, held = self._executable, dict(enumerate(self._bound))
+        if not isinstance(staged, StagedExecutable) or held.keys().isdisjoint(staged.needs):
+            return
+        missing = [number for number in staged.needs if number not in held]
+        if missing:
+            entries = self.program.arguments
+            raise CannotBind(
+                f"the path computes something once of arguments {entries[min(staged.needs)].name} to "
+                f"{entries[max(staged.needs)].name}, and {entries[missing[0]].name} was not given to bind; bind all of them "
+                "at once"
+            )
+        self._executable = bound = staged.bind(held)
+        self._bound = [buffer if number in bound.reads else None for number, buffer in held.items()]
+
+
+def in_order(names: Sequence[str], bound: int, count: int, named: Mapping[str, Any]) -> list[Any]:
+    """Arguments that are given to `bind` by name, in order.
+
+    Arguments:
+        names: of all arguments of the program.
+        bound: how many of them are bound already.
+        count: how many are given by their places.
+
+    Raises:
+        CannotBind: there is none of a name, or it is bound or given already, or one before it is not given.
+    """
+    left = names[bound + count :]
+    for name in named:
+        if name in left[: len(named)]:
+            continue
+        shown = f"argument {name!r} was given to bind"
+        if name in names[:bound]:
+            raise CannotBind(f"{shown}, where it is bound already; bind it in the plan as it was before")
+        if name in names[: bound + count]:
+            raise CannotBind(f"{shown} twice, by its place and by its name; give it once")
+        if name in left:
+            before = next(each for each in left if each not in named)
+            raise CannotBind(
+                f"{shown}, and {before} was not, which stands before it; bind takes the first arguments: give {before}, too, "
+                f"or give {name} to run"
+            )
+        raise CannotBind(
+            f"{shown}; the plan takes {', '.join(names[bound:]) or 'no more arguments'}: give one of these"
+        )
+    return [named[name] for name in left[: len(named)]]
 
 
 def compiled(program: Program, target: Target, *, cache: bool = True) -> Compiled:

@@ -61,6 +61,7 @@ class Conditions:
         judge: by name of a result, how it is judged: `ignore`.
         strategy: how it goes about it.
         memory: bytes that the path may take that is chosen; None for as many.
+        bound: how many arguments, flat and from the first, will be bound.
     """
 
     target: Target
@@ -72,6 +73,7 @@ class Conditions:
     judge: Mapping[str, str] = field(default_factory=dict)
     strategy: Strategy = field(default_factory=lambda: STRATEGY)
     memory: int | None = None
+    bound: int = 0
 
 
 def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
 from pcp.planning.added import register_added
+from pcp.planning.binding import bound_count, bound_lines
 from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import searched
@@ -211,6 +212,7 @@ class Plan(Compiled):
                 *([] if self.fit is None else [f"              {self.fit}"]),
                 f"  operations  {counts.total()}: {shown}{more}",
                 *([f"  regions     {self._regions}"] if self._regions else []),
+                *bound_lines(self._executable),
                 *described(self.path, self._found, self.tolerance),
             ]
         )
@@ -233,6 +235,7 @@ def plan(
     *,
     memory: int | str | None = None,
     mapped: Collection[str] = (),
+    binds: Collection[str] = (),
     cache: bool = True,
     taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
@@ -261,6 +264,9 @@ def plan(
             the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.
         mapped: names of arguments, like `("params",)`, that will be given as read-only `numpy.memmap`s: a processor reads them
             where they lie, so they may be larger than its memory, and do not count in what has to fit.
+        binds: names of the first arguments, like `("weights",)`, that the caller will give to `Plan.bind`. With a tolerance,
+            paths are measured that compute once, when these are bound, what they alone decide, and such a path is taken where
+            it is faster; without one, nothing is searched.
         cache: whether the compiled form is kept on disk, and taken from there.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
@@ -286,10 +292,11 @@ def plan(
         UnknownOperation, NotDivisible: the path has an operation run elsewhere that the program lacks, or that runs as a whole.
         KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance,
-            or buckets for a program without symbols.
+            or buckets for a program without symbols, or `binds` beside memory.
         InvalidBuckets, PathOfOneSize: buckets that are none, or a path, for a symbolic program.
         NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
+        InvalidBinds: `binds` names no argument, or state, or leaves out one before another.
         InvalidMapped: `mapped` names no argument, or state, or the device has a memory of its own.
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
@@ -319,6 +326,11 @@ def plan(
         raise PlanConflict(
             "mapped was given beside a tolerance or memory; both measure on arrays that lie in memory: leave them out"
         )
+    bound = bound_count(program, binds)
+    if bound and memory is not None:
+        raise PlanConflict(
+            "binds was given beside memory; what is computed once is kept, which takes memory: leave one of them out"
+        )
     found, fit = None, None
     if path is not None or tolerance is not None:
         register_added()
@@ -331,7 +343,7 @@ def plan(
         device_limit = capacity.memory_limit(target)
         asked = None if memory is None else limit
         conditions = Conditions(
-            target, device_limit, database, budget, example, progress, judge, memory=asked
+            target, device_limit, database, budget, example, progress, judge, memory=asked, bound=bound
         )
         found, target = searched(program, tolerance, conditions, others)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
@@ -344,7 +356,8 @@ def plan(
         target = target.suited(program)
     lowered = program if path is None else path.applied(program)
     compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
-    executable = compiled_in_places(compiled, target, None if path is None else path.placement, cache=cache)
+    placement, once = (None, ()) if path is None else (path.placement, path.bound)
+    executable = compiled_in_places(compiled, target, placement, once if taps is None else (), cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory.without(outside), target, limit)

@@ -26,6 +26,7 @@ from pcp.kernels.native import LIBRARIES
 from pcp.kernels.native.building import build_here
 from pcp.kernels.native.calling import target_of
 from pcp.kernels.native.loading import _load
+from pcp.kernels.products.kept import with_kept_panels
 from pcp.kernels.residuals import with_residuals
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
@@ -154,7 +155,8 @@ def made_by_programs() -> dict[str, list[Call]]:
                         continue
                     given = with_residuals(site, kernel, "cpu")
                     made = kernels.replaced(site.region, kernel) if given is None else given.candidate
-                    for call in _calls(made):
+                    kept = with_kept_panels(made, range(1, len(made.arguments)))
+                    for call in (*_calls(made), *(_calls(kept) if kept is not made else ())):
                         if call not in found.setdefault(call.handler, []):
                             found[call.handler].append(call)
     handlers = {handler for library in LIBRARIES.values() for handler in library.handlers}

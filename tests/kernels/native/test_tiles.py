@@ -17,6 +17,7 @@ from pcp import kernels, nn
 from pcp.kernels.features import masked
 from pcp.kernels.native.building import build_here
 from pcp.kernels.native.compiling import compiler
+from pcp.kernels.products.kept import words_of
 from pcp.planning.paths.path import Path as Chosen
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
@@ -28,6 +29,7 @@ SHAPES = [
     (40, 40, 1025), (3, 70, 1536), (529, 40, 47), (1, 50, 70), (70, 1, 50),
 ]  # fmt: skip
 IN_PARTS, OF_BF16 = "product_in_parts_by_emulated_tiles", "product_of_bf16_by_emulated_tiles"
+KEEP, KEPT = "keep_by_emulated_tiles", "kept_by_emulated_tiles"
 
 
 SAID = f"stand-in {hashlib.sha256(STAND_IN.read_bytes()).hexdigest()[:12]}"
@@ -68,6 +70,8 @@ def tiles(_with_stand_in: None) -> str:
         ("product_by_emulated_tiles", library.pcp_product_bf16),
         (IN_PARTS, library.pcp_product_bf16_x3),
         (OF_BF16, library.pcp_product_of_bf16),
+        (KEEP, library.pcp_keep_product_bf16),
+        (KEPT, library.pcp_kept_product_bf16),
     ):
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     return "product_by_emulated_tiles"
@@ -110,6 +114,26 @@ def test_they_are_products_of_rounded_numbers(tiles: str, turned: str) -> None:
         found = product(tiles, x, y, turned=turned)
         error = np.abs(found - rounded(x) @ rounded(y)) / (np.abs(x).astype(np.float64) @ np.abs(y))
         assert error.max() <= 2e-6, (rows, columns, inner)
+
+
+@pytest.mark.parametrize("turned", ["", "y"])
+def test_panels_that_are_kept_are_those_of_tiles(tiles: str, turned: str) -> None:
+    rng = np.random.default_rng()
+    for rows, columns, inner in SHAPES:
+        x, y = (rng.normal(size=size).astype(np.float32) for size in ((rows, inner), (inner, columns)))
+        words = jax.ShapeDtypeStruct((1, words_of("product_bf16", columns, inner)), np.uint32)
+        strides = np.array([1, inner] if turned else [columns, 1])
+        with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+            given = np.ascontiguousarray(y.T) if turned else y
+            panels = jax.ffi.ffi_call(KEEP, words)(given, sizes=np.array([columns, inner]), strides=strides)
+            call = jax.ffi.ffi_call(KEPT, jax.ShapeDtypeStruct((rows, columns), np.float32))
+            none = {name: np.int64(0) for name in ("bias", "residual", "activation")}
+            numbers = {"sizes": np.array([rows, columns, inner]), "left_strides": np.array([inner, 1])}
+            found = np.asarray(call(x, panels, **numbers, right_strides=np.array([], np.int64), **none))
+        if min(rows, columns) > 1:
+            np.testing.assert_array_equal(found, product(tiles, x, y, turned=turned))
+        else:
+            np.testing.assert_allclose(found, rounded(x) @ rounded(y), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("tiles")

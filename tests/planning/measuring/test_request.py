@@ -38,6 +38,8 @@ EVERYTHING: dict[str, Any] = {
     "options": (("xla_backend_optimization_level", 2),),
     "elsewhere": Target.of("arena:cpu"),
     "placement": Placement((("a", "arena:cpu:0"),), ("arena:cpu:0", 1 << 40)),
+    "bound": (0, 2),
+    "subject_bound": (1,),
     "sketched": len,
 }
 

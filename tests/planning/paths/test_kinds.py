@@ -21,6 +21,7 @@ SAMPLES = {
     "stored": [("results", "bf16"), ("factors 64x32", "bf16")],
     "parts": [("", 4)],
     "streamed": [("", ("xla:cuda:0", 1 << 30))],
+    "bound": [("", 3)],
     "placed": [("2" * 64, "arena:cpu:0"), ("1" * 64, "xla:cuda:1")],
 }
 

@@ -21,7 +21,7 @@ class ArenaArray:
         facts: its shape and element type; one object for all results of a place.
     """
 
-    __slots__ = ("array", "facts", "is_deleted", "is_shown")
+    __slots__ = ("__weakref__", "array", "facts", "is_deleted", "is_shown")
 
     def __init__(self, array: "np.ndarray[Any, Any]", facts: Facts | None = None) -> None:
         self.array = array

@@ -14,6 +14,8 @@ from pcp.importers.torch.interpreting import Interpreter, check_supported
 from pcp.importers.torch.signature import Signature
 from pcp.ir import Program, Role
 from pcp.ops import random
+from pcp.planning import Plan, plan
+from pcp.planning.elsewhere import Place
 from pcp.symbolic.numbers import numbers_in, numbers_in_text
 from pcp.tensor import Tensor
 from pcp.tracing import at_sizes, specs_of, trace
@@ -49,6 +51,23 @@ class Imported:
     program: Program
     weights: Arrays
     buffers: Arrays
+
+    def plan(
+        self, device: Place | Sequence[Place] | None = None, tolerance: float | None = None, **named: Any
+    ) -> Plan:
+        """A plan of the program whose weights are bound, and whose buffers are, where no call changes them.
+
+        Arguments:
+            device, tolerance, named: as of `pcp.plan`; with a tolerance, what weights alone decide may be computed once.
+
+        Raises:
+            PCPError: what `pcp.plan` and `Plan.bind` raise.
+        """
+        first = self.program.argument_tree.children[0].leaf_count
+        last = first + (self.program.argument_tree.children[1].leaf_count if self.buffers else 0)
+        is_kept = all(entry.role is Role.weight for entry in self.program.arguments[first:last])
+        held = {"weights": self.weights} | ({"buffers": self.buffers} if self.buffers and is_kept else {})
+        return plan(self.program, device, tolerance, **{"binds": tuple(held)} | named).bind(**held)
 
 
 def from_torch(

@@ -94,7 +94,14 @@ LIBRARIES = {
         Library("pooling", ("max_pool_gradient",), FOLDER.parent / "pooling"),
         Library(
             "products",
-            ("product_f32", "product_bf16", "product_bf16_x3", "product_int8", "product_of_bf16"),
+            (
+                *("product_f32", "product_bf16", "product_bf16_x3", "product_int8", "product_of_bf16"),
+                *(
+                    f"{verb}_product_{form}"
+                    for form in ("f32", "bf16", "int8", "of_bf16")
+                    for verb in ("keep", "kept")
+                ),
+            ),
         ),
         Library(
             "quantised",

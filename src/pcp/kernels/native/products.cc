@@ -139,10 +139,37 @@ bool multiply(const ProductOf<Number>& product, Workers workers) {
   }
 }
 
+// The same with a right operand that lies in panels. Those of tiles are those of pairs.
+template <typename Form, typename Number>
+bool multiply_kept(const ProductOf<Number>& product, const void* right, Workers workers) {
+  const auto by = [&](auto panels) {
+    using Panels = decltype(panels);
+    const Kept<Panels> kept{static_cast<const typename Panels::Word*>(right), divided_up(product.columns, kWide)};
+    return multiply_tall<Panels>(ProductWith<Kept<Panels>, MatrixOf<Number>>{product.left, kept, product.result, product.rows,
+                                                                             product.columns, product.inner, product.epilogue},
+                                 workers);
+  };
+  if constexpr (std::is_same_v<Form, InBytes>)
+    return has_byte_products() ? by(ByteBlocks<true>()) : by(ByteBlocks<false>());
+  else
+    return by_panels<Form>(by);
+}
+
+// What copies right operands of a form into panels that are kept.
+template <typename Form>
+using Keeping = std::conditional_t<std::is_same_v<Form, InBytes>, ByteBlocks<false>, Vectors<Form>>;
+
+// Whether so many words cannot hold the panels of a right operand. A word holds four numbers at most, so sizes that do are not too large.
+template <typename Form>
+bool is_too_small(int64_t words, int64_t columns, int64_t inner) {
+  return static_cast<double>(columns) * inner > 4.0 * words || words < kept_words<Keeping<Form>>(columns, inner);
+}
+
 // The sizes are rows, columns, the inner dimension and those of the batch; the strides of the left operand are those of rows and of
-// the inner dimension, then of the batch, and of the right operand those of the inner dimension, of columns, and of the batch.
-template <typename Form, typename Number, ffi::DataType kType>
-ffi::Error multiply_all(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kType> right, ffi::AnyBuffer result,
+// the inner dimension, then of the batch, and of the right operand those of the inner dimension, of columns, and of the batch. One that
+// is kept in panels has no strides: its panels follow one another.
+template <typename Form, typename Number, bool kKept, ffi::DataType kType, ffi::DataType kRight>
+ffi::Error multiply_all(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kRight> right, ffi::AnyBuffer result,
                         Numbers sizes, Numbers left_strides, Numbers right_strides, Epilogue epilogue) {
   if (sizes.size() < 3) return refused("there are " + std::to_string(sizes.size()) + " sizes; expected three or more");
   int64_t elements = 1, count = 1;
@@ -172,19 +199,28 @@ ffi::Error multiply_all(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buff
   std::vector<int64_t> of_left{rows, inner}, of_right{inner, columns};
   of_left.insert(of_left.end(), sizes.begin() + 3, sizes.end());
   of_right.insert(of_right.end(), sizes.begin() + 3, sizes.end());
+  const auto kept = static_cast<int64_t>(right.element_count()) / count;
   for (auto words : {unreadable("the left operand", left.element_count(), of_left, left_strides),
-                     unreadable("the right operand", right.element_count(), of_right, right_strides)})
+                     kKept ? std::string() : unreadable("the right operand", right.element_count(), of_right, right_strides)})
     if (!words.empty()) return refused(words);
+  if (kKept && is_too_small<Form>(kept, columns, inner))
+    return refused("the right operand has " + std::to_string(right.element_count()) + " words, too few for its panels");
   std::atomic<bool> has_memory{true};
   auto one = [&](int64_t which, Workers workers) {
     const auto *x = static_cast<const Number*>(left.untyped_data()), *y = static_cast<const Number*>(right.untyped_data());
     for (size_t i = sizes.size(), rest = which; i-- > 3; rest /= sizes[i]) {
       x += rest % sizes[i] * left_strides[i - 1];
-      y += rest % sizes[i] * right_strides[i - 1];
+      if (!kKept) y += rest % sizes[i] * right_strides[i - 1];
     }
-    const ProductOf<Number> made{{x, left_strides[0], left_strides[1]}, {y, right_strides[0], right_strides[1]},
-                       to + which * rows * columns, rows, columns, inner, epilogue.from(which * rows * columns)};
-    if (!multiply<Form, Number>(made, workers)) has_memory = false;
+    ProductOf<Number> made{{x, left_strides[0], left_strides[1]}, {y, 0, 0}, to + which * rows * columns, rows, columns, inner,
+                           epilogue.from(which * rows * columns)};
+    if constexpr (kKept) {
+      if (!multiply_kept<Form, Number>(made, static_cast<const uint32_t*>(right.untyped_data()) + which * kept, workers))
+        has_memory = false;
+    } else {
+      made.right.down = right_strides[0], made.right.right = right_strides[1];
+      if (!multiply<Form, Number>(made, workers)) has_memory = false;
+    }
   };
   const bool small = static_cast<double>(rows) * columns * inner <= kAlone;
   if (small || count >= 2 * pool.num_threads())
@@ -201,8 +237,8 @@ ffi::Error multiply_all(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buff
 
 // More operands are the bias of each column, if there is one, and the residual, if there is one. The last result is the sum of it
 // all, one before it the product itself. Of operands of bfloat16 the last may be the bits of such numbers.
-template <typename Form, ffi::DataType kType>
-ffi::Error product(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kType> right, ffi::RemainingArgs more,
+template <typename Form, ffi::DataType kType, bool kKept, ffi::DataType kRight = kKept ? ffi::U32 : kType>
+ffi::Error product(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kRight> right, ffi::RemainingArgs more,
                    ffi::RemainingRets results, Numbers sizes, Numbers left_strides, Numbers right_strides, int64_t bias,
                    int64_t residual, int64_t activation) {
   if (activation < 0 || activation >= static_cast<int64_t>(Activation::count))
@@ -243,18 +279,57 @@ ffi::Error product(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kT
     epilogue.residual = found->typed_data();
   }
   using Number = std::conditional_t<kType == ffi::F32, float, Bf16>;
-  return multiply_all<Form, Number>(pool, left, right, last, sizes, left_strides, right_strides, epilogue);
+  return multiply_all<Form, Number, kKept>(pool, left, right, last, sizes, left_strides, right_strides, epilogue);
+}
+
+// Copies right operands into panels that are kept. The sizes are columns, the inner dimension and those of the batch; the strides are those
+// of the inner dimension, of columns, and of the batch.
+template <typename Form, ffi::DataType kType>
+ffi::Error keep(ffi::ThreadPool pool, ffi::Buffer<kType> right, ffi::Result<ffi::Buffer<ffi::U32>> result, Numbers sizes,
+                Numbers strides) {
+  using Panels = Keeping<Form>;
+  using Number = std::conditional_t<kType == ffi::F32, float, Bf16>;
+  if (sizes.size() < 2) return refused("there are " + std::to_string(sizes.size()) + " sizes; expected two or more");
+  int64_t count = 1, elements = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 1 || __builtin_mul_overflow(elements, sizes[i], &elements)) return refused("a size is below 1 or too large");
+    if (i > 1) count *= sizes[i];
+  }
+  const int64_t columns = sizes[0], inner = sizes[1];
+  std::vector<int64_t> of_right{inner, columns};
+  of_right.insert(of_right.end(), sizes.begin() + 2, sizes.end());
+  if (const auto words = unreadable("the right operand", right.element_count(), of_right, strides); !words.empty())
+    return refused(words);
+  const int64_t kept = static_cast<int64_t>(result->element_count()) / count;
+  if (is_too_small<Form>(kept, columns, inner))
+    return refused("the result has " + std::to_string(result->element_count()) + " words, too few for its panels");
+  ask_for_huge_pages(result->untyped_data(), static_cast<int64_t>(result->size_bytes()));
+  const int64_t across = divided_up(columns, kWide), blocks = divided_up(inner, Panels::kDeep);
+  parallel_for(pool, count * blocks * across, 1, [&](int64_t first, int64_t last) {
+    for (int64_t place = first; place < last; ++place) {
+      const int64_t which = place / (blocks * across), begin = place / across % blocks * Panels::kDeep, column = place % across * kWide;
+      const auto* at = static_cast<const Number*>(right.untyped_data());
+      for (size_t i = sizes.size(), rest = which; i-- > 2; rest /= sizes[i]) at += rest % sizes[i] * strides[i];
+      const int64_t deep = std::min(Panels::kDeep, inner - begin), size = Panels::kept_size(deep);
+      auto* whole = reinterpret_cast<typename Panels::Word*>(result->typed_data()) + which * kept;
+      auto* to = const_cast<typename Panels::Word*>(Kept<Panels>{whole, across}.from(begin, deep, column));
+      std::memset(to, 0, size * sizeof(typename Panels::Word));
+      const MatrixOf<Number> matrix{at, strides[0], strides[1]};
+      matrix.template copy<Panels>(begin, deep, column, std::min<int64_t>(kWide, columns - column), to);
+    }
+  });
+  return ffi::Error::Success();
 }
 
 }  // namespace
 }  // namespace pcp
 
-#define PCP_PRODUCT(name, form, type)                                                                      \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, (pcp::product<pcp::form, type>),                                     \
+#define PCP_PRODUCT(name, form, type, kept, right)                                                         \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, (pcp::product<pcp::form, type, kept>),                               \
                                 ffi::Ffi::Bind()                                                           \
                                     .Ctx<ffi::ThreadPool>()                                                \
                                     .Arg<ffi::Buffer<type>>()                                              \
-                                    .Arg<ffi::Buffer<type>>()                                              \
+                                    .Arg<ffi::Buffer<right>>()                                             \
                                     .RemainingArgs()                                                       \
                                     .RemainingRets()                                                       \
                                     .Attr<pcp::Numbers>("sizes")                                           \
@@ -263,9 +338,22 @@ ffi::Error product(ffi::ThreadPool pool, ffi::Buffer<kType> left, ffi::Buffer<kT
                                     .Attr<int64_t>("bias")                                                 \
                                     .Attr<int64_t>("residual")                                             \
                                     .Attr<int64_t>("activation"))
+#define PCP_KEPT(name, form, type)                                                                         \
+  PCP_PRODUCT(pcp_kept_##name, form, type, true, ffi::U32);                                                \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_keep_##name, (pcp::keep<pcp::form, type>),                             \
+                                ffi::Ffi::Bind()                                                           \
+                                    .Ctx<ffi::ThreadPool>()                                                \
+                                    .Arg<ffi::Buffer<type>>()                                              \
+                                    .Ret<ffi::Buffer<ffi::U32>>()                                          \
+                                    .Attr<pcp::Numbers>("sizes")                                           \
+                                    .Attr<pcp::Numbers>("strides"))
 
-PCP_PRODUCT(pcp_product_f32, Singles, ffi::F32);
-PCP_PRODUCT(pcp_product_bf16, Pairs, ffi::F32);
-PCP_PRODUCT(pcp_product_bf16_x3, InParts, ffi::F32);
-PCP_PRODUCT(pcp_product_int8, InBytes, ffi::F32);
-PCP_PRODUCT(pcp_product_of_bf16, Pairs, ffi::BF16);
+PCP_PRODUCT(pcp_product_f32, Singles, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_bf16, Pairs, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_bf16_x3, InParts, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_int8, InBytes, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_of_bf16, Pairs, ffi::BF16, false, ffi::BF16);
+PCP_KEPT(product_f32, Singles, ffi::F32);
+PCP_KEPT(product_bf16, Pairs, ffi::F32);
+PCP_KEPT(product_int8, InBytes, ffi::F32);
+PCP_KEPT(product_of_bf16, Pairs, ffi::BF16);

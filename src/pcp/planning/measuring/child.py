@@ -89,6 +89,7 @@ class MeasuringChild:
             request.judged_at,
             request.ignored,
             request.target.options,
+            request.subject_bound,
         )
         kept = self._subjects.pop(key, None)
         if kept is None:

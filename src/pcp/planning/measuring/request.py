@@ -79,6 +79,9 @@ class Request:
         worth: a kernel at a site that surely takes more than this many times as long as the plain program is of no use, and not
             verified; `is_verified` says so of its row. None verifies all.
         residuals: what computes the last arguments of the subject from those before; None where all are arguments of their own.
+        bound: the flat places of arguments that are bound: what they alone decide is computed once by the candidate, and not in
+            every call.
+        subject_bound: the same of the subject.
         sketched: called with the bytes of a `Sketch` of the candidate's results on the first arguments, if they are right; None
             makes none.
 
@@ -104,6 +107,8 @@ class Request:
     options: tuple[tuple[str, Option], ...] | None = None
     elsewhere: Target | None = None
     placement: Placement | None = None
+    bound: tuple[int, ...] = ()
+    subject_bound: tuple[int, ...] = ()
     sketched: Callable[[bytes], object] | None = None
 
     def target_for(self, candidate: Program) -> Target:
@@ -115,6 +120,11 @@ class Request:
     def is_moved(self) -> bool:
         """Whether operations of the candidate run elsewhere than those of the subject."""
         return self.elsewhere is not None or self.placement is not None
+
+    @property
+    def fixed(self) -> frozenset[int]:
+        """The arguments that stay the same from one timed call to the next."""
+        return frozenset((*self.bound, *self.subject_bound))
 
     @property
     def is_foreign(self) -> bool:

@@ -19,7 +19,7 @@ from pcp.planning.measuring.child import Say, serve
 from pcp.planning.measuring.kept_results import loaded
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.request import Request, decoded
-from pcp.planning.measuring.subject import place
+from pcp.planning.measuring.subject import place, plain_of
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
 from pcp.planning.measuring.trial import FAILURES, Refused, compiled, donating, failed
 
@@ -90,10 +90,8 @@ class Runner:
         """Time it and the plain program in turn."""
         assert self._request is not None
         request = self._request
-        plain = Runnable(
-            request.target.suited(request.subject).compile(request.subject), request.subject.arguments
-        )
-        variations = Variations(request.subject.arguments, self._placed(self._loaded(files)), self._target)
+        plain, given = plain_of(request, request.target.suited(request.subject)), self._placed(self._loaded(files))
+        variations = Variations(request.subject.arguments, given, self._target, request.fixed)
         times = times_in_turn(
             [self._runnables["load"], plain],
             variations,

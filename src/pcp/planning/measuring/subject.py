@@ -16,6 +16,8 @@ import numpy as np
 
 from pcp.backends import Target
 from pcp.backends.base import Buffer
+from pcp.backends.regions import compiled_in_places
+from pcp.backends.regions.bound import called_often
 from pcp.ir import Program, Role
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
@@ -62,8 +64,7 @@ class Subject:
         self.target = target
         self.comparison = Comparison(target) if comparison is None else comparison
         quickly = target.with_options(target.runner.quick_options(target))
-        compiled = (quickly if is_quick else target).suited(program).compile(program)
-        self.plain = Runnable(compiled, program.arguments)
+        self.plain = plain_of(request, (quickly if is_quick else target).suited(program))
         self.plain_seconds: list[float] = []
         """Of calls of the plain program as they happened."""
         self.is_judged = exact is not None
@@ -221,6 +222,12 @@ class Subject:
                 elif entry.alias is not None:
                     placed[i] = results[entry.alias]
         return placed
+
+
+def plain_of(request: Request, target: Target) -> Runnable:
+    """A request's subject, compiled."""
+    made = compiled_in_places(request.subject, target, None, request.subject_bound)
+    return Runnable(called_often(made), request.subject.arguments)
 
 
 def place(program: Program, arrays: Iterable[Any], target: Target) -> list[Buffer]:

@@ -6,7 +6,7 @@ Every call is on arguments that were not seen before: what only remembers its la
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,15 +66,22 @@ class Variations:
 
     Arguments:
         buffers: one list of arguments on the device.
+        fixed: the places of those that stay as they are.
     """
 
-    def __init__(self, arguments: Sequence[Argument], buffers: Sequence[Buffer], target: Target) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        buffers: Sequence[Buffer],
+        target: Target,
+        fixed: Collection[int] = (),
+    ) -> None:
         self._buffers = list(buffers)
         self._target = target
         floats = [
             (entry.spec.size, index)
             for index, entry in enumerate(arguments)
-            if entry.spec.dtype.is_differentiable and entry.spec.size
+            if entry.spec.dtype.is_differentiable and entry.spec.size and index not in fixed
         ]
         self._index = min(floats)[1] if floats else None
         self._count = itertools.count()

@@ -11,6 +11,7 @@ import numpy as np
 from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
 from pcp.backends.jax_function import JAXFunction
 from pcp.backends.regions import compiled_in_places
+from pcp.backends.regions.bound import called_often
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.walking import named_operations
 from pcp.planning.judging.judge import named_places, result_name
@@ -70,6 +71,7 @@ def tried(
         stage("candidate")
         candidate, site, worth = request.candidate, request.site, request.worth
         is_plain = isinstance(candidate, Program) and candidate == subject.program and not request.is_moved
+        is_plain = is_plain and request.bound == request.subject_bound
         if is_plain and not request.timing_seconds:
             return _of_plain(subject, request.tolerance)
         runnable = (compile_candidate or compiled)(request)
@@ -113,8 +115,8 @@ def compiled(request: Request) -> Runnable:
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    made = compiled_in_places(candidate, request.target_for(candidate), request.placement)
-    return Runnable(made, candidate.arguments, request.elsewhere)
+    made = compiled_in_places(candidate, request.target_for(candidate), request.placement, request.bound)
+    return Runnable(called_often(made), candidate.arguments, request.elsewhere)
 
 
 def _donating(request: Request, runnable: Runnable) -> Callable[[], Runnable] | None:
@@ -127,7 +129,7 @@ def _donating(request: Request, runnable: Runnable) -> Callable[[], Runnable] | 
 def donating(request: Request) -> Callable[[], Runnable] | None:
     """Compiles a candidate that is given the memory of its operands; None where only the compiler could make a difference."""
     candidate = request.candidate
-    if request.is_moved or not isinstance(candidate, Program):
+    if request.is_moved or request.bound or not isinstance(candidate, Program):
         return None
     given = candidate.donating()
     calls = named_operations(candidate.module().operation, "stablehlo.custom_call")
@@ -268,7 +270,7 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
         spare = [each for each in before if abs(each / fresh - 1.0) < STEADY]
     if isinstance(runnable.executable, Away):
         return runnable.executable.times(subject.inputs[0])
-    variations = Variations(subject.program.arguments, subject.inputs[0], subject.target)
+    variations = Variations(subject.program.arguments, subject.inputs[0], subject.target, request.fixed)
     found = times_in_turn(
         [runnable, subject.plain],
         variations,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pcp.planning.paths.kinds import KINDS, Stage, in_order
+from pcp.planning.paths.kinds import BOUND, KINDS, PLACED, STREAMED, Stage, in_order
 from pcp.planning.paths.kinds.checks import NotAPath as NotAPath
 from pcp.planning.paths.kinds.checks import is_digest, refused
 from pcp.planning.paths.move import Move
@@ -75,6 +75,12 @@ def moves_in(entries: dict[str, Any]) -> tuple[Move, ...]:
                     "none, as the path says nothing of how its program is prepared",
                 )
             moves += some
+    kinds = {move.kind for move in moves}
+    if BOUND.name in kinds and kinds & {PLACED.name, STREAMED.name}:
+        raise NotAPath(
+            "the path has operations run elsewhere and computes something when arguments are bound; expected one of the two: "
+            "plan again"
+        )
     if len({(move.kind, move.at) for move in moves}) < len(moves):
         raise NotAPath(
             "the path chooses twice for one site or option; expected one choice for each: plan again"

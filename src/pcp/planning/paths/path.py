@@ -22,6 +22,7 @@ from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, Place, Site, sites_of
 from pcp.planning.paths.entries import ALWAYS, FORMAT, NotAPath, entries_of, moves_in
 from pcp.planning.paths.kinds import (
+    BOUND,
     KERNEL,
     OPTION,
     PLACED,
@@ -32,6 +33,7 @@ from pcp.planning.paths.kinds import (
     by_kind,
     in_order,
 )
+from pcp.planning.paths.kinds.bound import check_bound
 from pcp.planning.paths.kinds.kernels import Choice, kernels_in
 from pcp.planning.paths.kinds.places import moves_of, placement_of
 from pcp.planning.paths.mismatch import PathMismatch as PathMismatch
@@ -39,6 +41,9 @@ from pcp.planning.paths.move import Move
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.equality import Form
 from pcp.rewrite.memory.recomputation import Recomputation
+
+_MADE = (Stage.sites, Stage.whole, Stage.binding)
+"""The stages that make of the prepared program what is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,10 @@ class Path:
         return self.compiled_by({**suits, **dict(self.options)}.items())
 
     def placed(self, placement: Placement | None) -> "Path":
-        """The path whose operations run where a placement says, and nowhere else."""
-        return self.having(STREAMED.name).having(PLACED.name, moves_of(placement))
+        """The path whose operations run where a placement says, and nowhere else; then nothing is computed when arguments are
+        bound."""
+        path = self if placement is None else self.having(BOUND.name)
+        return path.having(STREAMED.name).having(PLACED.name, moves_of(placement))
 
     def _of(self, kind: str) -> tuple[Move, ...]:
         return tuple(move for move in self.moves if move.kind == kind)
@@ -160,6 +167,11 @@ class Path:
         """What the program with its choices makes again, to take less memory; None makes nothing again."""
         recomputation: Recomputation | None = self._only("remade")
         return recomputation
+
+    @property
+    def bound(self) -> tuple[int, ...]:
+        """The flat places of the arguments of which what they alone decide is computed once, when they are bound."""
+        return tuple(range(self._only(BOUND.name, 0)))
 
     @property
     def placement(self) -> Placement | None:
@@ -241,6 +253,7 @@ class Path:
             UnknownKernel: a kernel is not registered here.
         """
         self.check_program(program)
+        check_bound(program, len(self.bound))
         self.kernels()
         if self.forms:
             _ready(self, program)
@@ -297,7 +310,7 @@ class Path:
             UnknownKernel: a kernel is not registered here.
         """
         self.check_program(program)
-        if not (self.prepared or at_stages(self.moves, Stage.sites, Stage.whole)):
+        if not (self.prepared or at_stages(self.moves, *_MADE)):
             return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
         return _applied(self.compiled_by(()), program)
@@ -373,7 +386,7 @@ def expect_path(value: object) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
-    return applied(_ready(path, program), path.moves, Stage.sites, Stage.whole)
+    return applied(_ready(path, program), path.moves, *_MADE)
 
 
 @functools.lru_cache(maxsize=256)

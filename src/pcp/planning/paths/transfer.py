@@ -4,7 +4,7 @@ import logging
 
 from pcp.ir import Program
 from pcp.kernels import Place, sites_of
-from pcp.planning.paths.kinds import KERNEL, Stage, at_stages, by_kind
+from pcp.planning.paths.kinds import BOUND, KERNEL, Stage, at_stages, by_kind
 from pcp.planning.paths.kinds.parts import NotInParts
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
@@ -57,4 +57,5 @@ def transferred(path: Path, source: Program, program: Program, target: Place) ->
                 kernel.name,
                 site.family,
             )
-    return Path.of(program, kernels, dict(path.options), tolerance, path.backend, forms)
+    made = Path.of(program, kernels, dict(path.options), tolerance, path.backend, forms)
+    return made.having(BOUND.name, (move for move in moves if move.kind == BOUND.name))

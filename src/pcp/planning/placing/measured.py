@@ -68,6 +68,8 @@ def measured_whole(
             options=path.options,
             elsewhere=other,
             placement=path.placement,
+            bound=path.bound,
+            subject_bound=champion.bound,
         )
 
     def enough(row: Measurement) -> bool:

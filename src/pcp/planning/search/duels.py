@@ -45,6 +45,8 @@ class Duels:
                 calls=strategy.whole_calls,
                 timing_seconds=strategy.duel_seconds,
                 rival=1 - strategy.small_gain,
+                bound=challenger.bound,
+                subject_bound=champion.bound,
             )
 
         return (

@@ -46,7 +46,7 @@ class KnownPaths:
             if not whole.accepts(row, self.memory_limit) or not evidence.strategy.is_faster(row.blocks):
                 continue
             path = evidence.path(digest)
-            if path is None or path.forms != whole.forms:
+            if path is None or path.forms != whole.forms or len(path.bound) > whole.bound:
                 continue
             if path.backend == whole.target.backend and self._is_here(path):
                 found[digest] = path, row

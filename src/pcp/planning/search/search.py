@@ -29,7 +29,7 @@ from pcp.planning.search.question import Asking
 from pcp.planning.search.refinement import Refinement
 from pcp.planning.search.selection import ErrorModel, Experience, Selection, kernels_of, saved, select
 from pcp.planning.search.site_checks import doubt_at_its_sites
-from pcp.planning.search.site_classes import classes_of, kernels_by_site
+from pcp.planning.search.site_classes import classes_of, decided_operands, kernels_by_site
 from pcp.planning.search.strategy import Step, Strategy
 from pcp.planning.search.tuning import MeasuredClass, Tuning, kernel_label
 from pcp.planning.search.whole import Whole, culprit
@@ -70,7 +70,8 @@ class Search:
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = whole.target.platform
         sites = sites_of(whole.prepared, whole.target, bare=True)
-        self.sites = classes_of((site for site in sites if site.kernels), whole.tolerance)
+        able = [site for site in sites if site.kernels]
+        self.sites = classes_of(able, whole.tolerance, decided_operands(whole.prepared, able, whole.bound))
         for reason, names in missing_kernels(sites).items():
             self._say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing here: {reason}")
         self._duels = Duels(whole, evidence)

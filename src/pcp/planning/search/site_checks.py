@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pcp.kernels import Kernel, kernel_named, replaced
+from pcp.kernels.products.kept import with_kept_panels
 from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.random_inputs import Recipe
@@ -132,12 +133,13 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Asking[Ans
     def request() -> Request:
         return Request(
             each.region,
-            replaced(each.region, kernel),
+            with_kept_panels(replaced(each.region, kernel), each.bound),
             label,
             inputs=Recipe(sets=1, ranges=site_ranges(each.region)),
             target=evidence.target,
             timing_seconds=0.0,
             site=kernel.claims,
+            bound=each.bound,
         )
 
     what = f"whether {kernel.name} holds for {each}"

@@ -1,12 +1,21 @@
 """Classes of sites: those that do the same thing to the same shapes, so that what is measured of one holds for all."""
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pcp.ir import Program
-from pcp.kernels import Kernel, Place, Site, cover, kernel_named, sites_of
+from pcp.ir.digest import operation_digests
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.regions import block_operations, values_from_outside
+from pcp.kernels import Kernel, Place, Site, cover, kernel_named, replaced, sites_of
+from pcp.kernels.groups import groups_in
+from pcp.kernels.products.kept import with_kept_panels
 from pcp.planning.prediction.cost_model import estimated_seconds
+from pcp.rewrite.binding import bind_stage, decided_values
 from pcp.rewrite.row import Effect
 
 
@@ -21,6 +30,8 @@ class SiteClass:
         kernels: what may stand there instead.
         uses: how often it runs in one call of the program.
         estimate: seconds that the cost model gives to all uses.
+        bound: the operands that bound arguments alone decide, by their places in the region, where some kernel computes
+            something of them once.
     """
 
     digest: str
@@ -29,6 +40,7 @@ class SiteClass:
     kernels: tuple[Kernel, ...]
     uses: int
     estimate: float
+    bound: tuple[int, ...] = ()
 
     @property
     def family(self) -> str:
@@ -64,19 +76,65 @@ def site_classes(
     return classes_of(sites_of(program, target, bare=bare), tolerance)
 
 
-def classes_of(sites: Iterable[Site], tolerance: float | None = None) -> list[SiteClass]:
-    """The classes of sites, the costliest first; `tolerance` as for `site_classes`."""
-    grouped: dict[str, list[Site]] = {}
+def classes_of(
+    sites: Iterable[Site],
+    tolerance: float | None = None,
+    decided: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> list[SiteClass]:
+    """The classes of sites, the costliest first; `tolerance` as for `site_classes`.
+
+    Arguments:
+        decided: operands that bound arguments alone decide, by the keys of sites.
+    """
+    grouped: dict[tuple[str, tuple[int, ...]], list[Site]] = {}
     for site in sites:
-        grouped.setdefault(site.region.digest, []).append(site)
+        grouped.setdefault((site.region.digest, decided.get(site.key, ())), []).append(site)
     found = []
-    for digest, alike in grouped.items():
+    for (region, bound), alike in grouped.items():
+        digest = hashlib.sha256(f"{region} {bound} bound".encode()).hexdigest() if bound else region
         names = [name for name in alike[0].kernels if all(name in site.kernels for site in alike)]
         kernels = tuple(kernel for kernel in map(kernel_named, names) if allowed(kernel, tolerance))
         uses = sum(site.trips for site in alike)
         estimate = uses * estimated_seconds(alike[0].region)
-        found.append(SiteClass(digest, alike[0].region, tuple(alike), kernels, uses, estimate))
+        found.append(SiteClass(digest, alike[0].region, tuple(alike), kernels, uses, estimate, bound))
     return sorted(found, key=lambda each: (-each.estimate, each.digest))
+
+
+def decided_operands(program: Program, sites: Iterable[Site], count: int) -> dict[str, tuple[int, ...]]:
+    """The operands of sites that bound arguments alone decide, by the keys of sites; without those of which no kernel computes
+    anything once, and those of sites inside of composites.
+
+    Arguments:
+        program: that has the sites.
+        count: how many of its arguments are bound, flat and from the first.
+    """
+    if not count:
+        return {}
+    module = program.module()
+    inline_calls(module)
+    keys, block = operation_digests(module), entry_block(module)
+    decided = decided_values(block, range(count))
+    operands = {
+        keys[op]: tuple(dict.fromkeys((*op.operands, *values_from_outside(op))))
+        for op in block_operations(block)
+    } | {group.key(keys): group.inputs for group in groups_in(block)}
+    found: dict[str, tuple[int, ...]] = {}
+    known: dict[tuple[str, tuple[int, ...]], bool] = {}
+    for site in sites:
+        places = tuple(i for i, value in enumerate(operands.get(site.key, ())) if value in decided)
+        if not places or len(places) == len(site.region.arguments):
+            continue
+        alike = site.region.digest, places
+        if alike not in known:
+            known[alike] = any(_computes_once(site.region, name, places) for name in site.kernels)
+        if known[alike]:
+            found[site.key] = places
+    return found
+
+
+def _computes_once(region: Program, kernel: str, bound: tuple[int, ...]) -> bool:
+    made = with_kept_panels(replaced(region, kernel_named(kernel)), bound)
+    return bind_stage(made, bound) is not None
 
 
 def kernels_by_site(classes: Sequence[SiteClass], chosen: Mapping[str, Kernel]) -> dict[str, Kernel]:

@@ -86,7 +86,7 @@ def difference_here(whole: Whole, path: Path, agreements: Agreements | None = No
 def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str | None:
     target = path.target(whole.target.devices)
     arrays = _arguments(whole)
-    found = _Called(path.applied(whole.program), target, path.placement)(arrays)
+    found = _Called(path.applied(whole.program), target, path.placement, path.bound)(arrays)
     if agreements is None:
         return _compared_with_plain(whole, arrays, found)
     asked = whole.agreement(path)
@@ -105,9 +105,15 @@ def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str 
 class _Called:
     """A program compiled, as a function of arrays."""
 
-    def __init__(self, program: Program, target: Target, placement: Placement | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        placement: Placement | None = None,
+        bound: tuple[int, ...] = (),
+    ) -> None:
         self.program, self.target = program, target
-        self.runnable = Runnable(compiled_in_places(program, target, placement), program.arguments)
+        self.runnable = Runnable(compiled_in_places(program, target, placement, bound), program.arguments)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         buffers = place(self.program, arrays, self.target)

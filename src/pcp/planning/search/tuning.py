@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
+from pcp.kernels.products.kept import with_kept_panels
 from pcp.kernels.residuals import with_residuals
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
@@ -138,11 +139,7 @@ class _OneClass:
         self._estimates = {kernel: estimated_seconds(program) for kernel, program in self._programs.items()}
         known = evidence.known(each.digest)
         for kernel in each.kernels:
-            forecast = (
-                None
-                if kernel_label(kernel) in known
-                else evidence.cost_model.forecast(each.region, kernel_label(kernel))
-            )
+            forecast = None if kernel_label(kernel) in known else self._forecast(kernel)
             if forecast is not None:
                 self._tuned.forecasts[kernel.name] = forecast
         places = evidence.ranking(each.digest)
@@ -150,6 +147,11 @@ class _OneClass:
             each.kernels,
             key=lambda kernel: (places.get(kernel_label(kernel), len(places)), self._expected(kernel)),
         )
+
+    def _forecast(self, kernel: Kernel) -> Forecast | None:
+        """What similar regions say of a kernel; nothing of one that is bound, as they do all in every call."""
+        each = self._each
+        return None if each.bound else self._evidence.cost_model.forecast(each.region, kernel_label(kernel))
 
     def _expected(self, kernel: Kernel) -> float:
         """The kernel's time relative to the operation's, by similar regions, or else by what it computes."""
@@ -232,7 +234,7 @@ class _OneClass:
             f"{kernel.name} for {each}",
             about=each.signature,
             until=self._strategy.for_whole * evidence.budget,
-            region=each.region,
+            region=None if each.bound else each.region,
         )
         return row or evidence.known(each.digest).get(label)
 
@@ -263,7 +265,7 @@ class _OneClass:
             return isinstance(row, Pooled) and not row.is_calm and count < 2
         if kernel.name != min(sound, key=lambda name: sound[name].ratio):
             return False
-        forecast = self._evidence.cost_model.forecast(self._each.region, kernel_label(kernel))
+        forecast = self._forecast(kernel)
         return forecast is None or forecast.ratio < strategy.seems_faster
 
     def _hopeless(self, kernel: Kernel) -> str:
@@ -301,9 +303,10 @@ class _OneClass:
     def _request(self, kernel: Kernel) -> Request:
         exact, recipe = self._subject
         given = with_residuals(self._each.sites[0], kernel, self._evidence.target.platform)
+        bound = self._each.bound if given is None else ()
         return Request(
             self._each.region if given is None else given.subject,
-            self._programs[kernel] if given is None else given.candidate,
+            with_kept_panels(self._programs[kernel], bound) if given is None else given.candidate,
             kernel_label(kernel),
             exact if given is None else widened(given.subject),
             recipe,
@@ -315,6 +318,7 @@ class _OneClass:
             site=kernel.claims,
             worth=self._strategy.perhaps,
             residuals=None if given is None else given.residuals,
+            bound=bound,
         )
 
 

@@ -15,6 +15,7 @@ from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request
+from pcp.planning.paths.kinds import BOUND
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
@@ -36,6 +37,8 @@ class Whole:
         ignored: places of results that are not judged.
         forms: moves that all its paths make before their sites are looked for. The plain path, beside which all are measured,
             makes none, and the float64 of the program as it is written judges all.
+        bound: how many arguments, flat and from the first, will be bound: all its paths but the plain one compute once what
+            these alone decide.
     """
 
     program: Program
@@ -46,6 +49,7 @@ class Whole:
     ignored: tuple[int, ...] = ()
     strategy: Strategy = field(default_factory=Strategy)
     forms: tuple[Move, ...] = ()
+    bound: int = 0
 
     @property
     def subject(self) -> str:
@@ -87,7 +91,11 @@ class Whole:
             return self.plain
         options, backend = dict(self.target.options), self.target.backend
         made = Path.of(self.program, kernels, options, self.tolerance, backend, self.forms)
-        return self.suited(made)
+        return self.suited(self.binding(made))
+
+    def binding(self, path: Path) -> Path:
+        """A path that computes once what the arguments alone decide that will be bound."""
+        return path.having(BOUND.name, [BOUND.move(self.bound)] if self.bound else [])
 
     @cached_property
     def plain(self) -> Path:
@@ -243,6 +251,7 @@ class Whole:
                 calls=self.strategy.whole_calls,
                 timing_seconds=seconds,
                 rival=rival,
+                bound=path.bound,
                 sketched=keep if is_cold else None,
             )
 

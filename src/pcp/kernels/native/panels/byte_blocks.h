@@ -26,6 +26,7 @@ struct ByteBlocks {
   };
 
   static int64_t words(int64_t deep) { return divided_up(deep, kNumbers); }
+  static int64_t kept_size(int64_t deep) { return divided_up(deep, kBlock) * kRightBlock; }
 
   static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     for (int64_t begin = 0; begin < deep; begin += kBlock, at += kBlock * step, to += kLeftBlock) {

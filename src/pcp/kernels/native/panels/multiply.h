@@ -50,10 +50,33 @@ struct MatrixOf {
 
 using Matrix = MatrixOf<float>;
 
+// A right operand that lies in panels: block by block of the inner dimension, of each the panels of all columns, `kept_size` words each.
+template <typename Panels>
+struct Kept {
+  const typename Panels::Word* at;
+  int64_t panels;  // of columns
+
+  // The panels of columns from one on, in the block of the inner dimension from `begin` on.
+  const typename Panels::Word* from(int64_t begin, int64_t deep, int64_t column) const {
+    return at + begin / Panels::kDeep * panels * Panels::kept_size(Panels::kDeep) + column / kWide * Panels::kept_size(deep);
+  }
+};
+
+// Words of one.
+template <typename Panels>
+int64_t kept_words(int64_t columns, int64_t inner) {
+  const int64_t rest = inner % Panels::kDeep;
+  return divided_up(columns, kWide) * (inner / Panels::kDeep * Panels::kept_size(Panels::kDeep) + (rest ? Panels::kept_size(rest) : 0));
+}
+
 template <typename Operand>
 constexpr bool kIsMatrix = false;
 template <typename Number>
 constexpr bool kIsMatrix<MatrixOf<Number>> = true;
+template <typename Operand>
+constexpr bool kIsKept = false;
+template <typename Panels>
+constexpr bool kIsKept<Kept<Panels>> = true;
 
 // What is done to sums when they are complete, before they are stored for the first time; what is null is left out.
 struct Epilogue {
@@ -144,7 +167,12 @@ template <bool kWhole>
 template <typename Panels, typename Right, typename Left>
 bool multiply_block(const ProductWith<Right, Left>& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
                     int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
-  copy_columns<Panels>(product.right, begin, deep, first, last, right);
+  const typename Panels::Word* panels = right;
+  int64_t size = Panels::kRight;
+  if constexpr (kIsKept<Right>)
+    panels = product.right.from(begin, deep, first), size = Panels::kept_size(deep);
+  else
+    copy_columns<Panels>(product.right, begin, deep, first, last, right);
   const int64_t words = Panels::words(deep);
   const typename Panels::Scope in_use;
   const bool ends = begin + deep == product.inner && product.epilogue.is_any();
@@ -155,7 +183,7 @@ bool multiply_block(const ProductWith<Right, Left>& product, const typename Pane
   if (!near.as<float>()) return false;
   auto one = [&](int64_t row, int64_t column, int64_t from, int64_t count) {
     const typename Panels::Word* of_left = left + row / Panels::kHigh * Panels::kLeft + from * Panels::kHigh;
-    const typename Panels::Word* of_right = right + (column - first) / kWide * Panels::kRight + from * kWide;
+    const typename Panels::Word* of_right = panels + (column - first) / kWide * size + from * kWide;
     const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
     float* place = apart ? near.as<float>() + column - first : product.result + row * width + column;
     const bool adds = begin > 0 || from > 0, finishes = ends && from + count == words;
@@ -207,7 +235,7 @@ bool multiply_panels(const ProductWith<Right, Left>& product, Workers workers) {
       }
     });
     workers.each(across * down, 1, [&](int64_t first, int64_t last) {
-      Scratch right(broad / kWide * Panels::kRight * sizeof(Word));
+      Scratch right(kIsKept<Right> ? 0 : broad / kWide * Panels::kRight * sizeof(Word));
       if (!right.as<Word>()) {
         has_memory = false;
         return;

@@ -67,6 +67,7 @@ struct Bf16 {
 // A word of a panel is a float32 number.
 struct Singles {
   using Word = float;
+  static constexpr int64_t kWhole = 1;    // words of a right panel that is kept are a multiple of this
   static constexpr int64_t kNumbers = 1;  // of the inner dimension in a word
   // Of the inner dimension at once. A right panel of it is read from the second cache, which keeps up; half as much would stay in the
   // first, but sums would be stored, and read again, twice as often: that took 2 % longer.
@@ -117,7 +118,7 @@ struct Singles {
 // half. They are multiplied exactly and added up in float32.
 struct Pairs {
   using Word = uint32_t;
-  static constexpr int64_t kNumbers = 2, kDeep = 1024;
+  static constexpr int64_t kNumbers = 2, kDeep = 1024, kWhole = 16;  // which tiles read
 
 #if defined(__AVX512BF16__)
   template <int kRows = kHigh>
@@ -341,6 +342,7 @@ struct Vectors : Form {
   // Words from one panel of `deep` numbers to the next.
   static int64_t left_size(int64_t deep) { return panel_size<Form, kHigh>(deep); }
   static int64_t right_size(int64_t deep) { return panel_size<Form, kWide>(deep); }
+  static int64_t kept_size(int64_t deep) { return divided_up(words(deep), Form::kWhole) * Form::kWhole * kWide; }
   template <typename Number>
   static void copy_left(const Number* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
     copy_panel<Form, kHigh>(at, lane, step, lanes, deep, to);

@@ -98,6 +98,7 @@ struct Tiles : Pairs {
 
   static constexpr int64_t left_size(int64_t deep) { return words(deep) * kHigh; }
   static constexpr int64_t right_size(int64_t deep) { return words(deep) * kWide; }
+  static int64_t kept_size(int64_t deep) { return Vectors<Pairs>::kept_size(deep); }
 
   // As `copy_panel`. Tile (w / 16, half) lies at (2 * (w / 16) + half) * kTile.
   template <typename Number>

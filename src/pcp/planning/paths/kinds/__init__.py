@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from pcp.ir import Program
+from pcp.planning.paths.kinds.bound import BOUND as BOUND
 from pcp.planning.paths.kinds.equal import EQUAL as EQUAL
 from pcp.planning.paths.kinds.kernels import KERNEL as KERNEL
 from pcp.planning.paths.kinds.kind import Kind as Kind
@@ -16,7 +17,7 @@ from pcp.planning.paths.kinds.remade import REMADE as REMADE
 from pcp.planning.paths.kinds.stored import STORED as STORED
 from pcp.planning.paths.move import Move
 
-KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED)
+KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED, BOUND)
 """In the order in which they stand in a file, and in which those of one stage are made."""
 
 _RANKS = {kind.name: rank for rank, kind in enumerate(KINDS)}

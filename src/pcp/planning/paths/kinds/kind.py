@@ -18,8 +18,9 @@ class Stage(enum.IntEnum):
     prepared = 1  # so does the program in which sites are looked for
     sites = 2  # something computes a site in the place of its operations
     whole = 3  # the program with these becomes another one
-    places = 4  # its operations are told where to run
-    compiler = 5  # the compiler is told how to compile it
+    binding = 4  # what bound arguments decide is computed apart
+    places = 5  # its operations are told where to run
+    compiler = 6  # the compiler is told how to compile it
 
 
 @dataclass(frozen=True, slots=True)
