@@ -24,7 +24,7 @@ from pcp.kernels.products.kept import with_kept_panels
 from pcp.planning.binding import InvalidBinds, bound_count
 from pcp.planning.compiled import ArgumentDropped, CannotBind
 from pcp.planning.measuring.request import Request
-from pcp.planning.measuring.timing import Variations
+from pcp.planning.measuring.timing import Variations, timed
 from pcp.planning.measuring.trial import compiled
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.kinds import BOUND
@@ -111,7 +111,7 @@ def test_what_needs_dropped_arguments_says_so(plan: pcp.Plan, use: Callable[[Any
 def kept_by(plan: pcp.Plan) -> object:
     executable = plan._executable
     assert isinstance(executable, BoundExecutable)
-    return executable._kept
+    return executable.kept
 
 
 def test_plans_that_bind_the_same_arrays_share_what_is_kept(plan: pcp.Plan) -> None:
@@ -412,3 +412,31 @@ def test_xla_copies_equal_operands_of_kernels_once() -> None:
 def compiled_text(program: Program) -> str:
     executable: Any = pcp.plan(program, "cpu:0", cache=False)._executable
     return str(executable._loaded.hlo_modules()[0].to_string())
+
+
+def test_what_is_computed_once_is_no_part_of_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the first call of some arguments, nor of one that comes back to them."""
+    target = Target.of("cpu:0")
+    runnable = compiled(Request(PROGRAM, PROGRAM, "bound", bound=PATH.bound, target=target))
+    now, runs = [0.0], [0]
+    real = StagedExecutable.bind
+
+    def slowly(staged: StagedExecutable, bound: Any) -> BoundExecutable:
+        now[0] += 100.0
+        runs[0] += 1
+        return real(staged, bound)
+
+    monkeypatch.setattr(StagedExecutable, "bind", slowly)
+    monkeypatch.setattr("pcp.planning.measuring.timing.time.perf_counter", lambda: now[0])
+    sets = [
+        [
+            target.place(leaf, entry.spec)
+            for leaf, entry in zip([*weights.values(), X], PROGRAM.arguments, strict=True)
+        ]
+        for weights in (WEIGHTS, OTHERS)
+    ]
+    for flat, weights in zip([*sets, sets[0]], [WEIGHTS, OTHERS, WEIGHTS], strict=True):
+        results, took = timed(runnable, flat, target)
+        assert took == 0.0
+        np.testing.assert_allclose(results[0], expected(weights), rtol=1e-4, atol=1e-3)
+    assert runs[0] == 3

@@ -61,8 +61,10 @@ def bound_where_it_pays(found: Found, whole: Whole, evidence: Evidence, limit: i
     Arguments:
         limit: bytes that a call may take.
     """
-    if not whole.bound or found.prediction is not None or found.path.placement is not None:
+    if not whole.bound or found.path.placement is not None:
         return found
+    if found.prediction is not None:
+        return replace(found, path=found.path.having(BOUND.name))
     path = whole.binding(found.path)
     if not computes_once(path, whole.program):
         return found

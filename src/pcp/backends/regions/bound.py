@@ -15,17 +15,22 @@ class Kept:
     """What a bind stage made of some buffers.
 
     Arguments:
-        sources: the buffers, which are not held.
+        sources: the buffers, which are not held. Of those to which nothing can refer weakly it is not known any more.
         values: what was made.
     """
 
     def __init__(self, sources: Sequence[Buffer], values: Sequence[Buffer]) -> None:
-        self._sources = [weakref.ref(each) for each in sources]
+        try:
+            self._sources = [weakref.ref(each) for each in sources]
+        except TypeError:
+            self._sources = []
         self.values = values
 
     def is_of(self, sources: Sequence[Buffer]) -> bool:
         """Whether it was made of these very buffers."""
-        return all(known() is each for known, each in zip(self._sources, sources, strict=True))
+        return len(self._sources) == len(sources) and all(
+            known() is each for known, each in zip(self._sources, sources, strict=True)
+        )
 
 
 _kept: weakref.WeakValueDictionary[tuple[str, ...], Kept] = weakref.WeakValueDictionary()
@@ -102,7 +107,7 @@ class BoundExecutable:
 
     def __init__(self, staged: StagedExecutable, kept: Kept) -> None:
         first, rest = staged.stage.sequence
-        self._staged, self._kept = staged, kept  # which lives as long as somebody is bound to it
+        self._staged, self.kept = staged, kept  # which lives as long as somebody is bound to it
         self._rest, self._takes, self._makes = staged.rest, rest.takes, rest.makes
         self._values = dict(zip(first.makes, kept.values, strict=True))
         self.needs, self.kept_bytes = staged.needs, staged.kept_bytes
@@ -154,12 +159,18 @@ class Rebinding:
         """Bytes that one call takes, the bound arguments with it."""
         return self._staged.memory
 
-    def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """The results for flat arguments that were checked."""
+    def rebind(self, buffers: Sequence[Buffer]) -> BoundExecutable:
+        """Run the stage for flat arguments that will be given, to its end, so that a call of them takes no time for that."""
         sources = [buffers[number] for number in self._staged.needs]
         if self._bound is None or any(a is not b for a, b in zip(sources, self._sources, strict=True)):
+            self._bound = None  # which gives its memory back
             self._bound, self._sources = self._staged.bind(dict(enumerate(buffers))), sources
-        return self._bound.run(buffers)
+            self._staged.target.runner.wait(self._bound.kept.values)
+        return self._bound
+
+    def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """The results for flat arguments that were checked."""
+        return self.rebind(buffers).run(buffers)
 
 
 def called_often(executable: Executable) -> Executable:

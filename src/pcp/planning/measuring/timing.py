@@ -14,6 +14,7 @@ import numpy as np
 
 from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
+from pcp.backends.regions.bound import Rebinding
 from pcp.ir import Argument, TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.planning.measuring.significance import upper_ratio
@@ -185,14 +186,17 @@ def _is_known(samples: Sequence[Sequence[float]], rival: float | None) -> bool:
 
 
 def _kept(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> list[Any]:
-    """The buffers of one call, those that it consumes as copies; of one elsewhere all."""
+    """The buffers of one call, those that it consumes as copies; of one elsewhere all. What it computes once is computed."""
     if runnable.elsewhere is not None:
         pairs = zip(buffers, runnable.arguments, strict=True)
         return [runnable.elsewhere.place(np.asarray(buffer), entry.spec) for buffer, entry in pairs]
-    return [
+    given = [
         buffer if entry.alias is None else target.place(buffer, entry.spec)
         for entry, buffer in zip(runnable.arguments, buffers, strict=True)
     ]
+    if isinstance(runnable.executable, Rebinding):
+        runnable.executable.rebind(given)
+    return given
 
 
 def _spec(buffer: Buffer) -> TensorSpec:
