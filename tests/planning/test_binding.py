@@ -23,6 +23,8 @@ from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.products.kept import with_kept_panels
 from pcp.planning.binding import InvalidBinds, bound_count
 from pcp.planning.compiled import ArgumentDropped, CannotBind
+from pcp.planning.judging.oracle import widened
+from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.timing import Variations, timed
 from pcp.planning.measuring.trial import compiled
@@ -440,3 +442,20 @@ def test_what_is_computed_once_is_no_part_of_a_time(monkeypatch: pytest.MonkeyPa
         assert took == 0.0
         np.testing.assert_allclose(results[0], expected(weights), rtol=1e-4, atol=1e-3)
     assert runs[0] == 3
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 0.0])
+def test_a_child_process_measures_and_judges_what_is_bound(child: Bench, tolerance: float) -> None:
+    request = Request(
+        PROGRAM,
+        PATH.applied(PROGRAM),
+        PATH.digest,
+        widened(PROGRAM) if tolerance else None,
+        tolerance=tolerance or None,
+        bound=PATH.bound,
+        timing_seconds=0.2,
+    )
+    row = child.measure(request)
+    assert row.failure is None
+    assert row.seconds
+    assert (row.error is not None and row.error < 1e-5) is bool(tolerance)
