@@ -54,6 +54,7 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
         "equal": None if path.equal is None else asdict(path.equal),
         "stored": dict(path.stored),
         "parts": path.parts,
+        "bound": len(path.bound),
         "tolerance": tolerance,
         "error": None if row is None else row.error,
         "predicted": None if found is None or found.prediction is None else asdict(found.prediction),
