@@ -90,7 +90,10 @@ class Runner:
         """Time it and the plain program in turn."""
         assert self._request is not None
         request = self._request
-        plain, given = plain_of(request, request.target.suited(request.subject)), self._placed(self._loaded(files))
+        plain, given = (
+            plain_of(request, request.target.suited(request.subject)),
+            self._placed(self._loaded(files)),
+        )
         variations = Variations(request.subject.arguments, given, self._target, request.fixed)
         times = times_in_turn(
             [self._runnables["load"], plain],

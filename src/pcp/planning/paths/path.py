@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
 
-from pcp.backends import Device, Target, backend_names
+from pcp.backends import Device, Target
 from pcp.backends.base import CompileOptions
 from pcp.backends.regions import Placement
 from pcp.backends.registry import DEFAULT
@@ -24,6 +24,7 @@ from pcp.planning.paths.entries import ALWAYS, FORMAT, NotAPath, entries_of, mov
 from pcp.planning.paths.kinds import (
     BOUND,
     KERNEL,
+    LOWERING,
     OPTION,
     PLACED,
     STREAMED,
@@ -37,13 +38,11 @@ from pcp.planning.paths.kinds.bound import check_bound
 from pcp.planning.paths.kinds.kernels import Choice, kernels_in
 from pcp.planning.paths.kinds.places import moves_of, placement_of
 from pcp.planning.paths.mismatch import PathMismatch as PathMismatch
+from pcp.planning.paths.mismatch import expect_backend
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.equality import Form
 from pcp.rewrite.memory.recomputation import Recomputation
-
-_MADE = (Stage.sites, Stage.whole, Stage.binding)
-"""The stages that make of the prepared program what is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +119,7 @@ class Path:
         return self.compiled_by({**suits, **dict(self.options)}.items())
 
     def placed(self, placement: Placement | None) -> "Path":
-        """The path whose operations run where a placement says, and nowhere else; then nothing is computed when arguments are
-        bound."""
+        """The path whose operations run where a placement says, and nowhere else; then nothing is computed by binding."""
         path = self if placement is None else self.having(BOUND.name)
         return path.having(STREAMED.name).having(PLACED.name, moves_of(placement))
 
@@ -194,7 +192,7 @@ class Path:
         Raises:
             PathMismatch: it is not; the message lists those that are.
         """
-        _expect_backend(self.backend, f"the path was made for backend {self.backend!r}, which")
+        expect_backend(self.backend, f"the path was made for backend {self.backend!r}, which")
 
     @property
     def is_plain(self) -> bool:
@@ -288,7 +286,7 @@ class Path:
         """
         for place in () if self.placement is None else self.placement.places:
             name = place.partition(":")[0]
-            _expect_backend(name, f"the path has operations run on {place}, and backend {name!r}")
+            expect_backend(name, f"the path has operations run on {place}, and backend {name!r}")
             Target.of(place)
 
     def check_program(self, program: Program) -> None:
@@ -310,7 +308,7 @@ class Path:
             UnknownKernel: a kernel is not registered here.
         """
         self.check_program(program)
-        if not (self.prepared or at_stages(self.moves, *_MADE)):
+        if not (self.prepared or at_stages(self.moves, *LOWERING)):
             return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
         return _applied(self.compiled_by(()), program)
@@ -333,14 +331,8 @@ class Path:
             NotAPath: there is none in it.
         """
         entries = entries_of(text)
-        return Path(
-            entries["program"],
-            moves_in(entries),
-            entries["backend"],
-            entries["prepared"],
-            entries["hardware"],
-            entries["versions"],
-        )
+        more = (entries[name] for name in ("backend", "prepared", "hardware", "versions"))
+        return Path(entries["program"], moves_in(entries), *more)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all.
@@ -364,14 +356,6 @@ class Path:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
 
 
-def _expect_backend(name: str, said: str) -> None:
-    if name not in backend_names():
-        raise PathMismatch(
-            f"{said} is not here; there are: {', '.join(backend_names())}; plan again for one of them, or register it with "
-            "pcp.backends.register_backend(name, 'module:Class') first"
-        )
-
-
 def expect_path(value: object) -> None:
     """Look whether a value is a path.
 
@@ -386,7 +370,7 @@ def expect_path(value: object) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
-    return applied(_ready(path, program), path.moves, *_MADE)
+    return applied(_ready(path, program), path.moves, *LOWERING)
 
 
 @functools.lru_cache(maxsize=256)

@@ -20,6 +20,9 @@ from pcp.planning.paths.move import Move
 KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED, BOUND)
 """In the order in which they stand in a file, and in which those of one stage are made."""
 
+LOWERING = (Stage.sites, Stage.whole, Stage.binding)
+"""The stages that make of the prepared program what is compiled."""
+
 _RANKS = {kind.name: rank for rank, kind in enumerate(KINDS)}
 
 
