@@ -9,11 +9,12 @@ from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
-from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, by_kind, words_of
+from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, by_kind, changes_of, words_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.found import Found
 from pcp.planning.search.predicted_path import Prediction
 from pcp.planning.search.tuning import MeasuredClass
+from pcp.rewrite.row import Effect
 
 
 def described(path: Path, found: Found | None, tolerance: float | None) -> list[str]:
@@ -26,6 +27,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
         return _unsearched(path)
     cost = _cost(path, found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
     lines = [f"  path        {_named(path)}: {cost}"]
+    lines += [] if path.is_plain else [f"  changes     {_CHANGES[_changes(path)]}"]
     lines += _apart(path)
     first, *further = _errors(found, tolerance)
     lines += [f"  error       {first}", *(f"              {each}" for each in further)]
@@ -51,6 +53,7 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
     return {
         "path": path.digest,
         "plain": path.is_plain,
+        "changes": str(_changes(path)),
         "equal": None if path.equal is None else asdict(path.equal),
         "stored": dict(path.stored),
         "parts": path.parts,
@@ -91,8 +94,17 @@ def _unsearched(path: Path) -> list[str]:
     return [f"  path        {_named(path)}, as given: {shown}", *_apart(path)]
 
 
+_CHANGES = {
+    Effect.exact: "nothing: the results are those of the plain path, bit for bit",
+    Effect.reassociating: "sums may be added up in another order",
+    Effect.lowers_precision: "some numbers are kept in fewer bits",
+}
 _APART = (OPTION.name, EQUAL.name, STORED.name)
 """Kinds of moves that have a line each."""
+
+
+def _changes(path: Path) -> Effect:
+    return Effect.exact if path.is_plain else changes_of(path.moves)
 
 
 def _apart(path: Path) -> list[str]:

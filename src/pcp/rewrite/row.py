@@ -1,7 +1,7 @@
 """What a rewrite is: a row with the operation that it begins at, what stands for it instead, and what that does to numbers."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
@@ -14,6 +14,11 @@ class Effect(enum.StrEnum):
     exact = "exact"
     reassociating = "reassociating"
     lowers_precision = "lowers precision"
+
+
+def strongest(effects: Iterable[Effect]) -> Effect:
+    """What comes of several: that of the one that does the most to numbers; of none, nothing."""
+    return max(effects, key=list(Effect).index, default=Effect.exact)
 
 
 Replacement = Sequence[Tensor] | None

@@ -4,13 +4,24 @@ import json
 
 import pytest
 
-from pcp.planning.paths.kinds import KINDS, STREAMED, Kind, Stage, at_stages, by_kind, in_order, words_of
+from pcp.planning.paths.kinds import (
+    KINDS,
+    STREAMED,
+    Kind,
+    Stage,
+    at_stages,
+    by_kind,
+    changes_of,
+    in_order,
+    words_of,
+)
 from pcp.planning.paths.kinds.checks import NotAPath
 from pcp.planning.paths.kinds.kernels import Choice
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.rewrite.equality import Form, PartForm, Step
 from pcp.rewrite.memory.recomputation import Recomputation
+from pcp.rewrite.row import Effect, strongest
 
 DIGEST = "5" * 64
 SAMPLES = {
@@ -45,6 +56,17 @@ def test_a_kind_is_written_and_read(kind: Kind) -> None:
 
 def replaced(path: Path, kind: Kind) -> Path:
     return path.having(kind.name).having(kind.name, reversed(moves_of(kind)))
+
+
+def test_a_path_changes_numbers_as_its_strongest_move_does() -> None:
+    def changes(*names: str) -> Effect:
+        moves = [move for kind in KINDS if kind.name in names for move in moves_of(kind)]
+        return changes_of(in_order(moves))
+
+    assert changes() is Effect.exact
+    assert changes("equal") is changes("parts", "remade") is Effect.reassociating
+    assert changes("stored") is changes("equal", "stored") is changes("kernel") is Effect.lowers_precision
+    assert strongest([]) is strongest([Effect.exact]) is Effect.exact
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

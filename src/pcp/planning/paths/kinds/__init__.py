@@ -16,6 +16,7 @@ from pcp.planning.paths.kinds.places import STREAMED as STREAMED
 from pcp.planning.paths.kinds.remade import REMADE as REMADE
 from pcp.planning.paths.kinds.stored import STORED as STORED
 from pcp.planning.paths.move import Move
+from pcp.rewrite.row import Effect, strongest
 
 KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED, BOUND)
 """In the order in which they stand in a file, and in which those of one stage are made."""
@@ -44,6 +45,15 @@ def at_stages(moves: Sequence[Move], *stages: Stage) -> tuple[Move, ...]:
 def words_of(moves: Sequence[Move]) -> list[str]:
     """What moves that are in order are, for people, kind by kind."""
     return [kind.words(some) for kind, some in by_kind(moves) if kind.words is not None]
+
+
+def changes_of(moves: Sequence[Move]) -> Effect:
+    """What moves that are in order do to numbers, at most.
+
+    Raises:
+        UnknownKernel: a kernel is not registered here.
+    """
+    return strongest(kind.changes(some) for kind, some in by_kind(moves))
 
 
 def applied(program: Program, moves: Sequence[Move], *stages: Stage) -> Program:

@@ -12,6 +12,7 @@ from pcp.planning.paths.kinds.checks import is_digest, is_integer, is_list_of, r
 from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
 from pcp.planning.paths.mismatch import PathMismatch
 from pcp.planning.paths.move import Move
+from pcp.rewrite.row import Effect, strongest
 
 _LIBRARY = re.compile("[0-9a-f]{32}")
 
@@ -38,6 +39,10 @@ class Choice:
 
 def _applied(program: Program, moves: Moves) -> Program:
     return apply_kernels(program, {move.at: kernel_named(move.value.kernel) for move in moves})
+
+
+def _changes(moves: Moves) -> Effect:
+    return strongest(kernel_named(move.value.kernel).effect for move in moves)
 
 
 def _written(moves: Moves) -> Any:
@@ -102,4 +107,6 @@ def _check(site: str, choice: Choice, kernel: Kernel) -> None:
         )
 
 
-KERNEL = Kind("kernel", "choices", Stage.sites, written=_written, read=_read, applied=_applied)
+KERNEL = Kind(
+    "kernel", "choices", Stage.sites, written=_written, read=_read, applied=_applied, changes=_changes
+)

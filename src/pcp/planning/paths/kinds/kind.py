@@ -7,6 +7,7 @@ from typing import Any
 
 from pcp.ir import Program
 from pcp.planning.paths.move import Move
+from pcp.rewrite.row import Effect
 
 Moves = Sequence[Move]
 
@@ -37,6 +38,7 @@ class Kind:
             where they are not for it.
         moved: the moves for a program that is the same at other sizes; None where they hold for their sizes alone.
         words: what they are, for people; None where nobody needs to be told.
+        changes: what they do to numbers. A compiler may add up in another order when it is given another program.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Kind:
     applied: Callable[[Program, Moves], Program] | None = None
     moved: Callable[[Moves, Program], Moves | None] | None = None
     words: Callable[[Moves], str] | None = None
+    changes: Callable[[Moves], Effect] = lambda _: Effect.reassociating
 
     def move(self, value: Any, at: str = "") -> Move:
         """A move of this kind; where `at` is empty, for the whole program."""

@@ -8,6 +8,7 @@ from pcp.ir import DType
 from pcp.planning.paths.kinds.checks import is_list_of, refused
 from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
 from pcp.planning.paths.move import Move
+from pcp.rewrite.row import Effect
 from pcp.rewrite.stored import FACTORS, RESULTS, stored
 
 STORAGES = {"bf16": DType.bf16}
@@ -54,4 +55,5 @@ STORED = Kind(
     applied=lambda program, moves: stored(program, {move.at: STORAGES[move.value] for move in moves}),
     moved=_moved,
     words=_words,
+    changes=lambda _: Effect.lowers_precision,
 )
