@@ -1,0 +1,81 @@
+"""Storage: how the numbers are kept that a kernel computes with, or that a value of a program holds.
+
+What follows from it is said here once: how exact it is, what becomes of infinities, and the words for people.
+"""
+
+from dataclasses import dataclass
+
+from pcp.ir import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How numbers are kept.
+
+    Arguments:
+        name: `bf16`; behind a plus sign where more than what is kept at first is rounded, as in `bf16+sum`.
+        bits: of each number that it keeps, the leading one among them.
+        about: what is done to the numbers, for people: "rounded to bfloat16".
+        dtype: the element type that holds them.
+        terms: how many numbers of that type add up to one.
+        places: how often a number is rounded on its way through a kernel.
+        scaled: whether numbers share a scale, which is chosen by the largest of them.
+        instructions: sets of those of a processor that PCP's native code of it is written for.
+    """
+
+    name: str
+    bits: int
+    about: str
+    dtype: DType
+    terms: int = 1
+    places: int = 1
+    scaled: bool = False
+    instructions: tuple[str, ...] = ()
+
+    @property
+    def suffix(self) -> str:
+        """Of the name of a kernel in it; numbers as they are have none."""
+        return "" if self is F32 else f":{self.name}"
+
+    @property
+    def exactness(self) -> tuple[int, int]:
+        """Larger for the more exact of two: by the bits that it keeps, then by how seldom it rounds."""
+        return self.bits, -self.places
+
+    @property
+    def spreads(self) -> bool:
+        """Whether NaN may stand anywhere where an infinity was: it takes a scale along, or leaves a rest that is none."""
+        return self.scaled or self.terms > 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+F32 = Storage("f32", 24, "as they are", DType.f32, places=0)
+BF16_X6 = Storage("bf16_x6", 24, "as sums of three bfloat16 numbers, six products", DType.bf16, terms=3)
+BF16_X3 = Storage(
+    "bf16_x3",
+    16,
+    "as sums of two bfloat16 numbers, three products",
+    DType.bf16,
+    terms=2,
+    instructions=("amx_bf16",),
+)
+TF32 = Storage("tf32", 11, "rounded to 11 bits by an NVIDIA GPU", DType.f32)
+BF16 = Storage("bf16", 8, "rounded to bfloat16", DType.bf16)
+BF16_RESULT = Storage("bf16+result", 8, "rounded to bfloat16, the result as well", DType.bf16, places=2)
+BF16_SUM = Storage(
+    "bf16+sum", 8, "rounded to bfloat16, sums as well that others are added to", DType.bf16, places=2
+)
+INT8 = Storage(
+    "int8",
+    5,
+    "rounded to bytes with a scale for each block",
+    DType.i8,
+    scaled=True,
+    instructions=("avx512_vnni",),
+)
+FP8 = Storage("fp8", 4, "rounded to e4m3 with a scale for each operand", DType.f8E4M3FN, scaled=True)
+
+STORAGES = {each.name: each for each in (F32, BF16_X6, BF16_X3, TF32, BF16, BF16_RESULT, BF16_SUM, INT8, FP8)}
+"""Every storage by its name, the most exact first."""
