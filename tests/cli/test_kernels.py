@@ -22,8 +22,8 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     code, said, _ = command(capsys, "kernels", "list", "--family", "product")
     assert code == 0
-    assert said.startswith("product: sums of products over pairs of axes\n  product.bf16@1 ")
-    assert "everywhere  operands rounded to bfloat16, sums in float32" in said
+    assert said.startswith("product: sums of products over pairs of axes\n  product.xla:bf16@1 ")
+    assert "everywhere  by XLA, sums in float32; operands rounded to bfloat16" in said
     code, said, _ = command(capsys, "kernels", "list", "--family", "softmax_gradient", "--json")
     rows = [json.loads(line) for line in said.splitlines()]
     assert {row["family"] for row in rows} == {"softmax_gradient"}

@@ -19,7 +19,7 @@ from pcp.planning.paths.path import Path as PlannedPath
 from pcp.planning.profile.database import ProfileDatabase
 
 PROGRAM = pcp.trace(lambda a, b: a @ b, pcp.spec((3, 4), "f32"), pcp.spec((4, 2), "f32"))
-PATH = PlannedPath(PROGRAM.digest, (KERNEL.move(Choice("product.bf16", 1), "c" * 64),))
+PATH = PlannedPath(PROGRAM.digest, (KERNEL.move(Choice("product.xla:bf16", 1), "c" * 64),))
 ELSEWHERE = Hardware("Xeon, 8 cores", "flags: amx")
 
 
@@ -82,7 +82,7 @@ def test_show(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     here = [line for line in lines if line.startswith("on ")]
     assert [" (this), " in line for line in here] == [True, True, True, False]
     assert (
-        f"  {f'{PATH.digest[:12]} 1 product.bf16':40}    0.500 ms      0.50   2.0e-03     3.0 MiB      1  "
+        f"  {f'{PATH.digest[:12]} 1 product.xla:bf16':40}    0.500 ms      0.50   2.0e-03     3.0 MiB      1  "
         in said
     )
     assert "  2001-09-09" in said
@@ -132,7 +132,7 @@ def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert code == 0
     assert said.splitlines()[1:] == [
         "  within 1.0e-05: 1.25x by product.x3@1",
-        f"  within 2.0e-03: 2.00x by {PATH.digest[:12]} 1 product.bf16",
+        f"  within 2.0e-03: 2.00x by {PATH.digest[:12]} 1 product.xla:bf16",
     ]
     assert out.read_bytes().startswith(b"\x89PNG")
 

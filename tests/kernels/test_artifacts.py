@@ -14,7 +14,6 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.jax_lowering import NotLowered
 from pcp.kernels.named import Named, applies_to_f32, tensors
 from pcp.rewrite.raising import raised
-from pcp.rewrite.row import Effect
 from tests.execution import run
 
 
@@ -27,7 +26,7 @@ def _described(op: ir.Operation) -> Application:
 
 
 def _kernel(artifact: Lowered) -> Kernel:
-    return Kernel("softmax.jax", Effect.reassociating, "for tests", applies_to_f32, artifact)
+    return Kernel("softmax.jax", "for tests", applies_to_f32, artifact)
 
 
 def test_a_function_of_jax_arrays_stands_at_a_site() -> None:

@@ -15,7 +15,6 @@ from pcp.models import gpt2
 from pcp.ops.movement import slice_
 from pcp.ops.movement.joining import concatenate
 from pcp.planning.paths.preparation import prepared
-from pcp.rewrite import Effect
 from pcp.rewrite.terms import Pattern, apply, product, value
 from pcp.tensor import Tensor
 
@@ -45,11 +44,7 @@ def _by_halves(op: ir.Operation) -> list[Tensor]:
 @pytest.fixture
 def halves() -> Iterator[Kernel]:
     register_family(Family("last_product", "for tests", is_named(LAST.name), pattern=LAST))
-    yield register_kernel(
-        Kernel(
-            "last_product.halves", Effect.reassociating, "for tests", lambda _: True, StableHLO(_by_halves)
-        )
-    )
+    yield register_kernel(Kernel("last_product.halves", "for tests", lambda _: True, StableHLO(_by_halves)))
     del FAMILIES["last_product"]
 
 

@@ -88,7 +88,7 @@ def test_kernels_are_as_exact_as_they_say(family: str, index: int) -> None:
 
 def test_every_kernel_has_a_row() -> None:
     reached = {name for each in ROWS.values() for row in each for site in sites(row) for name in site.kernels}
-    needless = {"product_epilogue.native_int8"} if "amx_bf16" in features_of("cpu") else set()
+    needless = {"product_epilogue.native:int8"} if "amx_bf16" in features_of("cpu") else set()
     assert {kernel.name for kernel in KERNELS if not kernel.lacks("cpu")} - needless == reached
 
 
@@ -175,7 +175,7 @@ def test_a_program_with_kernels_in_all_places_computes_the_same() -> None:
 
 def test_a_site_that_takes_what_another_computes_gets_its_kernel_too() -> None:
     program = raised(pcp.trace(lambda x, y, z: x @ y @ z, *[pcp.spec((8, 8), "f32")] * 3))
-    kernel = kernels.kernel_named("product.bf16")
+    kernel = kernels.kernel_named("product.xla:bf16")
     choices = {site.key: kernel for site in kernels.sites_of(program, "cpu")}
     assert len(choices) == 2
     changed = kernels.apply_kernels(program, choices)

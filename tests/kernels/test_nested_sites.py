@@ -27,7 +27,9 @@ def _scaled(op: ir.Operation) -> list[pcp.Tensor]:
     return [Product.of(op).emit(*tensors(op)) * (1.0 + 2.0**-10)]
 
 
-SCALED = Kernel("product.scaled", Effect.lowers_precision, "for tests", lambda _: True, StableHLO(_scaled))
+SCALED = Kernel(
+    "product.scaled", "for tests", lambda _: True, StableHLO(_scaled), effect=Effect.lowers_precision
+)
 
 
 def attention() -> Program:
@@ -78,7 +80,7 @@ def test_a_path_says_what_stands_inside_and_is_followed() -> None:
     program = attention()
     ready = prepared(program)
     inner = next(site for site in sites_of(ready, "cpu") if site.inside and site.family == "product")
-    path = Path.from_json(Path.of(program, {inner.key: kernel_named("product.bf16_x3")}).to_json())
+    path = Path.from_json(Path.of(program, {inner.key: kernel_named("product.xla:bf16_x3")}).to_json())
     plan = pcp.plan(program, path=path)
     assert "bf16" in str(plan.lowered.module())
 
@@ -87,7 +89,7 @@ def test_a_composite_and_what_is_inside_are_not_both_chosen() -> None:
     program = attention()
     outer = next(site for site in sites() if site.family == "attention")
     inner = next(site for site in sites() if outer.key in site.inside)
-    both = {outer.key: kernel_named("attention.whole"), inner.key: kernel_named("product.bf16")}
+    both = {outer.key: kernel_named("attention.whole"), inner.key: kernel_named("product.xla:bf16")}
     with pytest.raises(UnknownSite, match=inner.key[:12]):
         apply_kernels(program, both)
     classes = site_classes(program, "cpu")

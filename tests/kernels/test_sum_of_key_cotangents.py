@@ -10,7 +10,7 @@ from pcp.planning.paths.preparation import prepared
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("kind", ["whole_bf16", "rows_64_bf16", "native_bf16"])
+@pytest.mark.parametrize("kind", ["whole:bf16", "rows_64:bf16", "native:bf16"])
 def test_rounding_leaves_nothing_in_the_sum(kind: str) -> None:
     def loss(q: pcp.Tensor, k: pcp.Tensor, v: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:
         return (pcp.nn.scaled_dot_product_attention(q, k, v, causal=True) * w).sum()

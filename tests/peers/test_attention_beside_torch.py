@@ -45,7 +45,7 @@ def test_errors_are_those_of_pytorch() -> None:
     rng = np.random.default_rng()
     arrays = [rng.normal(size=SHAPE).astype(np.float32) for _ in range(4)]
     exact = by_torch(arrays, torch.float64)
-    for kind, dtype, limit in (("native", torch.float32, 1e-6), ("native_bf16", torch.bfloat16, 1e-2)):
+    for kind, dtype, limit in (("native", torch.float32, 1e-6), ("native:bf16", torch.bfloat16, 1e-2)):
         mine, theirs = errors(by_kernels(arrays, kind), exact), errors(by_torch(arrays, dtype), exact)
         assert mine <= max(1.5 * theirs, limit / 10), kind
         assert mine <= limit, kind

@@ -20,6 +20,7 @@ from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
 from pcp.kernels.artifact import StableHLO
+from pcp.kernels.storage import BF16, BF16_X3, TF32
 from pcp.planning import chosen, conditions
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
@@ -44,17 +45,25 @@ def add_family(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, emitted in KERNELS.items():
         effect = Effect.exact if name == "bitwise" else Effect.lowers_precision
         register_kernel(
-            Kernel(f"sine.{name}", effect, "for tests", _everywhere, StableHLO(_emitting(emitted)))
+            Kernel(f"sine.{name}", "for tests", _everywhere, StableHLO(_emitting(emitted)), effect=effect)
         )
     register_kernel(
         Kernel(
             "log1p.other",
-            Effect.lowers_precision,
             "for tests",
             _everywhere,
             StableHLO(_emitting("exponential_minus_one")),
+            effect=Effect.lowers_precision,
         )
     )
+
+
+def tried_together(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Have kernels of these families tried at all sites at once, each as if it kept fewer bits than the one before it."""
+    for name, storage in zip(names, (BF16_X3, TF32, BF16), strict=False):
+        kernels = FAMILIES[name.partition(".")[0]].kernels
+        kept = replace(kernels[name], storage=storage, together=lambda _: 0)
+        monkeypatch.setitem(kernels, name, kept)
 
 
 def _everywhere(op: ir.Operation) -> bool:  # noqa: ARG001  (what `applies` is given)

@@ -22,8 +22,8 @@ from pcp.tracing import spec, specs_of
 pytestmark = pytest.mark.cpu
 TARGET = Target.of("cpu:0")
 WANTED = (
-    "attention.native_bf16", "attention_gradient.native_bf16", "normalisation.native", "normalisation_gradient.native",
-    "cross_entropy.native", "cross_entropy_gradient.native", "product.native_bf16", "adamw.native",
+    "attention.native:bf16", "attention_gradient.native:bf16", "normalisation.native", "normalisation_gradient.native",
+    "cross_entropy.native", "cross_entropy_gradient.native", "product.native:bf16", "adamw.native",
 )  # fmt: skip
 """With residuals and without, before the sums over the batch and behind them."""
 CONFIG = gpt2.GPT2Config(vocabulary=64, context=32, layers=1, heads=1, width=32)

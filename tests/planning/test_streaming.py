@@ -2,18 +2,17 @@
 
 import itertools
 import logging
-from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.planning.fake_bench import FakeBench, set_strategy
+from tests.planning.fake_bench import FakeBench, set_strategy, tried_together
 
 import pcp
 from pcp.backends import CompilationFailed, Target
 from pcp.backends.arena.array import ArenaArray
-from pcp.kernels import FAMILIES, kernel_named, sites_of
+from pcp.kernels import kernel_named, sites_of
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
@@ -44,7 +43,7 @@ def arguments(program: pcp.Program) -> tuple[Any, ...]:
 def in_bfloat16(program: pcp.Program) -> Path:
     """All products in bfloat16."""
     sites = sites_of(prepared(program), "cpu")
-    return Path.of(program, {site.key: kernel_named("product.bf16") for site in sites})
+    return Path.of(program, {site.key: kernel_named("product.xla:bf16") for site in sites})
 
 
 def test_the_kernels_of_a_path_run_in_its_pieces() -> None:
@@ -69,7 +68,10 @@ def test_kernels_that_need_too_much_at_once_are_left_out(caplog: pytest.LogCaptu
         streamed = pcp.streamed(program, "cpu:0", 30 * WEIGHT, path)
     assert len(path.choices) == 3
     assert len(streamed.choices) == 1
-    assert "kernel product.bf16 is left out, whose operands and results take more than half of" in caplog.text
+    assert (
+        "kernel product.xla:bf16 is left out, whose operands and results take more than half of"
+        in caplog.text
+    )
     plan, given = pcp.plan(program, "cpu:0", path=streamed), arguments(program)
     np.testing.assert_allclose(plan.run(*given), pcp.plan(program).run(*given), atol=2e-2)
 
@@ -99,11 +101,8 @@ def test_options_of_the_target_are_those_of_the_pieces() -> None:
 @pytest.fixture
 def levels(monkeypatch: pytest.MonkeyPatch, bench: FakeBench) -> FakeBench:
     """Two families, of which the first has a fast kernel and one that is more exact."""
-    for name, everywhere in (
-        ("sine", (("sine.middle",), ("sine.fast",))),
-        ("log1p", (("log1p.other",),)),
-    ):
-        monkeypatch.setitem(FAMILIES, name, replace(FAMILIES[name], everywhere=everywhere))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     set_strategy(monkeypatch, error_of_bits=1e-9)
     return bench
 

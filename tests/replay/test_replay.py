@@ -81,7 +81,7 @@ def test_every_change_is_seen() -> None:
 
 
 def test_the_message_says_what_changed_what_that_means_and_what_to_do() -> None:
-    said = message([f"search, layers: 00{n} was product.native, is product.bf16" for n in range(3)])
+    said = message([f"search, layers: 00{n} was product.native, is product.xla:bf16" for n in range(3)])
     assert said.startswith(
         "3 facts differ from those in tests/replay/facts.txt:\nsearch, layers: 000 was product.native"
     )

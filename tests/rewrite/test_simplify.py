@@ -192,7 +192,7 @@ def test_a_transposed_product_is_the_one_that_runs() -> None:
     program = simplify(pcp.trace(gradient, pcp.spec((64, 64), "f32"), pcp.spec((64, 96), "f32")))
     assert "transpose" not in names(program)
     (site,) = sites_of(program, "cpu")
-    kernel = FAMILIES["product"].kernels["product.bf16_blocked"]
+    kernel = FAMILIES["product"].kernels["product.blocked:bf16"]
     x, y = np.random.default_rng(0).normal(size=(2, 64, 96)).astype(np.float32)
     found = run(apply_kernels(program, {site.key: kernel}), x[:, :64], y)
     np.testing.assert_allclose(found, 2 * y.T @ x[:, :64], atol=0.5)

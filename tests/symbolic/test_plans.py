@@ -47,7 +47,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         site = next(site for site in sites_of(prepared(program), "cpu") if site.family == "product")
         path = pcp.Path.of(
             program,
-            {site.key: kernel_named("product.bf16")},
+            {site.key: kernel_named("product.xla:bf16")},
             tolerance=tolerance,
             backend="arena",
         )
@@ -76,7 +76,7 @@ def test_a_bucket_is_searched_once(program: Any, searched: list[int]) -> None:
         got = np.asarray(plan.run(weights, x))
         assert np.linalg.norm(got - exact) < 2e-2 * np.linalg.norm(exact)
         [choice] = plan.at(batch=batch).path.choices.values()
-        assert choice.kernel == "product.bf16"
+        assert choice.kernel == "product.xla:bf16"
     assert searched == [100, 129]
     assert plan.searches == 2
     assert "2 searches; compiled for (batch=128), (batch=100), (batch=129)" in str(plan)
@@ -106,7 +106,7 @@ def test_the_arena_searches_once_for_all_sizes(program: Any, searched: list[int]
     for batch in (65, 66, 100, 700, 2048):
         x = rng.normal(size=(batch, 64)).astype(np.float32)
         here = plan.at(batch=batch)
-        assert [choice.kernel for choice in here.path.choices.values()] == ["product.bf16"]
+        assert [choice.kernel for choice in here.path.choices.values()] == ["product.xla:bf16"]
         fresh = pcp.plan(program.at(batch=batch), "arena:cpu", path=here.path)
         np.testing.assert_array_equal(plan.run(weights, x), fresh.run(weights, x))
     assert searched == [64]

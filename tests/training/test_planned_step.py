@@ -39,7 +39,7 @@ def bf16(step: TrainingStep) -> Path:
     """The path with the first product in bfloat16, made here."""
     site = next(each for each in sites_of(prepared(step), "cpu") if each.family == "product")
     here = pcp.plan(step).path
-    return Path.of(step, {site.key: kernel_named("product.bf16")}).made_on(here.hardware, here.versions)
+    return Path.of(step, {site.key: kernel_named("product.xla:bf16")}).made_on(here.hardware, here.versions)
 
 
 def first_loss(plan: Plan, step: TrainingStep) -> float:

@@ -24,6 +24,7 @@ from pcp.kernels.registry import InvalidKernel as InvalidKernel
 from pcp.kernels.registry import KernelNotAdded as KernelNotAdded
 from pcp.kernels.registry import KernelUnavailable as KernelUnavailable
 from pcp.kernels.registry import UnknownKernel as UnknownKernel
+from pcp.kernels.registry import current_name as current_name
 from pcp.kernels.registry import kernel_named as kernel_named
 from pcp.kernels.registry import kernels_of as kernels_of
 from pcp.kernels.registry import missing_here as missing_here

@@ -12,14 +12,14 @@ from pcp.ir.bindings import ir
 from pcp.kernels.features import LIBRARY
 from pcp.kernels.native import Library, NativeUnavailable
 from pcp.kernels.native.building import build_here
+from pcp.kernels.storage import Storage
 from pcp.tensor import Tensor
 from pcp.tracing import call
 
-Build = (
-    Callable[[ir.Operation], Sequence[Tensor]] | Callable[[ir.Operation, Sequence[Tensor]], Sequence[Tensor]]
-)
+Build = Callable[..., Sequence[Tensor]]
 """From the operation of a site to Tensors in the place of its results, emitted before it, then what it hands its gradient. A
-kernel that takes such residuals is given them as well, or none where the forward operation is computed otherwise."""
+kernel that takes such residuals is given them as well, or none where the forward operation is computed otherwise; and one of
+several storages, as `storage`, that which it is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class StableHLO:
 
     build: Build
     kind: ClassVar[str] = "StableHLO"
+    together: ClassVar[int | None] = None
+    """Its place among equally exact kernels of a family that are tried at all sites at once: XLA may have done so itself."""
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -56,6 +58,7 @@ class Native:
     library: Library
     build: Build
     kind: ClassVar[str] = "native"
+    together: ClassVar[int | None] = 0
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -76,14 +79,14 @@ class Lowered:
     """A kernel that is a function of JAX arrays, of `jax.numpy` or Pallas, lowered to StableHLO for the shapes of its site.
 
     Arguments:
-        describe: from the operation, and the residuals of a kernel that takes some, to the function that computes it, on which
-            operands.
+        describe: from what `Build` says that a kernel is given to the function that computes it, on which operands.
         platform: the kind of device that it is lowered for.
     """
 
     describe: Callable[..., "Application"]
     platform: str = "cpu"
     kind: ClassVar[str] = "JAX function"
+    together: ClassVar[int | None] = 1
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -95,7 +98,7 @@ class Lowered:
         """Of what it calls: nothing, all of it is in the program."""
         return ""
 
-    def build(self, op: ir.Operation, *residuals: Sequence[Tensor]) -> Sequence[Tensor]:
+    def build(self, op: ir.Operation, *residuals: Sequence[Tensor], **kept: Storage) -> Sequence[Tensor]:
         """Put what the function is lowered to in the place of an operation.
 
         Raises:
@@ -103,7 +106,7 @@ class Lowered:
         """
         from pcp.kernels.jax_lowering import lowered_program  # which imports jax, and most kernels need none
 
-        made = self.describe(op, *residuals)
+        made = self.describe(op, *residuals, **kept)
         specs = tuple(operand.spec for operand in made.operands)
         found = call(lowered_program(made.function, specs, self.platform), *made.operands)
         return made.results(found if isinstance(found, tuple) else (found,))

@@ -1,15 +1,20 @@
 """What a kernel is: one way to compute an operation, with the conditions under which it applies and what it does to numbers."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pcp.errors import PCPError
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import composite_name
 from pcp.kernels.artifact import Artifact
 from pcp.kernels.features import LIBRARY, is_for, lacking
+from pcp.kernels.storage import F32, Storage
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
+
+LEAST_BITS = 8
+"""Of a number that a kernel keeps, if it lowers precision and does not say by a storage how: those of bfloat16."""
 
 
 class KernelNotBuilt(PCPError):
@@ -25,7 +30,7 @@ class Claims:
 
     effect: Effect
     nonfinite: str = "nan"
-    bits: int = 8
+    bits: int = LEAST_BITS
     is_added: bool = False
 
     @property
@@ -36,43 +41,79 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One way to compute an operation.
+    """One way to compute an operation, in one of the storages that it can take.
 
     Arguments:
-        name: its family and what is particular about it, `product.bf16`.
-        effect: what it does to numbers, compared with the operation itself.
+        name: its family and what is particular about it, `product.native`; behind a colon the storage, if that is not float32,
+            `product.native:bf16`.
         about: one sentence for people.
         applies: whether it can stand in the place of an operation of its family, as far as types, shapes and attributes go.
         artifact: what it is made of.
-        requires: features of hardware and software that it needs, by name, beside those that its artifact needs; with the kind
-            of a device (`cpu`) it is for that only. See `pcp.kernels.features`.
-        bits: of every operand that it keeps, at least, if it lowers precision.
+        requires: features of hardware and software that it needs, by name, beside those that its artifact and its storage need;
+            with the kind of a device (`cpu`) it is for that only. See `pcp.kernels.features`.
+        effect: what it does to numbers, compared with the operation itself, where it keeps them as they are.
         version: raised whenever it computes something else, so that no older measurement is taken for its own.
         nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
             (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
             looked at (`skips`): then 0 may stand for 0 NaN in a part of the result.
-        hands: names of the residuals that it hands a kernel of its gradient: `build` returns them after the results.
+        hands: names of the residuals that it hands a kernel of its gradient: `build` returns them after the results. Those of a
+            kernel of several storages are for a gradient in the same.
         hands_to: from the operation and what stands for its results, the operands of the forward operation that the residuals
             are of: those of the operation itself, unless it is one of several.
         takes: of a gradient, the names of the residuals that it takes. It must do without, too: the forward operation may be
             computed otherwise.
-        everywhere_with: features of the processor without which it is only measured alone, though its family names it among the
-            kernels to try at all sites at once.
+        storages: that it can take; of several, `build` is given that which it is in.
+        applies_in: whether it can compute an operation that it applies to in one of them.
+        keeps: what it keeps in them, for people.
+        together: by its storage, its place among equally exact kernels of its family where all families are tried at all sites
+            at once, the first being 0; None for one that is only measured alone. Without it, what its artifact says.
+        storage: that it is in.
     """
 
     name: str
-    effect: Effect
     about: str
     applies: Callable[[ir.Operation], bool]
     artifact: Artifact
     requires: tuple[str, ...] = ()
-    bits: int = 8
+    effect: Effect = Effect.reassociating
     version: int = 1
     nonfinite: str = "nan"
     hands: tuple[str, ...] = ()
     hands_to: Callable[[ir.Operation, Sequence[Tensor]], Sequence[Value]] = lambda op, _: tuple(op.operands)
     takes: tuple[str, ...] = ()
-    everywhere_with: tuple[str, ...] = ()
+    storages: tuple[Storage, ...] = (F32,)
+    applies_in: Callable[[ir.Operation, Storage], bool] = lambda _op, _storage: True
+    keeps: str = "operands"
+    together: Callable[[Storage], int | None] | None = None
+    storage: Storage = F32
+
+    def in_storages(self) -> Iterator["Kernel"]:
+        """It, in each of its storages: what follows from that is said here."""
+        several = len(self.storages) > 1
+        for storage in self.storages:
+            own = storage.suffix * several
+            made = replace(
+                self,
+                applies=functools.partial(self._applies_in, storage) if several else self.applies,
+                hands=tuple(f"{each}{own}" for each in self.hands),
+                takes=tuple(f"{each}{own}" for each in self.takes),
+                storage=storage,
+            )
+            yield (
+                made
+                if storage is F32
+                else replace(
+                    made,
+                    name=f"{self.name}{storage.suffix}",
+                    about=f"{self.about}; {self.keeps} {storage.about}",
+                    requires=(*self.requires, *storage.requires(self.artifact.kind)),
+                    effect=Effect.lowers_precision,
+                    nonfinite="spreads" if storage.spreads else self.nonfinite,
+                )
+            )
+
+    def _applies_in(self, storage: Storage, op: ir.Operation) -> bool:
+        return self.applies(op) and self.applies_in(op, storage)
 
     @property
     def family(self) -> str:
@@ -83,6 +124,16 @@ class Kernel:
     def claims(self) -> Claims:
         """What it is held to where it is verified."""
         return Claims(self.effect, self.nonfinite, self.bits, self.is_added)
+
+    @property
+    def bits(self) -> int:
+        """Of every number that it keeps, at least, if it lowers precision."""
+        return LEAST_BITS if self.storage is F32 else self.storage.bits
+
+    @property
+    def place(self) -> int | None:
+        """Its place among equally exact kernels where all families are tried together, if it is tried there."""
+        return self.artifact.together if self.together is None else self.together(self.storage)
 
     @property
     def is_added(self) -> bool:
@@ -121,9 +172,9 @@ class Kernel:
         Raises:
             KernelNotBuilt: it cannot make anything of the operation, though it said that it applies.
         """
-        emit: Callable[..., Sequence[Tensor]] = self.artifact.build
+        given = {"storage": self.storage} if len(self.storages) > 1 else {}
         try:
-            return emit(op, residuals) if self.takes else emit(op)
+            return self.artifact.build(op, *([residuals] if self.takes else []), **given)
         except PCPError:
             raise
         except Exception as error:  # whatever attributes raise that are not what their name says

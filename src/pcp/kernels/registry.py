@@ -1,5 +1,6 @@
 """All kernels by family. The reference of a family is the operation itself, so it is no kernel here."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -7,6 +8,7 @@ from pcp.errors import PCPError
 from pcp.ir.bindings import ir
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.native import Library
+from pcp.kernels.storage import STORAGES
 from pcp.rewrite.terms import Pattern
 
 
@@ -34,10 +36,8 @@ class Family:
         name: `product`.
         about: one sentence for people.
         matches: whether an operation computes this.
-        kernels: by name, in the order of registration.
+        kernels: by name, each in every storage that it can take, in the order of registration.
         gradient: the family of its gradient; empty where that is made of operations of other families.
-        everywhere: kernels to try at all sites at once, those of all families together, before any is measured alone; the most
-            exact first: for each attempt the names of those that take a site, the best first, or none.
         pattern: of the operations that compute this, where they are several; the composite of its name stands for them then.
         ranges: of inputs of the pattern that have no other values, by their names; what is measured and verified draws from
             them.
@@ -50,7 +50,6 @@ class Family:
     matches: Callable[[ir.Operation], bool]
     kernels: dict[str, Kernel] = field(default_factory=dict)
     gradient: str = ""
-    everywhere: tuple[tuple[str, ...], ...] = ()
     pattern: Pattern | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     saturates: bool = False
@@ -66,7 +65,7 @@ def register_family(family: Family) -> None:
 
 
 def register_kernel(kernel: Kernel) -> Kernel:
-    """Enter a kernel into its family.
+    """Enter a kernel into its family, in each of its storages.
 
     Raises:
         InvalidKernel: its family is not there, or its name is taken.
@@ -77,19 +76,51 @@ def register_kernel(kernel: Kernel) -> Kernel:
             f"kernel {kernel.name!r} does not belong to a family; its name must begin with one of "
             f"{', '.join(FAMILIES)} and a dot"
         )
-    if kernel.name in family.kernels:
-        raise InvalidKernel(f"a kernel named {kernel.name!r} is registered already; choose another name")
-    family.kernels[kernel.name] = kernel
+    stored = {each.name: each for each in kernel.in_storages()}
+    for name in family.kernels.keys() & stored:
+        raise InvalidKernel(f"a kernel named {name!r} is registered already; choose another name")
+    family.kernels |= stored
     return kernel
 
 
+_KEPT = re.compile(
+    rf"(?:^|_)({'|'.join(name.replace('+', '_') for name in sorted(STORAGES, reverse=True))})(?=_|$)"
+)
+_RENAMED = {"normalisation.bf16": "normalisation.two_passes:bf16"}
+"""Kernels to which the rule of `current_name` does not lead from an older name."""
+
+
+def current_name(name: str) -> str:
+    """What a kernel is called of which this is a name, or was one; any other text stays as it is.
+
+    Storages were words of names: that of `product.native_bf16` goes behind a colon, and where no word is left, as of
+    `product.tf32`, the kernel is `xla`. Words that said less, as `attention.cudnn`, are those of the only storage that fits.
+    """
+    name = _RENAMED.get(name, name)
+    family, _, words = name.partition(".")
+    kernels = FAMILIES[family].kernels if family in FAMILIES else {}
+    if name in kernels or "#" in name:
+        return name
+    kept = _KEPT.search(words)
+    storage = (
+        "" if kept is None else kept[1].replace("bf16_", "bf16+") if kept[1] not in STORAGES else kept[1]
+    )
+    rest = words if kept is None else (words[: kept.start()] + words[kept.end() :]).strip("_")
+    plain = f"{family}.{rest or 'xla'}"
+    if f"{plain}:{storage}" in kernels:
+        return f"{plain}:{storage}"
+    fitting = [each for each in kernels if each.startswith(f"{plain}:{storage and storage + '+'}")]
+    return fitting[0] if len(fitting) == 1 else name
+
+
 def kernel_named(name: str) -> Kernel:
-    """The kernel of that name.
+    """The kernel of that name, which may be one that it had in an older version of PCP.
 
     Raises:
         UnknownKernel: there is none.
         KernelNotAdded: it is a kernel from outside that was added elsewhere.
     """
+    name = current_name(name)
     family = FAMILIES.get(name.partition(".")[0])
     own, _, content = name.partition("#")
     if content and (family is None or name not in family.kernels):

@@ -1,11 +1,18 @@
 """Storage: how the numbers are kept that a kernel computes with, or that a value of a program holds.
 
 What follows from it is said here once: how exact it is, what becomes of infinities, and the words for people.
+
+A kernel that rounds its result hands it on as a conversion to float32, which costs nothing where the reader converts back or
+widens itself. A kernel of one's own is no part of XLA's fusions: it looks through that conversion.
 """
 
 from dataclasses import dataclass
 
 from pcp.ir import DType
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ops.elementwise import convert
+from pcp.ops.movement import reshape
+from pcp.tensor import Tensor, current_builder
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,7 @@ class Storage:
         terms: how many numbers of that type add up to one.
         places: how often a number is rounded on its way through a kernel.
         scaled: whether numbers share a scale, which is chosen by the largest of them.
-        instructions: sets of those of a processor that PCP's native code of it is written for.
+        native, xla: features that PCP's native code of it is written for, and that XLA needs to compute by it.
     """
 
     name: str
@@ -30,7 +37,8 @@ class Storage:
     terms: int = 1
     places: int = 1
     scaled: bool = False
-    instructions: tuple[str, ...] = ()
+    native: tuple[str, ...] = ()
+    xla: tuple[str, ...] = ()
 
     @property
     def suffix(self) -> str:
@@ -47,6 +55,10 @@ class Storage:
         """Whether NaN may stand anywhere where an infinity was: it takes a scale along, or leaves a rest that is none."""
         return self.scaled or self.terms > 1
 
+    def requires(self, kind: str) -> tuple[str, ...]:
+        """Features that kernels of a kind of artifact need for it."""
+        return {"native": self.native, "StableHLO": self.xla}.get(kind, ())
+
     def __str__(self) -> str:
         return self.name
 
@@ -54,28 +66,57 @@ class Storage:
 F32 = Storage("f32", 24, "as they are", DType.f32, places=0)
 BF16_X6 = Storage("bf16_x6", 24, "as sums of three bfloat16 numbers, six products", DType.bf16, terms=3)
 BF16_X3 = Storage(
-    "bf16_x3",
-    16,
-    "as sums of two bfloat16 numbers, three products",
-    DType.bf16,
-    terms=2,
-    instructions=("amx_bf16",),
+    "bf16_x3", 16, "as sums of two bfloat16 numbers, three products", DType.bf16, 2, native=("amx_bf16",)
 )
-TF32 = Storage("tf32", 11, "rounded to 11 bits by an NVIDIA GPU", DType.f32)
+TF32 = Storage("tf32", 11, "rounded to 11 bits by an NVIDIA GPU", DType.f32, xla=("cuda",))
 BF16 = Storage("bf16", 8, "rounded to bfloat16", DType.bf16)
-BF16_RESULT = Storage("bf16+result", 8, "rounded to bfloat16, the result as well", DType.bf16, places=2)
+BF16_RESULT = Storage(
+    "bf16+result", 8, "and the result rounded to bfloat16", DType.bf16, places=2, xla=("cuda",)
+)
 BF16_SUM = Storage(
-    "bf16+sum", 8, "rounded to bfloat16, sums as well that others are added to", DType.bf16, places=2
+    "bf16+sum", 8, "and sums that others are added to rounded to bfloat16", DType.bf16, places=2
 )
 INT8 = Storage(
     "int8",
     5,
-    "rounded to bytes with a scale for each block",
+    "rounded to bytes with a scale for some of them",
     DType.i8,
     scaled=True,
-    instructions=("avx512_vnni",),
+    native=("avx512_vnni",),
 )
-FP8 = Storage("fp8", 4, "rounded to e4m3 with a scale for each operand", DType.f8E4M3FN, scaled=True)
+FP8 = Storage(
+    "fp8",
+    4,
+    "rounded to e4m3 with a scale for each operand",
+    DType.f8E4M3FN,
+    scaled=True,
+    xla=("cuda", "sm_89"),
+)
 
 STORAGES = {each.name: each for each in (F32, BF16_X6, BF16_X3, TF32, BF16, BF16_RESULT, BF16_SUM, INT8, FP8)}
 """Every storage by its name, the most exact first."""
+
+
+def widened(x: Tensor) -> Tensor:
+    """Bfloat16 as float32."""
+    return convert(x, DType.f32)
+
+
+def as_kept(x: Tensor) -> Tensor:
+    """The bfloat16 tensor that a float32 tensor was widened from, of the same shape; itself, if it was not."""
+    op = defining_op(x.value)
+    if op is not None and op.name == "stablehlo.reshape":
+        source = as_kept(Tensor(op.operands[0], current_builder()))
+        return x if source.dtype is x.dtype else reshape(source, x.shape)
+    if op is None or op.name != "stablehlo.convert":
+        return x
+    source = Tensor(op.operands[0], current_builder())
+    return source if source.dtype is DType.bf16 else x
+
+
+def is_argument(x: Tensor) -> bool:
+    """Whether a tensor is an argument of the program, perhaps in another shape: to be written over, it would be copied."""
+    op = defining_op(x.value)
+    while op is not None and op.name == "stablehlo.reshape":
+        op = defining_op(op.operands[0])
+    return op is None

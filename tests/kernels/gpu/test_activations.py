@@ -76,7 +76,7 @@ def test_a_bias_needs_no_reading_of_its_own(rows: int, summed: bool, monkeypatch
     specs = [pcp.spec(shape, "f32") for shape in ((rows, 16), (16, 128), (128,), (rows, 128))]
     program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1, 2)))
     sites = cover(site for site in sites_of(program, "cuda") if site.family == "gelu_gradient")
-    chosen = {site.key: kernel_named("gelu_gradient.triton_bf16") for site in sites}
+    chosen = {site.key: kernel_named("gelu_gradient.triton:bf16") for site in sites}
     text = apply_kernels(program, chosen).text.partition("func.func private")[0]
     assert text.count("__gpu$xla.gpu.triton") == 1
     sums = [

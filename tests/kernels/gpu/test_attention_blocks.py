@@ -116,7 +116,7 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     kernels = {
         family: dataclasses.replace(
-            kernel_named(f"{family}.triton_bf16"), artifact=Lowered(build, "cpu"), requires=()
+            kernel_named(f"{family}.triton:bf16+result"), artifact=Lowered(build, "cpu"), requires=()
         )
         for family, build in (("attention", triton._attention), ("attention_gradient", triton._gradient))
     }
@@ -130,7 +130,7 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_lowered_for_a_gpu_and_keeps_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
     kernels = {
-        family: kernel_named(f"{family}.triton_bf16") for family in ("attention", "attention_gradient")
+        family: kernel_named(f"{family}.triton:bf16+result") for family in ("attention", "attention_gradient")
     }
     for settings in ({"causal": True, "cap": 3.0, "window": 5}, {"ends": False}):
         text = _applied(_program(**settings), "cuda", kernels).text.partition("func.func private")[0]
@@ -145,7 +145,7 @@ def test_it_is_lowered_for_a_gpu_and_keeps_no_scores(monkeypatch: pytest.MonkeyP
 
 
 def test_masks_wide_heads_and_lengths_of_other_axes_are_left_alone() -> None:
-    kernel = kernel_named("attention.triton_bf16")
+    kernel = kernel_named("attention.triton:bf16+result")
     spec, lengths = pcp.spec((3, 40, 2, 16), "f32"), pcp.spec((3,), "i32")
     attention = nn.scaled_dot_product_attention
     mask, samples = pcp.spec((40, 40), "bool"), [pcp.spec((2, 3, 40, 2, 16), "f32")] * 3
@@ -191,7 +191,7 @@ def test_a_gpu_computes_it(
     lengths = [np.array(each, np.int32) for each in ends] if padded else []
     program = prepared(value_and_vjp(pcp.trace(attention, *given[:3], *lengths), (0, 1, 2)))
     kernels = {
-        family: kernel_named(f"{family}.triton_bf16") for family in ("attention", "attention_gradient")
+        family: kernel_named(f"{family}.triton:bf16+result") for family in ("attention", "attention_gradient")
     }
     y, cotangents = run(_applied(program, "cuda", kernels), *given[:3], *lengths, given[3])
     _close([y, *cotangents], attended(*operands, ends, **settings), 1e-2)

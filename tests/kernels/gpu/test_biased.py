@@ -35,8 +35,8 @@ def _program(cut: Callable[[Tensor], Parts], columns: int, turned: bool = False)
 
 
 def _by_kernel(program: Program) -> Program:
-    sites = [site for site in sites_of(program, "cuda") if f"{FAMILY}.bf16_result" in site.kernels]
-    return apply_kernels(program, {site.key: kernel_named(f"{FAMILY}.bf16_result") for site in sites})
+    sites = [site for site in sites_of(program, "cuda") if f"{FAMILY}.xla:bf16+result" in site.kernels]
+    return apply_kernels(program, {site.key: kernel_named(f"{FAMILY}.xla:bf16+result") for site in sites})
 
 
 def _thirds(y: Tensor) -> Parts:
@@ -91,7 +91,7 @@ def test_it_is_as_exact_as_bfloat16_and_in_parts_where_the_result_is_cut(
 def test_other_products_are_left(function: Callable[..., Any]) -> None:
     shapes = ((INNER, INNER), (INNER, 8), (8,))
     program = prepared(pcp.trace(function, *[pcp.spec(shape, "f32") for shape in shapes]))
-    sites = [site for site in sites_of(program, "cuda") if f"{FAMILY}.bf16_result" in site.kernels]
+    sites = [site for site in sites_of(program, "cuda") if f"{FAMILY}.xla:bf16+result" in site.kernels]
     # The bias before an activation is a site of its own, smaller than the activation's.
     assert all(len(site.takes) == 2 for site in sites)
 

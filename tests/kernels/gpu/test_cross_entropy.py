@@ -50,9 +50,9 @@ def test_the_gradient_takes_the_memory_of_logits_in_bfloat16() -> None:
     specs = (pcp.spec((8, 16), "f32"), pcp.spec((16, 48), "f32"), pcp.spec((8,), "i32"))
     program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1)))
     names = {
-        "product": "product.bf16_result",
+        "product": "product.xla:bf16+result",
         "cross_entropy": "cross_entropy.triton",
-        "cross_entropy_gradient": "cross_entropy_gradient.triton_bf16",
+        "cross_entropy_gradient": "cross_entropy_gradient.triton:bf16",
     }
     chosen = {site.key: kernel_named(names[site.family]) for site in sites_of(program, "cuda")}
     text = apply_kernels(program, chosen).text
@@ -70,7 +70,7 @@ def test_logits_that_the_program_was_given_are_not_written_over() -> None:
     specs = pcp.spec((8, 48), "bf16"), pcp.spec((8,), "i32")
     program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs)))
     (site,) = (each for each in sites_of(program, "cuda") if each.family == "cross_entropy_gradient")
-    text = apply_kernels(program, {site.key: kernel_named("cross_entropy_gradient.triton_bf16")}).text
+    text = apply_kernels(program, {site.key: kernel_named("cross_entropy_gradient.triton:bf16")}).text
     assert "xla.gpu.triton" in text
     assert "output_operand_alias" not in text
 

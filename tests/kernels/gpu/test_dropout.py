@@ -50,7 +50,7 @@ def test_it_is_lowered_at_its_sites_forward_and_backward() -> None:
     program = prepared(pcp.trace(gradient, pcp.spec((16, 384), "f32"), pcp.spec((2,), "u32")))
     sites = sites_of(program, "cpu")
     assert [site.family for site in sites] == ["dropout"] * 2
-    for name in ("dropout.triton", "dropout.triton_bf16"):
+    for name in ("dropout.triton", "dropout.triton:bf16"):
         changed = apply_kernels(program, {site.key: kernel_named(name) for site in sites})
         assert changed.text.count("xla.gpu.triton") == 2
         main = changed.text.partition("func.func private @pcp.dropout")[0]

@@ -11,7 +11,7 @@ from pcp.backends import Device, Target
 from pcp.kernels import kernel_named, replaced, sites_of
 from pcp.kernels.products import eight_bits
 
-NAME = "product.fp8"
+NAME = "product.xla:fp8"
 Array = np.ndarray[Any, Any]
 SMALL = (32, 48, 16)
 

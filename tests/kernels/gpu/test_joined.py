@@ -117,10 +117,10 @@ def _attention(biased: bool = True) -> Program:
 
 
 NAMES = {
-    "joined": "joined.triton_bf16",
-    "product": "product.bf16_result",
-    "attention": "attention.cudnn",
-    "attention_gradient": "attention_gradient.cudnn",
+    "joined": "joined.triton:bf16",
+    "product": "product.xla:bf16+result",
+    "attention": "attention.cudnn:bf16+result",
+    "attention_gradient": "attention_gradient.cudnn:bf16+result",
 }
 
 

@@ -161,9 +161,9 @@ def test_the_stream_is_nowhere_in_float32(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
     names = {
-        "product": "product.bf16_result",
-        "residual_normalisation": "residual_normalisation.triton_bf16_sum",
-        "normalisation_gradient": "normalisation_gradient.triton_bf16",
+        "product": "product.xla:bf16+result",
+        "residual_normalisation": "residual_normalisation.triton:bf16+sum",
+        "normalisation_gradient": "normalisation_gradient.triton:bf16+sum",
     }
     calls = [line for line in _stream(names).text.splitlines() if "__gpu$xla.gpu.triton" in line]
     types = [line.rpartition(" : (")[2].partition(") -> ") for line in calls]
@@ -190,8 +190,8 @@ def test_the_bias_of_either_term_is_added(biased: tuple[bool, bool], monkeypatch
     shapes = ((40, 32), (2, 32, 48), (2, 48), (48,), (48,))
     program = prepared(pcp.trace(normed, *[pcp.spec(shape, "f32") for shape in shapes]))
     names = {
-        "product": "product.bf16_result",
-        "residual_normalisation": "residual_normalisation.triton_bf16_sum",
+        "product": "product.xla:bf16+result",
+        "residual_normalisation": "residual_normalisation.triton:bf16+sum",
     }
     chosen = {
         site.key: kernel_named(names[site.family])
@@ -208,7 +208,7 @@ def test_a_bias_before_the_stream_needs_no_reading_of_its_own(monkeypatch: pytes
     from pcp.kernels import features
 
     monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
-    names = {"normalisation_gradient": "normalisation_gradient.triton_bf16"}
+    names = {"normalisation_gradient": "normalisation_gradient.triton:bf16+sum"}
     plain, text = (_stream(each).text.partition("func.func private")[0] for each in ({}, names))
     read = "across dimensions = [0] : (tensor<40x48xf32>"
     # Of each of two blocks: the sums for the bias of its product. Those for scale and bias are the composite's own.
@@ -231,7 +231,10 @@ def test_the_gradient_adds_what_several_products_give(monkeypatch: pytest.Monkey
 
     specs = [pcp.spec(shape, "f32") for shape in ((2, 20, 48), (48, 64), (48, 64), (48, 64), (48,))]
     program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1, 2, 3, 4)))
-    names = {"product": "product.bf16_result", "normalisation_gradient": "normalisation_gradient.triton_bf16"}
+    names = {
+        "product": "product.xla:bf16+result",
+        "normalisation_gradient": "normalisation_gradient.triton:bf16+sum",
+    }
     chosen = {
         site.key: kernel_named(names[site.family])
         for site in sites_of(program, "cuda")
@@ -254,8 +257,8 @@ def test_they_are_lowered_for_a_gpu_and_read_what_was_kept_in_bfloat16() -> None
     chosen = {}
     for site in sites_of(program, "cuda"):
         name = {
-            "product": "product.bf16_result",
-            "normalisation": "normalisation.triton_bf16",
+            "product": "product.xla:bf16+result",
+            "normalisation": "normalisation.triton:bf16",
             "normalisation_gradient": "normalisation_gradient.triton",
         }.get(site.family)
         if name:

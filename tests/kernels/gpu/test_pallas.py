@@ -24,7 +24,6 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
-from pcp.rewrite.row import Effect
 from tests.conftest import PLATFORM
 from tests.kernels.gpu import lowers_for_gpus
 
@@ -61,9 +60,7 @@ def _applies(op: ir.Operation) -> bool:
 
 def _kernel(platform: str) -> Kernel:
     requires = ("sm_80",) if platform == "cuda" else ()
-    return Kernel(
-        NAME, Effect.reassociating, "a row in registers", _applies, _on(platform), requires, nonfinite="nan"
-    )
+    return Kernel(NAME, "a row in registers", _applies, _on(platform), requires)
 
 
 def _program() -> Program:

@@ -22,21 +22,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is dep
 HEADS, CONTEXT, BATCH, TOKENS = (8, 64, 4, 512) if HERE else (2, 32, 2, 256)
 SIZES = {"layers": 2, "heads": HEADS, "width": 64 * HEADS, "context": CONTEXT, "vocabulary": TOKENS}
 OF_BOTH = {
-    "attention.cudnn",
-    "attention_gradient.cudnn",
+    "attention.cudnn:bf16+result",
+    "attention_gradient.cudnn:bf16+result",
     "cross_entropy.triton",
-    "cross_entropy_gradient.triton_bf16",
-    "normalisation_gradient.triton_bf16",
-    "product.bf16_result",
-    "residual_normalisation.triton_bf16_sum",
+    "cross_entropy_gradient.triton:bf16",
+    "normalisation_gradient.triton:bf16+sum",
+    "product.xla:bf16+result",
+    "residual_normalisation.triton:bf16+sum",
 }
 OF_GPT2 = {
-    "gelu.triton_bf16",
-    "gelu_gradient.triton_bf16",
-    "joined.triton_bf16",
-    "product_epilogue.bf16_result",
+    "gelu.triton:bf16",
+    "gelu_gradient.triton:bf16",
+    "joined.triton:bf16",
+    "product_epilogue.xla:bf16+result",
 }
-OF_LLAMA = {"gated_silu.triton_bf16", "gated_silu_gradient.triton_bf16"}
+OF_LLAMA = {"gated_silu.triton:bf16", "gated_silu_gradient.triton:bf16"}
 MODELS: dict[str, tuple[Any, Any, set[str]]] = {
     "gpt2": (gpt2, dataclasses.replace(gpt2.CONFIGURATIONS["gpt2"], **SIZES), OF_BOTH | OF_GPT2),
     "llama": (

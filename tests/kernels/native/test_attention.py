@@ -153,7 +153,7 @@ def test_it_is_attention_of_any_lengths_widths_groups_and_masks(hides: str) -> N
         for problem in PROBLEMS[1:4] if hides else PROBLEMS:
             program, arrays = problem.program(), problem.arrays(rng)
             exact = problem.exactly(*arrays)
-            for kind, limit, of_gradients in (("native", 2e-6, 8e-6), ("native_bf16", 1.2e-2, 1.2e-2)):
+            for kind, limit, of_gradients in (("native", 2e-6, 8e-6), ("native:bf16", 1.2e-2, 1.2e-2)):
                 if "bf16" in kind and problem not in PROBLEMS[1:4]:
                     continue
                 found = run(by(program, kind), arrays)
@@ -263,7 +263,7 @@ def test_a_query_of_which_every_key_is_hidden_sees_all_alike(queries: int, fill:
     problem = Problem(queries, 150, groups=2, sharing=2, masks=True, fill=fill)
     program, arrays = problem.program(), problem.arrays(np.random.default_rng())
     arrays[3][:, :, :, 1] = False
-    for kind, limit in (("native", 1e-5), ("native_bf16", 1.2e-2)):
+    for kind, limit in (("native", 1e-5), ("native:bf16", 1.2e-2)):
         for mine, true in zip(run(by(program, kind), arrays), problem.exactly(*arrays), strict=True):
             assert np.linalg.norm(mine - true) < limit * np.linalg.norm(true)
 
@@ -279,7 +279,7 @@ def test_infinities_and_nan_stay_where_they_belong() -> None:
     q[0, 3], k[1, 20, 0, 2], v[1, 39, 0, 5] = np.nan, np.inf, np.inf
     with np.errstate(invalid="ignore"):
         exact = Problem(40, 40, offset=0).exactly(*arrays)[0]
-    for kind in ("native", "native_bf16"):
+    for kind in ("native", "native:bf16"):
         found = run(by(program, kind), arrays)[0]
         looked_at = np.ones(exact.shape, bool)
         looked_at[1, :, :, :, 5] = False  # 0 times an infinity that is not seen
@@ -296,7 +296,7 @@ def test_a_query_that_sees_no_key_has_no_result() -> None:
     np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("native", 1e-5), ("native_bf16", 0.2)])
+@pytest.mark.parametrize(("kind", "limit"), [("native", 1e-5), ("native:bf16", 0.2)])
 def test_scores_may_rise_from_block_to_block(kind: str, limit: float) -> None:
     """Weights are then taken beside a larger score, and bits of other queries stay: their scores fall, or come late."""
     problem = Problem(40, 400, groups=2, masks=True)
@@ -315,7 +315,7 @@ def test_scores_may_rise_from_block_to_block(kind: str, limit: float) -> None:
 def test_the_bits_do_not_depend_on_the_moment(queries: int) -> None:
     problem = Problem(queries, 300, groups=3, width=20, depth=20, offset=300 - queries)
     program, arrays = problem.program(), problem.arrays(np.random.default_rng())
-    for kind in ("native", "native_bf16"):
+    for kind in ("native", "native:bf16"):
         changed = by(program, kind)
         first = run(changed, arrays)
         for _ in range(3):

@@ -72,7 +72,7 @@ EVERY = pcp.trace(every, X, W, B, R)
 def test_every_epilogue_is_right(hides: str) -> None:
     with masked(*filter(None, hides.split(","))):
         assert worst(EVERY, "product_epilogue.native", count=13) < 1e-6
-        assert worst(EVERY, "product_epilogue.native_bf16", count=13) < 1e-2
+        assert worst(EVERY, "product_epilogue.native:bf16", count=13) < 1e-2
 
 
 def test_of_one_row() -> None:
@@ -84,7 +84,7 @@ def test_of_sums_that_are_made_in_several_parts() -> None:
     deep = pcp.spec((3, 1100), "f32"), pcp.spec((1100, 33), "f32"), B, pcp.spec((3, 33), "f32")
     program = pcp.trace(lambda x, w, b, r: r + nn.linear(x, w, b), *deep)
     assert worst(program, "product_epilogue.native", count=1) < 2e-6
-    assert worst(program, "product_epilogue.native_bf16", count=1) < 1e-2
+    assert worst(program, "product_epilogue.native:bf16", count=1) < 1e-2
 
 
 def test_one_call_computes_all_of_it() -> None:

@@ -66,7 +66,7 @@ def by(name: str, program: Program) -> Program:
     return kernels.apply_kernels(program, {site.key: kernels.kernel_named(name) for site in sites})
 
 
-NAMES = ("product.native", "product.native_bf16")
+NAMES = ("product.native", "product.native:bf16")
 
 
 def forms(x: tuple[int, ...], y: tuple[int, ...], contract: Axes, batch: Axes) -> list[Program]:

@@ -12,7 +12,7 @@ from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.test_product_epilogue import worst
 from tests.kernels.native.test_products import LESS, Axes, Case, by, exactly, run, run_all, together
 
-NAME, BLOCK = "product.native_int8", 128
+NAME, BLOCK = "product.native:int8", 128
 NO_TILES = "amx_bf16"
 PRODUCTS: list[Case] = [
     ((64, 256), (256, 64), ((1,), (0,)), ((), ())),
@@ -115,7 +115,7 @@ def test_a_bias_an_activation_and_a_residual_follow_in_registers() -> None:
         lambda x, w, b, r: (nn.gelu(nn.linear(x, w, b)), r + nn.linear(x * 2.0, w, b)), x, w, b, r
     )
     with masked(NO_TILES):
-        assert 1e-4 < worst(program, "product_epilogue.native_int8", count=2) < 2e-2
+        assert 1e-4 < worst(program, "product_epilogue.native:int8", count=2) < 2e-2
 
 
 def test_it_stands_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,11 +131,10 @@ def test_it_stands_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_what_a_search_tries_first() -> None:
-    with masked(NO_TILES):
-        for family in ("product", "product_epilogue"):
-            first, *_ = (
-                name
-                for name in kernels.FAMILIES[family].everywhere[-1]
-                if kernels.kernel_named(name).is_for("cpu")
-            )
-            assert first == f"{family}.native_int8"
+    for family in ("product", "product_epilogue"):
+        tried = [
+            kernel
+            for kernel in kernels.FAMILIES[family].kernels.values()
+            if kernel.is_for("cpu") and kernel.place is not None
+        ]
+        assert min(tried, key=lambda kernel: kernel.storage.exactness).name == f"{family}.native:int8"

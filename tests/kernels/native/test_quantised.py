@@ -22,7 +22,7 @@ from tests.kernels.native.test_products import LESS
 
 FORMS = ("bf16", "int8", "int4")
 FEW, MANY = "quantised_product.native", "quantised_product.native_many"
-ROUNDED = "quantised_product.native_int8"
+ROUNDED = "quantised_product.native:int8"
 
 
 def stored(form: str, outputs: int, inputs: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -187,7 +187,7 @@ def test_blocks_keep_rows_apart(form: str) -> None:
     np.testing.assert_allclose(made[4], made[5] * 1e30, rtol=1e-5)
 
 
-BOUNDS = {MANY: 1e-6, f"{MANY}_bf16": 6e-3, f"{MANY}_int8": 2e-2}
+BOUNDS = {MANY: 1e-6, f"{MANY}:bf16": 6e-3, f"{MANY}:int8": 2e-2}
 """By kernels of many rows, the most that they may be wrong."""
 SIZES = [((9,), 1, 32), ((2, 7), 33, 96), ((31,), 65, 1056), ((530,), 40, 64), ((10,), 300, 2112)]
 
@@ -231,7 +231,7 @@ def test_products_of_bytes_are_exact_where_numbers_are_integers(hides: str, inpu
     x, values = integers(17, inputs), integers(35, inputs)
     weights = {"values": values.astype(np.int8), "scales": np.full(35, 0.25, np.float32)}
     with masked(*filter(None, [hides])):
-        made = native(pcp.trace(nn.quantised_product, x.astype(np.float32), weights), f"{MANY}_int8").run(
+        made = native(pcp.trace(nn.quantised_product, x.astype(np.float32), weights), f"{MANY}:int8").run(
             x.astype(np.float32), weights
         )
     np.testing.assert_array_equal(np.asarray(made), (x @ values.T * 0.25).astype(np.float32))
@@ -242,7 +242,7 @@ def test_products_of_bytes_keep_rows_apart() -> None:
     x[1], x[2, 5], x[3, 7], x[4] = 0, np.inf, np.nan, x[5] * 1e30
     for form in ("int8", "int4"):
         weights = stored(form, 9, 64)
-        made = np.asarray(native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}_int8").run(x, weights))
+        made = np.asarray(native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}:int8").run(x, weights))
         assert not made[1].any()
         assert np.isnan(made[2:4]).all()
         np.testing.assert_allclose(made[4], made[5] * 1e30, rtol=1e-5)
@@ -257,7 +257,7 @@ def test_kernels_of_few_and_of_many_rows_leave_each_other_out() -> None:
         (8, "int4", {FEW, ROUNDED}),
         (9, "int8", set(BOUNDS)),
         (9, "int4", set(BOUNDS)),
-        (9, "bf16", {MANY, f"{MANY}_bf16"}),
+        (9, "bf16", {MANY, f"{MANY}:bf16"}),
     ):
         program = pcp.trace(nn.quantised_product, pcp.spec((rows, 32), "f32"), stored(form, 5, 32))
         found = kernels.sites_of(prepared(program), "cpu")
@@ -270,7 +270,7 @@ def test_products_of_bytes_are_for_processors_that_have_them() -> None:
     program = pcp.trace(nn.quantised_product, pcp.spec((9, 32), "f32"), stored("int8", 5, 32))
     with masked("avx512_vnni"):
         found = kernels.sites_of(prepared(program), "cpu")
-    assert f"{MANY}_int8" not in [name for site in found for name in site.kernels]
+    assert f"{MANY}:int8" not in [name for site in found for name in site.kernels]
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_attention_by_tiles_is_that_of_rounded_numbers(window: int | None) -> No
         raised(pcp.trace(loss, *(pcp.spec(x.shape, "f32") for x in operands))), wrt=(0, 1, 2)
     )
     ready = prepared(program)
-    names = ("attention.native_bf16", "attention_gradient.native_bf16")
+    names = ("attention.native:bf16", "attention_gradient.native:bf16")
     chosen = {
         site.key: kernels.kernel_named(name)
         for site in kernels.sites_of(ready, "cpu")
@@ -259,7 +259,7 @@ def test_stored_weights_by_tiles_are_multiplied_as_bfloat16(form: str) -> None:
         *(() if form == "int4" else ((40, 33, 77), (9, 70, 1))),
     ):
         x, weights = rng.normal(size=(rows, inputs)).astype(np.float32), stored(form, outputs, inputs)
-        plan = native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}_bf16")
+        plan = native(pcp.trace(nn.quantised_product, x, weights), f"{MANY}:bf16")
         assert build_here("quantised").compiler == SAID
         found, right = np.asarray(plan.run(x, weights)), wide(weights).T
         right = rounded(right.astype(np.float32)) if form == "int4" else right

@@ -26,7 +26,7 @@ from pcp.rewrite.row import Effect, strongest
 DIGEST = "5" * 64
 SAMPLES = {
     "option": [("xla_cpu_enable_fast_math", False), ("level", 2)],
-    "kernel": [("1" * 64, Choice("product.bf16", 1)), ("0" * 64, Choice("product.native", 2, "a" * 32))],
+    "kernel": [("1" * 64, Choice("product.xla:bf16", 1)), ("0" * 64, Choice("product.native", 2, "a" * 32))],
     "remade": [("", Recomputation(2, 7, (0, 3, 5), DIGEST))],
     "equal": [("", Form((PartForm((0, 1), (Step("Leaf", (), (0,)),), (0,)),), DIGEST))],
     "stored": [("results", "bf16"), ("factors 64x32", "bf16")],

@@ -56,7 +56,7 @@ def test_the_path_itself_is_followed() -> None:
         ),
         (changed(options=[["a", 1e400]]), r"the options of the path"),
         (changed(options=[["a", 1], ["a", 2]]), "chooses twice"),
-        (changed(choices=[["abc", "product.bf16", 1]]), r"the choices of the path .*expected a site"),
+        (changed(choices=[["abc", "product.xla:bf16", 1]]), r"the choices of the path .*expected a site"),
         (changed(choices=[[SITE.key, SITE.kernels[0], "1"]]), r"the choices of the path .*expected a site"),
         (
             changed(backend=7),
@@ -94,12 +94,12 @@ def test_a_path_holds_in_how_many_parts_the_batch_is_computed(tmp_path: FilePath
     assert "parts" not in json.loads(PATH.to_json())  # as paths that were written before
     divided = prepared(ROWS, forms=(PARTS.move(2),))
     (site,) = sites_of(divided, "cpu")
-    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, forms=(PARTS.move(2),))
+    path = Path.of(ROWS, {site.key: kernel_named("product.xla:bf16")}, forms=(PARTS.move(2),))
     assert len({path.digest, IN_PARTS.digest, Path.of(ROWS).digest}) == 3
     path.save(tmp_path / "path.json")
     assert Path.load(tmp_path / "path.json") == path
     plan = pcp.plan(ROWS, path=path)
-    assert "as given: 1 product.bf16; the batch in 2 parts" in str(plan)
+    assert "as given: 1 product.xla:bf16; the batch in 2 parts" in str(plan)
     assert plan.to_json()["parts"] == 2
     x, w = np.split(np.random.default_rng(0).normal(size=(96, 64)).astype(np.float32), [32])
     found = np.asarray(plan.run(x, w), np.float64)
@@ -114,10 +114,10 @@ def test_parts_are_followed_at_other_sizes() -> None:
         )
 
     (site,) = sites_of(prepared(ROWS, forms=(PARTS.move(2),)), "cpu")
-    path = Path.of(ROWS, {site.key: kernel_named("product.bf16")}, forms=(PARTS.move(2),))
+    path = Path.of(ROWS, {site.key: kernel_named("product.xla:bf16")}, forms=(PARTS.move(2),))
     moved = transferred(path, ROWS, rows(16), "cpu")
     assert moved is not None
-    assert (moved.parts, [choice.kernel for choice in moved.choices.values()]) == (2, ["product.bf16"])
+    assert (moved.parts, [choice.kernel for choice in moved.choices.values()]) == (2, ["product.xla:bf16"])
     assert moved.applied(rows(16)).text.count("stablehlo.while") == 1
     assert transferred(path, ROWS, rows(15), "cpu") is None
 

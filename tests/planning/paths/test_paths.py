@@ -218,7 +218,7 @@ def rounded(program: pcp.Program) -> Path:
     from pcp.kernels import kernel_named, sites_of
 
     sites = sites_of(prepared(program), "cpu")
-    return Path.of(program, {site.key: kernel_named("product.bf16") for site in sites})
+    return Path.of(program, {site.key: kernel_named("product.xla:bf16") for site in sites})
 
 
 def test_plain_forms_are_sites_too() -> None:
@@ -286,7 +286,7 @@ def test_a_real_search_of_a_small_program(file: FilePath) -> None:
     assert plan.error <= 1e-2
     assert plan.plain_error is not None
     assert 0 < plan.plain_error < 1e-5
-    assert "product.bf16" in str(plan)
+    assert "product.xla:bf16" in str(plan)
     again = pcp.plan(program, tolerance=1e-2, database=file)
     assert again.to_json()["measurements"] == 0
     assert again.path == plan.path

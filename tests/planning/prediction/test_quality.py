@@ -64,12 +64,12 @@ def test_an_error_that_is_predicted_grows_with_the_root_of_what_is_summed_up(
 
     def error(depth: int) -> float:
         program = pcp.trace(lambda x, w: x @ w, pcp.spec((64, depth), "f32"), pcp.spec((depth, 64), "f32"))
-        forecast = model.forecast(program, "product.bf16@1")
+        forecast = model.forecast(program, "product.xla:bf16@1")
         assert forecast is not None
         assert forecast.error is not None
         return forecast.error
 
-    measured = max(row.error or 0.0 for row in database.measurements(path="product.bf16@1"))
+    measured = max(row.error or 0.0 for row in database.measurements(path="product.xla:bf16@1"))
     assert error(1024) >= measured
     assert error(1 << 20) == pytest.approx(4 * error(1 << 16), rel=1e-3)
     assert model.forecast(pcp.trace(lambda x: x @ x, pcp.spec((8, 8), "f32")), "product.unknown@1") is None

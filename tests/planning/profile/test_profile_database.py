@@ -24,10 +24,11 @@ from pcp.planning.paths.path import Path
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import DatabaseUnusable, NothingToPrune, ProfileDatabase
 from pcp.planning.profile.region import Region
+from pcp.planning.profile.rows import line_of
 
 HERE, THERE = Hardware("EPYC, 2 cores", "flags: avx512_bf16"), Hardware("Xeon, 8 cores", "flags: amx")
 SUBJECT, OTHER = "a" * 64, "b" * 64
-PATH = Path(SUBJECT, (KERNEL.move(Choice("product.bf16", 1), "c" * 64),))
+PATH = Path(SUBJECT, (KERNEL.move(Choice("product.xla:bf16", 1), "c" * 64),))
 
 
 def row(path: str = "plain", **changes: Any) -> Measurement:
@@ -171,7 +172,7 @@ def test_regions_travel_with_their_measurements_and_go_with_them(
 ) -> None:
     (first, small), (second, large) = product(4), product(5)
     for program, region in ((first, small), (first, small), (second, large)):
-        database.add(row("product.bf16@1", subject=program.digest), region=region)
+        database.add(row("product.xla:bf16@1", subject=program.digest), region=region)
     database.add(row("other.kernel@1", subject=second.digest))
     assert database.regions() == {first.digest: small, second.digest: large}
     assert database.regions([first.digest]) == {first.digest: small}
@@ -184,7 +185,7 @@ def test_regions_travel_with_their_measurements_and_go_with_them(
     assert other.regions() == database.regions()
     found = other.of_regions("product", HERE.digest, "jaxlib 1", 10)
     assert {each.subject for each in found} == {first.digest, second.digest}
-    assert {each.path for each in found} == {"product.bf16@1"}
+    assert {each.path for each in found} == {"product.xla:bf16@1"}
     assert len(other.of_regions("product", HERE.digest, "jaxlib 1", 1)) == 1
     assert other.of_regions("product", THERE.digest, "jaxlib 1", 10) == []
     assert other.prune(subject=first.digest) == 1
@@ -201,9 +202,7 @@ def test_a_region_that_is_another_program_is_not_merged(
         database.merge(tmp_path / "rows.jsonl")
 
 
-def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
-    database: ProfileDatabase,
-) -> None:
+def test_a_database_of_an_older_version_is_lifted_when_it_is_opened(database: ProfileDatabase) -> None:
     program, region = product(4)
     database.add(row())
     database.add(row("bad", error=0.5, failure=Failure.inaccurate))
@@ -213,19 +212,62 @@ def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
         connection.execute("alter table measurements drop column judgement")
         connection.execute("pragma user_version = 1")
         connection.commit()
-    assert database.measurements() == []
+    # Times stay; errors were defined otherwise then.
+    assert database.measurements() == [row(error=None, plain_error=None)]
     assert database.regions() == {}
     assert database.agreed("asked") is None
     assert database.of_regions("product", HERE.digest, "jaxlib 1", 10) == []
-    added = row("product.bf16@1", subject=program.digest)
+    added = row("product.xla:bf16@1", subject=program.digest)
     database.add(added, region=region)
     assert database.regions() == {program.digest: region}
     database.agree("asked", b"sketch")
     assert database.agreed("asked") == b"sketch"
-    # Times stay; errors were defined otherwise then.
     assert database.measurements() == [row(error=None, plain_error=None), added]
     with contextlib.closing(sqlite3.connect(database.file)) as connection:
-        assert connection.execute("pragma user_version").fetchone() == (4,)
+        assert connection.execute("pragma user_version").fetchone() == (5,)
+
+
+OLD = Path(SUBJECT, (KERNEL.move(Choice("product.native_bf16", 1), "c" * 64),))
+
+
+def of_format_4(database: ProfileDatabase) -> None:
+    """As an older version left it: names of kernels are what it called them."""
+    database.add(row("product.native:bf16@1"))
+    with contextlib.closing(sqlite3.connect(database.file)) as connection:
+        connection.execute("update measurements set path = 'product.native_bf16@1'")
+        connection.execute("insert into paths values (?, ?)", (OLD.digest, OLD.to_json()))
+        connection.execute("pragma user_version = 4")
+        connection.commit()
+
+
+def test_rows_of_an_older_version_are_of_what_their_kernels_are_called_now(database: ProfileDatabase) -> None:
+    of_format_4(database)
+    now = Path.from_json(OLD.to_json())
+    assert (now.digest == OLD.digest, [each.kernel for each in now.choices.values()]) == (
+        False,
+        ["product.native:bf16"],
+    )
+    assert [each.path for each in database.measurements()] == ["product.native:bf16@1"]
+    assert (database.path_of(now.digest), database.path_of(OLD.digest)) == (now, None)
+    database.add(row("product.native:bf16@1"))  # which is the row that is there
+    assert len(database.measurements()) == 1
+
+
+def test_rows_from_an_older_version_are_merged_and_received_by_the_names_of_now(
+    database: ProfileDatabase, tmp_path: FilePath
+) -> None:
+    now = Path.from_json(OLD.to_json())
+    file = tmp_path / "rows.jsonl"
+    written = [row(OLD.digest), row("product.native_bf16@1"), row("product.native_bf16@1 at its site")]
+    path = json.dumps({"path": OLD.to_json()}, separators=(",", ":"))
+    file.write_text("\n".join([path, *map(line_of, written)]) + "\n")
+    assert database.merge(file) == 3
+    labels = [now.digest, "product.native:bf16@1", "product.native:bf16@1 at its site"]
+    assert sorted(each.path for each in database.measurements()) == sorted(labels)
+    assert database.path_of(now.digest) == now
+    for name in ("product.native_bf16@1", "product.native:bf16@1"):  # the last word counts
+        database.receive([(OTHER, name, 0.5)])
+    assert [each.path for each in database.measurements(OTHER)] == ["product.native:bf16@1"]
 
 
 JUDGED: dict[str, Any] = {
@@ -332,7 +374,7 @@ def test_a_database_of_a_newer_version(database: ProfileDatabase) -> None:
     connection = sqlite3.connect(database.file)
     connection.execute("pragma user_version = 7")
     connection.close()
-    assert "it has format 7, this version of PCP reads up to 4; update" in refusal(database)
+    assert "it has format 7, this version of PCP reads up to 5; update" in refusal(database)
 
 
 def test_a_database_of_something_else(database: ProfileDatabase) -> None:

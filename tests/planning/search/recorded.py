@@ -58,7 +58,9 @@ def add_sines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAMILIES, "sine", Family("sine", "sines", lambda op: op.name == "stablehlo.sine"))
     for name in ("f32", "bf16"):
         register_kernel(
-            Kernel(f"sine.{name}", Effect.lowers_precision, "for tests", _everywhere, StableHLO(_in(name)))
+            Kernel(
+                f"sine.{name}", "for tests", _everywhere, StableHLO(_in(name)), effect=Effect.lowers_precision
+            )
         )
 
 

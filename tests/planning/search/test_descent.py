@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
-from tests.planning.fake_bench import FakeBench, kernels, set_strategy
+from tests.planning.fake_bench import FakeBench, kernels, set_strategy, tried_together
 
 import pcp
 from pcp import nn
 from pcp.ir import Program
-from pcp.kernels import FAMILIES, Kernel
+from pcp.kernels import FAMILIES
+from pcp.kernels.storage import F32, TF32
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
@@ -31,8 +32,8 @@ def program() -> Program:
 def whole_only(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  (whose families these are)
     """Nothing is measured but whole programs, and all families have kernels that are tried first."""
     set_strategy(monkeypatch, large_seconds=0.0, settled_on=())
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     measure = FakeBench.measure
 
     def measured(self: FakeBench, request: Request) -> object:
@@ -75,11 +76,10 @@ def test_a_device_on_which_compiling_takes_long_has_no_duels_of_families(
 def test_within_a_small_tolerance_all_families_come_together_with_kernels_that_round_no_further(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def effect(kernel: Kernel) -> Effect:
-        return Effect.lowers_precision if kernel.name == "sine.middle" else Effect.reassociating
-
-    monkeypatch.setattr(Kernel, "effect", property(effect))
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",), ("sine.middle",)))
+    tried_together(monkeypatch, "sine.fast", "sine.middle")
+    for family, name in (("sine", "sine.fast"), ("log1p", "log1p.other")):
+        kernels_of = FAMILIES[family].kernels
+        monkeypatch.setitem(kernels_of, name, replace(kernels_of[name], effect=Effect.reassociating))
     bench.errors |= {"tanh": 1e-6, "exponential_minus_one": 1e-6}
     plan = pcp.plan(program(), tolerance=1e-5, database=file)
     assert kernels(plan) == {"sine.fast": 6, "log1p.other": 3}
@@ -119,7 +119,7 @@ def test_without_kernels_that_round_further_each_family_comes_with_the_fastest_o
         pytest.skip("there is no C++ compiler")
     exact = [{kernel.name for kernel in level.values()} for level in together(classes, 0.0)]
     assert exact == [{"product.native", "attention.native", "normalisation.native"}]
-    assert {"product.native_bf16", "attention.native_bf16"} < {
+    assert {"product.native:bf16", "attention.native:bf16"} < {
         each.name for each in next(together(classes)).values()
     }
 
@@ -130,10 +130,13 @@ def test_kernels_that_keep_enough_bits_take_part_and_exact_ones_come_last(
     bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sines, logarithms = FAMILIES["sine"], FAMILIES["log1p"]
-    coarse = replace(sines.kernels["sine.fast"], bits=11)
-    monkeypatch.setitem(sines.kernels, "sine.fast", coarse)
-    monkeypatch.setattr(sines, "everywhere", (("sine.fast", "sine.bitwise"),))
-    other = replace(logarithms.kernels["log1p.other"], effect=Effect.exact)
+    tried = {"storage": F32, "together": lambda _: 0}
+    for kernel in (
+        replace(sines.kernels["sine.fast"], **{**tried, "storage": TF32}),
+        replace(sines.kernels["sine.bitwise"], **tried),
+    ):
+        monkeypatch.setitem(sines.kernels, kernel.name, kernel)
+    other = replace(logarithms.kernels["log1p.other"], effect=Effect.exact, **tried)
     monkeypatch.setitem(logarithms.kernels, "log1p.other", other)
     classes = site_classes(prepared(program()), "cpu")
     levels = [

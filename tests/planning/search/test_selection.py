@@ -26,7 +26,7 @@ def classes_of(*alternatives: list[tuple[str, float, float]]) -> list[MeasuredCl
     return made
 
 
-BF16, X3 = "product.bf16", "product.bf16_x3"
+BF16, X3 = "product.xla:bf16", "product.xla:bf16_x3"
 
 
 def chosen(classes: list[MeasuredClass], tolerance: float, model: ErrorModel) -> list[str]:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 
 import pytest
-from tests.planning.fake_bench import FakeBench, chain, counted_in, kernels, set_strategy
+from tests.planning.fake_bench import FakeBench, chain, counted_in, kernels, set_strategy, tried_together
 
 import pcp
-from pcp.kernels import FAMILIES, Claims, Kernel
+from pcp.kernels import Claims, Kernel
+from pcp.kernels.storage import BF16_X3, TF32
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
@@ -62,7 +63,7 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
     assert [counted_in(each)["logistic"] for each in bench.wholes] == [6, 0]
@@ -75,7 +76,7 @@ def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    tried_together(monkeypatch, "sine.fast")
     bench.errors["tanh"] = 6e-3  # of six of them 1.5e-2, of two 8.5e-3
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
@@ -87,8 +88,8 @@ def test_all_families_are_tried_together_and_the_fastest_where_they_are_exact_en
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     bench.errors |= {"tanh": 6e-3, "logistic": 1e-3, "exponential_minus_one": 1e-3}
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(3))
     plan = pcp.plan(of_both_families(), tolerance=1e-2, database=file, budget=10)
@@ -108,8 +109,8 @@ def test_of_kernels_that_are_too_wrong_everywhere_those_next_to_the_exact_ones_a
 ) -> None:
     """The fastest are so wrong that they fit nowhere, and those after them nearly everywhere."""
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.bitwise",), ("sine.fast",)))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.middle", "sine.bitwise", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     bench.errors |= {"tanh": 6e-2, "cosine": 4.5e-3, "logistic": 1e-4, "exponential_minus_one": 1e-4}
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(4))
     pcp.plan(of_both_families(), tolerance=1e-2, database=file, budget=10)
@@ -128,8 +129,8 @@ def test_where_the_fastest_of_all_families_hold_together_nothing_is_measured_alo
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch, fast_error: float
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0, settled_on=("cpu",))
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     bench.errors |= {"tanh": fast_error, "logistic": 1e-3, "exponential_minus_one": 1e-4}
     plan = pcp.plan(of_both_families(), tolerance=1e-2, database=file)
     alone = [request for request in bench.requests if request.timing_seconds and request not in bench.wholes]
@@ -146,7 +147,7 @@ def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
     with monkeypatch.context() as patch:
         patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
         assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
@@ -155,7 +156,9 @@ def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
     with monkeypatch.context() as patch:
         patch.setattr(FakeBench, "measure", _stopping_after(0))
         assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
-    assert {request.site for request in bench.requests} == {Claims(Effect.lowers_precision)}
+    claims = {Claims(Effect.lowers_precision, bits=storage.bits) for storage in (BF16_X3, TF32)}
+    assert bench.requests
+    assert {request.site for request in bench.requests} <= claims
     assert all(request.path.endswith("@1 at its site") for request in bench.requests)
 
 
@@ -163,7 +166,7 @@ def test_a_kernel_that_fails_everywhere_is_no_loss(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    tried_together(monkeypatch, "sine.fast")
     bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
     assert sum(counted_in(each)["tanh"] == 6 for each in bench.wholes) == 1
@@ -178,8 +181,8 @@ def test_a_measurement_should_take_as_long_as_the_last_one_not_as_long_as_the_fi
 ) -> None:
     """The first of a program makes its exact results, too: 6 of 12 seconds, of which verifying keeps back 3.6."""
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     bench.errors |= {"tanh": 6e-3, "logistic": 1e-3, "exponential_minus_one": 1e-3}
     clock = takes(lambda _: 0.5 if clock() else 6.0, bench, monkeypatch)
     pcp.plan(of_both_families(), tolerance=1e-2, database=file, budget=12)
@@ -189,8 +192,8 @@ def test_a_measurement_should_take_as_long_as_the_last_one_not_as_long_as_the_fi
 def of_two_settled_families(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> pcp.Program:
     """A program of which nothing is measured alone; it has three classes of sites of each family."""
     set_strategy(monkeypatch, large_seconds=0.0, settled_on=("cpu",), most_kept_back=0.0, most_verified=0.1)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     bench.errors |= {"tanh": 1e-4, "logistic": 1e-3, "exponential_minus_one": 1e-4}
     return of_both_families()
 
@@ -234,7 +237,7 @@ def test_a_kernel_that_was_slow_alone_is_verified_where_the_whole_is_faster_with
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    tried_together(monkeypatch, "sine.fast")
     bench.noise = {name: [1.5] * 5 for name in ("tanh", "logistic", "cosine")}
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
@@ -266,7 +269,7 @@ def test_time_is_kept_back_to_verify_the_fastest_path_and_where_it_was_not_enoug
     most_kept_back: float, taken: str, bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Kernel, "is_added", property(lambda kernel: kernel.name == "sine.fast"))
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",), ("sine.none", "sine.middle")))
+    tried_together(monkeypatch, "sine.fast", "sine.middle")
     set_strategy(monkeypatch, large_seconds=0.0, for_whole=0.0, most_kept_back=most_kept_back, site_calls=1)
     # A kernel alone takes long, so that the three classes are not gone through in time.
     clock = takes(lambda request: 10.0 if request.timing_seconds else 3.0, bench, monkeypatch)

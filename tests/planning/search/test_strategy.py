@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.planning.fake_bench import tried_together
 from tests.planning.search.recorded import (
     NotRecorded,
     Replay,
@@ -14,7 +15,7 @@ from tests.planning.search.recorded import (
     search_by,
 )
 
-from pcp.kernels import FAMILIES, Kernel
+from pcp.kernels import Kernel
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
@@ -72,7 +73,7 @@ def test_by_recorded_times_the_fastest_path_is_verified_before_the_budget_ends(
 
     monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda: now[0])
     monkeypatch.setattr(Kernel, "is_added", True)  # one of PCP's own may count by the whole alone
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.f32",),))
+    tried_together(monkeypatch, "sine.f32")
     strategy = Strategy(large_seconds=0.0, for_whole=0.0, most_kept_back=most_kept_back)
     found = search_by(SimpleNamespace(measure=measure), tmp_path, monkeypatch, strategy, budget=4.0)
     assert len(verified) == sites
@@ -87,7 +88,7 @@ def test_a_real_search_uses_nothing_that_was_not_verified(
     with pytest.MonkeyPatch.context() as patch, Bench() as bench:
         add_sines(patch)
         patch.setattr(Kernel, "is_added", True)
-        patch.setattr(FAMILIES["sine"], "everywhere", (("sine.f32",),))
+        tried_together(patch, "sine.f32")
         found = search_by(
             bench, tmp_path, patch, Strategy(large_seconds=0.0, steps=(Step.plain, Step.everywhere)), 60.0
         )

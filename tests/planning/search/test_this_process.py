@@ -31,7 +31,6 @@ from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search import this_process
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 CPU = Target.of("cpu:0")
@@ -45,7 +44,7 @@ def _times(factor: float, name: str) -> Kernel:
         e = pcp.exp(x - x.max(axis, keepdims=True))
         return [e / e.sum(axis, keepdims=True) * factor]
 
-    return Kernel(name, Effect.reassociating, "for tests", is_named("pcp.softmax"), StableHLO(build))
+    return Kernel(name, "for tests", is_named("pcp.softmax"), StableHLO(build))
 
 
 WRONG = _times(0.5, "softmax.wrong")
@@ -285,7 +284,6 @@ def planted(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Tensor, int], list
 
     kernel = Kernel(
         "softmax.planted",
-        Effect.reassociating,
         "for tests",
         is_named("pcp.softmax"),
         StableHLO(build),

@@ -7,11 +7,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
-from tests.planning.fake_bench import FakeBench, counted, counted_in, kernels
+from tests.planning.fake_bench import FakeBench, counted, counted_in, kernels, tried_together
 
 import pcp
 from pcp.backends import Target
-from pcp.kernels import FAMILIES
 from pcp.planning import ToleranceUnreachable
 from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
@@ -187,8 +186,8 @@ def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_th
     measure = bench.measure
     monkeypatch.setattr(bench, "measure", measured)
     monkeypatch.setattr("pcp.planning.search.within_memory.fitted", fit)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     bench.seconds["exponential_minus_one"] = 1.3
     unlimited = pcp.plan(program, tolerance=1e-2, database=file)
     assert kernels(unlimited) == {"sine.fast": LAYERS}
@@ -200,8 +199,8 @@ def test_kernels_that_save_no_time_are_used_where_fewer_parts_are_enough_with_th
 def test_where_a_search_had_no_time_kernels_of_all_families_come_before_the_plain_path(
     file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.bitwise",), ("sine.fast",)))
-    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    tried_together(monkeypatch, "sine.bitwise", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
     program = pcp.trace(lambda x: pcp.sin(pcp.log1p(x)), pcp.spec((4, 4), "f32"))
     target = Target.of()
     conditions = Conditions(target, target.capacity, file)

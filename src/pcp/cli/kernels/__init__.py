@@ -138,6 +138,7 @@ def _list(arguments: argparse.Namespace) -> int:
             facts = {
                 "name": kernel.name,
                 "family": name,
+                "storage": str(kernel.storage),
                 "effect": kernel.effect.value,
                 "about": kernel.about,
                 "version": kernel.version,
@@ -153,7 +154,7 @@ def _list(arguments: argparse.Namespace) -> int:
                 "everywhere" if counts[kernel.name] == problems else f"{counts[kernel.name]} of {problems}"
             )
             where = "missing" if kernel.name in missing else "groups" if name in of_groups else where
-            print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
+            print(f"  {kernel.name + '@' + str(kernel.version):42}{kernel.effect:18}{where:12}{kernel.about}")
             if kernel.name in missing:
                 print(f"      {missing[kernel.name]}")
         for each in added:
@@ -181,7 +182,7 @@ def _list_added(added: Added, as_json: bool) -> None:
     told = ", ".join(f"{dtype} {tolerance:g}" for dtype, tolerance in tolerances.items())
     where = f"added {added.digest[:12]}, tolerance {told}; "
     print(
-        f"  {candidate.name + '@' + str(candidate.version):38}{candidate.effect:18}{where}{candidate.about}"
+        f"  {candidate.name + '@' + str(candidate.version):42}{candidate.effect:18}{where}{candidate.about}"
     )
 
 

@@ -7,7 +7,6 @@ gradient of the gate is not taken as well.
 Source: Shazeer, "GLU Variants Improve Transformer", 2020, equation 6.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,11 +17,10 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
-from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.pallas import Array, is_numbered_in_32_bits
 from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape
-from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Pattern, Roots, Term, apply, either, full, value
 
 
@@ -79,18 +77,15 @@ class Gated(Elementwise):
         return (more[0] * (x * logistic), of_gate)[-self.results :]
 
 
-def _build(rounded: bool) -> Lowered:
-    def describe(op: ir.Operation) -> Application:
-        (part,) = parts_of(op)
-        operands = [part.inputs[name] for name in ("gate", "up", "cotangent") if name in part.inputs]
-        shape = operands[0].shape
-        return Application(
-            Gated(rounded, len(op.results)),
-            [reshape(as_kept(each), (-1,)) for each in operands],
-            lambda found: [reshape(widened(each), shape) for each in found],
-        )
-
-    return Lowered(describe, "cuda")
+def _describe(op: ir.Operation, storage: Storage) -> Application:
+    (part,) = parts_of(op)
+    operands = [part.inputs[name] for name in ("gate", "up", "cotangent") if name in part.inputs]
+    shape = operands[0].shape
+    return Application(
+        Gated(storage is BF16, len(op.results)),
+        [reshape(as_kept(each), (-1,)) for each in operands],
+        lambda found: [reshape(widened(each), shape) for each in found],
+    )
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -108,18 +103,17 @@ for _name, _about, _pattern in (
             _about,
             is_named(_pattern.name),
             gradient="gated_silu_gradient" if _name == "gated_silu" else "",
-            everywhere=((f"{_name}.triton",), (f"{_name}.triton_bf16",)),
             pattern=_pattern,
         )
     )
-for _name, _rounded in itertools.product(("gated_silu", "gated_silu_gradient"), (False, True)):
     register_kernel(
         Kernel(
-            f"{_name}.triton{'_bf16' * _rounded}",
-            Effect.lowers_precision if _rounded else Effect.reassociating,
-            "read once" + ", the result rounded to bfloat16" * _rounded,
+            f"{_name}.triton",
+            "read once",
             _applies,
-            _build(_rounded),
+            Lowered(_describe, "cuda"),
             requires=("sm_80",),
+            storages=(F32, BF16),
+            keeps="the results",
         )
     )

@@ -11,7 +11,6 @@ from pcp.kernels.named import Named, is_named
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape, zeros
-from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Pattern, Term, apply, value, vector
 from pcp.tensor import Tensor
 
@@ -83,14 +82,12 @@ for _name, _about, _pattern in (
             _about,
             is_named(_pattern.name),
             gradient=_of_it,
-            everywhere=((f"{_name}.native", f"{_name}.triton"), (f"{_name}.native", f"{_name}.triton_bf16")),
             pattern=_pattern,
         )
     )
     register_kernel(
         Kernel(
             f"{_name}.native",
-            Effect.reassociating,
             "bias and activation together, with one exponential for each element",
             applies_to_floats,
             Native(_LIBRARY, _build),

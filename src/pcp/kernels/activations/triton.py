@@ -5,7 +5,6 @@ the forward pass for the gradient, in float32; here it is computed again from wh
 x / 2 (1 + tanh u) is x times the logistic function of 2 u.
 """
 
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,13 +18,12 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
-from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, launched
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape, zeros
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 LEAST, MOST = 128, 1024
@@ -146,24 +144,21 @@ class Gelu:
         return cotangent[0] * (logistic + x * logistic * (1.0 - logistic) * slope)
 
 
-def _build(rounded: bool) -> Lowered:
-    def describe(op: ir.Operation) -> Application:
-        (part,) = parts_of(op)
-        x = part.inputs["x"]
-        bias = part.inputs.get("bias")
-        operands = [as_kept(x), zeros((x.shape[-1],), DType.f32) if bias is None else bias]
-        operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
-        rows = [reshape(each, (-1, x.shape[-1])) for each in operands]
-        sums = column_sums(op.results[0]) if rows[0].shape[0] % SUMMED.rows == 0 else []
+def _describe(op: ir.Operation, storage: Storage) -> Application:
+    (part,) = parts_of(op)
+    x = part.inputs["x"]
+    bias = part.inputs.get("bias")
+    operands = [as_kept(x), zeros((x.shape[-1],), DType.f32) if bias is None else bias]
+    operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
+    rows = [reshape(each, (-1, x.shape[-1])) for each in operands]
+    sums = column_sums(op.results[0]) if rows[0].shape[0] % SUMMED.rows == 0 else []
 
-        def results(found: Sequence[Tensor]) -> list[Tensor]:
-            if sums:
-                replace_column_sums(sums, sum_(found[1], 0))
-            return [reshape(widened(found[0]), x.shape)]
+    def results(found: Sequence[Tensor]) -> list[Tensor]:
+        if sums:
+            replace_column_sums(sums, sum_(found[1], 0))
+        return [reshape(widened(found[0]), x.shape)]
 
-        return Application(Gelu(rounded, bool(sums)), rows, results)
-
-    return Lowered(describe, "cuda")
+    return Application(Gelu(storage is BF16, bool(sums)), rows, results)
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -171,15 +166,16 @@ def _applies(op: ir.Operation) -> bool:
     return fits and Named.of(op).results[0].shape[-1] % LEAST == 0
 
 
-for _name, _rounded in itertools.product(("gelu", "gelu_gradient"), (False, True)):
+for _name in ("gelu", "gelu_gradient"):
     register_kernel(
         Kernel(
-            f"{_name}.triton{'_bf16' * _rounded}",
-            Effect.lowers_precision if _rounded else Effect.reassociating,
-            "bias and activation together" + ", the result rounded to bfloat16" * _rounded,
+            f"{_name}.triton",
+            "bias and activation together",
             _applies,
-            _build(_rounded),
+            Lowered(_describe, "cuda"),
             requires=("sm_80",),
             version=2,
+            storages=(F32, BF16),
+            keeps="the result",
         )
     )

@@ -23,11 +23,11 @@ from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16_RESULT
 from pcp.ops.elementwise import convert, greater, maximum, where
 from pcp.ops.movement import iota, transpose
 from pcp.ops.reductions.primitives import any_
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
 WIDEST = 128
@@ -289,12 +289,13 @@ _RESIDUALS = ("attention.cudnn_result", "attention.cudnn_normaliser")
 _KERNEL = register_kernel(
     Kernel(
         "attention.cudnn",
-        Effect.lowers_precision,
-        "cuDNN's fused kernel in bfloat16, without scores in memory",
+        "cuDNN's fused kernel, without scores in memory",
         _applies,
         StableHLO(_attention),
-        requires=("cuda", "sm_80"),
+        requires=("sm_80",),
         hands=_RESIDUALS,
+        storages=(BF16_RESULT,),
+        together=lambda _: 0,
     )
 )
 register_kernel(

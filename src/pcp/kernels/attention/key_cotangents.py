@@ -8,7 +8,7 @@ from pcp.ir import DType
 from pcp.ir.bindings import Value
 from pcp.ir.composites import COMPOSITE
 from pcp.ir.toolkit.dataflow import defining_op, result_owner, users_of
-from pcp.kernels.narrow import as_kept
+from pcp.kernels.storage import as_kept
 from pcp.ops.elementwise import convert, is_finite, maximum, where
 from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import mean, sum_

@@ -1,7 +1,7 @@
 """Native kernels for attention and its gradient: no scores in memory, operands read in the layout that products write."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pcp.ir import DType, TensorSpec
@@ -15,9 +15,9 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16, F32, Storage
 from pcp.kernels.views import dense_strides, view_of
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
 _LIBRARY = LIBRARIES["attention"]
@@ -128,37 +128,31 @@ class _Call:
         read = [layout.read(x, kind) for x, kind in zip(masked.operands, ATTENTION.operands, strict=False)]
         return cls(masked, layout, [each.tensor for each in read], masks, layout.attributes(read, masks))
 
-    def forward(self, precision: str) -> list[Tensor]:
+    def forward(self, storage: Storage) -> list[Tensor]:
         """The result as it is written, and the normalisers."""
         operands = (*self.operands, *self.masks.values())
         results = (self.layout.spec("result"), self.layout.normalisers)
-        return native_call(_LIBRARY, f"attention_{precision}", operands, results, self.attributes)
+        return native_call(_LIBRARY, f"attention_{storage}", operands, results, self.attributes)
 
-    def gradient(self, precision: str, cotangent: Tensor, forward: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(self, storage: Storage, cotangent: Tensor, forward: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of query, key and value as they are written."""
         taken = self.masked.turned(cotangent, "result", Order.apart)
         operands = (*self.operands, taken, *forward, *self.masks.values())
         results = [self.layout.spec(kind) for kind in ATTENTION.operands]
-        return native_call(_LIBRARY, f"attention_gradient_{precision}", operands, results, self.attributes)
+        return native_call(_LIBRARY, f"attention_gradient_{storage}", operands, results, self.attributes)
 
 
-def _attention(precision: str) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        call = _Call.of(op)
-        result, normalisers = call.forward(precision)
-        return [call.masked.returned(result, "result", Order.apart), result, normalisers]
-
-    return build
+def _attention(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    call = _Call.of(op)
+    y, normalisers = call.forward(storage)
+    return [call.masked.returned(y, "result", Order.apart), y, normalisers]
 
 
-def _gradient(precision: str) -> Callable[[ir.Operation, Sequence[Tensor]], list[Tensor]]:
-    def build(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
-        call, named = _Call.of(op), Named.of(op)
-        cotangent = tensors(op)[len(named.operands)]
-        found = call.gradient(precision, cotangent, residuals or call.forward(precision))
-        return call.masked.cotangents(op, found, Order.apart)
-
-    return build
+def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -> list[Tensor]:
+    call, named = _Call.of(op), Named.of(op)
+    cotangent = tensors(op)[len(named.operands)]
+    found = call.gradient(storage, cotangent, residuals or call.forward(storage))
+    return call.masked.cotangents(op, found, Order.apart)
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -168,30 +162,27 @@ def _applies(op: ir.Operation) -> bool:
     return len(heads.groups) <= 1 and 0 not in heads.sizes.values()
 
 
-for _precision, _suffix, _effect, _about in (
-    ("f32", "", Effect.reassociating, "tile by tile, without scores in memory"),
-    ("bf16", "_bf16", Effect.lowers_precision, "the same, operands of products rounded to bfloat16"),
-):
-    _residuals = (f"attention.native_result{_suffix}", f"attention.native_normaliser{_suffix}")
-    _kernel = register_kernel(
-        Kernel(
-            f"attention.native{_suffix}",
-            _effect,
-            _about,
-            _applies,
-            Native(_LIBRARY, _attention(_precision)),
-            nonfinite="skips",
-            version=2,
-            hands=_residuals,
-        )
+_RESIDUALS = ("attention.native_result", "attention.native_normaliser")
+_KERNEL = register_kernel(
+    Kernel(
+        "attention.native",
+        "tile by tile, without scores in memory",
+        _applies,
+        Native(_LIBRARY, _attention),
+        nonfinite="skips",
+        version=2,
+        hands=_RESIDUALS,
+        storages=(F32, BF16),
+        keeps="operands of products",
     )
-    register_kernel(
-        replace(
-            _kernel,
-            name=f"attention_gradient.native{_suffix}",
-            about=f"{_about}; weights are computed again",
-            artifact=Native(_LIBRARY, _gradient(_precision)),
-            hands=(),
-            takes=_residuals,
-        )
+)
+register_kernel(
+    replace(
+        _KERNEL,
+        name="attention_gradient.native",
+        about=f"{_KERNEL.about}; weights are computed again",
+        artifact=Native(_LIBRARY, _gradient),
+        hands=(),
+        takes=_RESIDUALS,
     )
+)

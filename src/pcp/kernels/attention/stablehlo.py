@@ -1,43 +1,46 @@
 """Kernels for `pcp.attention` and its gradient: tiles of several shapes, with products of float32 or bfloat16."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
-from pcp.kernels.artifact import StableHLO
+from pcp.kernels.artifact import Build, StableHLO
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.lengths import Masked, takes_lengths
 from pcp.kernels.attention.tiles import Operands, Tiling, backward, forward
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
-from pcp.rewrite.row import Effect
+from pcp.kernels.storage import BF16, F32, Storage
 from pcp.tensor import Tensor
 
 LARGEST = 256
 """Tiles are written out one by one, so there must not be more."""
 
 
-def tiled(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
+def tiled(tiling: Tiling) -> Build:
     """A kernel that computes attention tile by tile."""
 
-    def build(op: ir.Operation) -> list[Tensor]:
+    def build(op: ir.Operation, storage: Storage) -> list[Tensor]:
         masked = Masked.of(op)
         # Of a query that sees no key the result is no number here, and 0 takes its place.
-        result, _ = forward(Operands.of(masked.heads, tiling, masked.operands, masked.heads.sight.fill))
+        kept = replace(tiling, storage=storage)
+        result, _ = forward(Operands.of(masked.heads, kept, masked.operands, masked.heads.sight.fill))
         return [masked.returned(result, "result")]
 
     return build
 
 
-def tiled_gradient(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
+def tiled_gradient(tiling: Tiling) -> Build:
     """A kernel that computes the gradient of attention tile by tile."""
 
-    def build(op: ir.Operation) -> list[Tensor]:
+    def build(op: ir.Operation, storage: Storage) -> list[Tensor]:
         masked, named = Masked.of(op), Named.of(op)
         cotangent = masked.turned(tensors(op)[len(named.operands)], "result")
         # Sums over queries go through one that sees no key, too: its weights have to be numbers.
-        operands = Operands.of(masked.heads, tiling, masked.operands, masked.heads.sight.finite)
+        kept = replace(tiling, storage=storage)
+        operands = Operands.of(masked.heads, kept, masked.operands, masked.heads.sight.finite)
         return masked.cotangents(op, backward(operands, cotangent))
 
     return build
@@ -61,20 +64,7 @@ for _name, _about, _matches, _gradient in (
     ("attention", "softmax of query times key, times value", ATTENTION.name, "attention_gradient"),
     ("attention_gradient", "the gradient of attention", ATTENTION.gradient_name, ""),
 ):
-    register_family(
-        Family(
-            _name,
-            _about,
-            is_named(_matches),
-            gradient=_gradient,
-            saturates=not _gradient,
-            everywhere=(
-                (f"{_name}.native",),
-                (f"{_name}.native_bf16",),
-                (f"{_name}.cudnn", f"{_name}.triton_bf16", f"{_name}.native_bf16"),
-            ),
-        )
-    )
+    register_family(Family(_name, _about, is_named(_matches), gradient=_gradient, saturates=not _gradient))
     _make = tiled if _gradient else tiled_gradient
     for _kind, _queries, _keys, _how in (
         ("whole", None, None, "all queries and keys at once, axes in one order"),
@@ -83,16 +73,16 @@ for _name, _about, _matches, _gradient in (
         ("chunked", None, 128, "128 keys at a time, softmax put together as they come"),
         ("tiled", 128, 128, "128 queries and keys at a time, softmax put together as they come"),
     ):
-        for _rounded in (False, True):
-            _tiling = Tiling(_queries, _keys, _rounded)
-            register_kernel(
-                Kernel(
-                    f"{_name}.{_kind}{'_bf16' * _rounded}",
-                    Effect.lowers_precision if _rounded else Effect.reassociating,
-                    _how + ("; operands of products rounded to bfloat16" if _rounded else ""),
-                    _fits(_tiling),
-                    StableHLO(_make(_tiling)),
-                    version=1 if _gradient == "" else 2,
-                    nonfinite="skips" if _name == "attention_gradient" else "nan",
-                )
+        _tiling = Tiling(_queries, _keys)
+        register_kernel(
+            Kernel(
+                f"{_name}.{_kind}",
+                _how,
+                _fits(_tiling),
+                StableHLO(_make(_tiling)),
+                version=1 if _gradient == "" else 2,
+                nonfinite="skips" if _name == "attention_gradient" else "nan",
+                storages=(F32, BF16),
+                keeps="operands of products",
             )
+        )

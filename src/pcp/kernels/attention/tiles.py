@@ -18,6 +18,7 @@ from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.key_cotangents import without_mean
 from pcp.kernels.named import total
+from pcp.kernels.storage import BF16, F32, Storage
 from pcp.ops.elementwise import convert, equal, exp, maximum, tanh, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
@@ -34,12 +35,12 @@ class Tiling:
 
     Arguments:
         queries, keys: the length of a block; None leaves the axis whole.
-        rounded: whether operands of products are rounded to bfloat16.
+        storage: of operands of products.
     """
 
     queries: int | None
     keys: int | None
-    rounded: bool
+    storage: Storage = F32
 
     def blocks(self, heads: Heads) -> Iterator[tuple[slice, list[slice]]]:
         """Every block of queries, with the blocks of keys that one of them sees."""
@@ -57,8 +58,7 @@ class Tiling:
 
     def product(self, x: Tensor, y: Tensor, contract: tuple[int, ...], other: tuple[int, ...]) -> Tensor:
         """The sum of products over axes, for every set of keys."""
-        if self.rounded:
-            x, y = convert(x, DType.bf16), convert(y, DType.bf16)
+        x, y = (convert(each, self.storage.dtype) for each in (x, y))
         return dot_general(x, y, (contract, other), ((0,), (0,)), DType.f32)
 
 
@@ -173,7 +173,7 @@ def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Ten
             parts.append(product(change, k, (3,), (1,)))
         queries.append(total(parts))
     of_keys = _whole(keys, heads)
-    if operands.tiling.rounded:
+    if operands.tiling.storage is BF16:
         of_keys = without_mean(of_keys, 1)
     return concatenate(queries, 2) * heads.attributes["scale"], of_keys, _whole(values, heads)
 

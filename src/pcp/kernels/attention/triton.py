@@ -16,8 +16,8 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.pallas import is_numbered_in_32_bits, next_power_of_two
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16_RESULT
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 BLOCKS = {
@@ -80,20 +80,20 @@ def _applies(op: ir.Operation) -> bool:
 _RESIDUALS = ("attention.triton_result", "attention.triton_largest", "attention.triton_reciprocal")
 _KERNEL = register_kernel(
     Kernel(
-        "attention.triton_bf16",
-        Effect.lowers_precision,
-        "blocks of queries and keys in bfloat16, without scores in memory",
+        "attention.triton",
+        "by blocks of queries and keys, without scores in memory",
         _applies,
         Lowered(_attention, "cuda"),
         requires=("sm_80",),
         nonfinite="skips",
         hands=_RESIDUALS,
+        storages=(BF16_RESULT,),
     )
 )
 register_kernel(
     replace(
         _KERNEL,
-        name="attention_gradient.triton_bf16",
+        name="attention_gradient.triton",
         about=f"{_KERNEL.about}; weights are computed again",
         artifact=Lowered(_gradient, "cuda"),
         hands=(),

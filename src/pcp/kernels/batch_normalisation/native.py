@@ -13,7 +13,6 @@ from pcp.kernels.normalisation.rows import applies_to_rows, rows_of
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
 from pcp.rewrite.raising.normalisation import WHERE_ABOVE, WHERE_NOT_BELOW
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["batch_normalisation"]
@@ -64,7 +63,6 @@ register_family(
         "each feature of a batch shifted to mean 0 and scaled to mean square 1, times scale plus bias; perhaps a ReLU of it",
         is_named(BATCH_NORM.name),
         gradient="batch_normalisation_gradient",
-        everywhere=(("batch_normalisation.native",),),
     )
 )
 register_family(
@@ -72,13 +70,11 @@ register_family(
         "batch_normalisation_gradient",
         "the gradient of batch normalisation, and of a ReLU after it",
         is_named(BATCH_NORM.gradient_name),
-        everywhere=(("batch_normalisation_gradient.native",),),
     )
 )
 register_kernel(
     Kernel(
         "batch_normalisation.native",
-        Effect.reassociating,
         "means and variances of all features in one pass over memory, the result in another",
         _applies,
         Native(_LIBRARY, _forward),
@@ -88,7 +84,6 @@ register_kernel(
 register_kernel(
     Kernel(
         "batch_normalisation_gradient.native",
-        Effect.reassociating,
         "the gradients of scale and bias in one pass over memory, that of x in another",
         _applies,
         Native(_LIBRARY, _gradient),

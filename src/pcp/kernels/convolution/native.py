@@ -1,20 +1,22 @@
 """Native convolutions of float32, in any order of axes: products of patches that are gathered for the innermost loop."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.artifact import Native
 from pcp.kernels.convolution.phases import by_phases, has_phases
+from pcp.kernels.features import features_of
 from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.storage import BF16, BF16_X3, F32, Storage
 from pcp.ops.movement import moveaxis, transpose
 from pcp.ops.windows.convolution_rules import Convolution, is_turned
-from pcp.rewrite.row import Effect
-from pcp.tensor import Tensor, current_builder
+from pcp.tensor import Tensor
 
 LIBRARY = LIBRARIES["convolution"]
 MOST_AXES = 8
@@ -85,55 +87,27 @@ def _call(handler: str, conv: Convolution, x: Tensor, kernel: Tensor, result: Te
     return found if made == x.ndim - 1 else moveaxis(found, -1, made)
 
 
-def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        x, kernel = (Tensor(value, current_builder()) for value in op.operands)
-        convolve = functools.partial(_call, handler)
-        return [by_phases(Convolution.read(op), x, kernel, spec_of(op.results[0].type), convolve)]
+def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    x, kernel = tensors(op)
+    convolve = functools.partial(_call, f"convolution_{storage}")
+    return [by_phases(Convolution.read(op), x, kernel, spec_of(op.results[0].type), convolve)]
 
-    return build
+
+def _together(storage: Storage) -> int | None:
+    """In float32 it was ahead of XLA's at all shapes of ResNet-50 on Xeons with tiles, and at a third of them on an EPYC."""
+    return None if storage is F32 and "amx_bf16" not in features_of("cpu") else 0
 
 
 register_family(
-    Family(
-        "convolution",
-        "sums of products over windows",
-        lambda op: op.name == "stablehlo.convolution",
-        everywhere=(
-            ("convolution.native_bf16_x3", "convolution.native"),
-            ("convolution.native_bf16",),
-        ),
-    )
+    Family("convolution", "sums of products over windows", lambda op: op.name == "stablehlo.convolution")
 )
 register_kernel(
     Kernel(
         "convolution.native",
-        Effect.reassociating,
-        "windows gathered into the order of the innermost loop of a product",
+        "windows gathered into the order of the innermost loop of a product, sums in float32",
         _applies,
-        Native(LIBRARY, _by("convolution_f32")),
-        # It was ahead of XLA's at all shapes of ResNet-50 on Xeons with tiles, and at a third of them on an EPYC.
-        everywhere_with=("amx_bf16",),
-    )
-)
-register_kernel(
-    Kernel(
-        "convolution.native_bf16",
-        Effect.lowers_precision,
-        "windows gathered for the innermost loop, operands rounded to bfloat16 there, sums in float32",
-        _applies,
-        Native(LIBRARY, _by("convolution_bf16")),
-    )
-)
-register_kernel(
-    Kernel(
-        "convolution.native_bf16_x3",
-        Effect.lowers_precision,
-        "windows gathered as sums of two bfloat16 numbers, three products by tiles, sums in float32",
-        _applies,
-        Native(LIBRARY, _by("convolution_bf16_x3")),
-        requires=("amx_bf16",),
-        bits=16,
-        nonfinite="spreads",
+        Native(LIBRARY, _build),
+        storages=(F32, BF16, BF16_X3),
+        together=_together,
     )
 )

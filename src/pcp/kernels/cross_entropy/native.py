@@ -11,7 +11,6 @@ from pcp.kernels.named import Named, applies_to_f32, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import reshape
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["cross_entropy"]
@@ -44,7 +43,6 @@ _NORMALISER = ("cross_entropy.normaliser",)
 register_kernel(
     Kernel(
         "cross_entropy.native",
-        Effect.reassociating,
         "maximum and sum of a row's exponentials in one pass over memory",
         _applies,
         Native(_LIBRARY, _loss),
@@ -54,7 +52,6 @@ register_kernel(
 register_kernel(
     Kernel(
         "cross_entropy_gradient.native",
-        Effect.reassociating,
         "softmax less 1 at the target, where the logits were",
         _applies,
         Native(_LIBRARY, _gradient),

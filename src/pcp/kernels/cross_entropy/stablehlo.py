@@ -20,7 +20,6 @@ from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import expand_dims, iota, reshape, zeros
 from pcp.ops.reductions.primitives import largest_along, sum_
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 BYTES = 4 << 20
@@ -167,7 +166,6 @@ register_family(
         "-log softmax(logits)[target] of every example",
         is_named(CROSS_ENTROPY.name),
         gradient="cross_entropy_gradient",
-        everywhere=(("cross_entropy.native", "cross_entropy.triton"),),
     )
 )
 register_family(
@@ -175,10 +173,6 @@ register_family(
         "cross_entropy_gradient",
         "the gradient of cross entropy",
         is_named(CROSS_ENTROPY.gradient_name),
-        everywhere=(
-            ("cross_entropy_gradient.native",),
-            ("cross_entropy_gradient.native", "cross_entropy_gradient.triton_bf16"),
-        ),
     )
 )
 for _name, _about, _applies, _build in (
@@ -192,4 +186,4 @@ for _name, _about, _applies, _build in (
     ),
     ("cross_entropy_gradient.chunked", "as fused, some rows at a time", _has_blocks, _gradient_in_blocks),
 ):
-    register_kernel(Kernel(_name, Effect.reassociating, _about, _applies, StableHLO(_build)))
+    register_kernel(Kernel(_name, _about, _applies, StableHLO(_build)))

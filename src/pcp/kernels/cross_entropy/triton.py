@@ -14,11 +14,10 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import applies_to_f32, tensors
-from pcp.kernels.narrow import as_kept, is_argument, widened
 from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched, next_power_of_two
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16, as_kept, is_argument, widened
 from pcp.ops.movement import reshape
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 MOST = 4096
@@ -192,7 +191,6 @@ _NORMALISER = ("cross_entropy.triton_normaliser",)
 register_kernel(
     Kernel(
         "cross_entropy.triton",
-        Effect.reassociating,
         "the logits are read once",
         _applies,
         Lowered(_loss, "cuda"),
@@ -203,13 +201,14 @@ register_kernel(
 )
 register_kernel(
     Kernel(
-        "cross_entropy_gradient.triton_bf16",
-        Effect.lowers_precision,
-        "softmax less 1 at the target, rounded to bfloat16 and kept where logits in bfloat16 were",
+        "cross_entropy_gradient.triton",
+        "softmax less 1 at the target, kept where logits in bfloat16 were",
         _applies,
         Lowered(_gradient, "cuda"),
         requires=("sm_80",),
         version=3,
         takes=_NORMALISER,
+        storages=(BF16,),
+        keeps="the result",
     )
 )

@@ -18,7 +18,6 @@ from pcp.kernels.named import Named, is_named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["dropout"]
@@ -77,13 +76,11 @@ register_family(
         "random elements set to 0, and the others scaled; its gradient is the same of the cotangent",
         is_named(DROPOUT.name),
         gradient="dropout",
-        everywhere=(("dropout.native", "dropout.triton"), ("dropout.native", "dropout.triton_bf16")),
     )
 )
 register_kernel(
     Kernel(
         "dropout.native",
-        Effect.reassociating,
         "random bits in registers, made again from the key in the backward pass",
         _has_elements,
         Native(_LIBRARY, _build),

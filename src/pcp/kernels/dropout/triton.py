@@ -10,12 +10,11 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.dropout.native import BITS, Draw, applies_to_floats
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
-from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape
 from pcp.ops.threefry import PARITY, ROTATIONS
-from pcp.rewrite.row import Effect
 
 LEAST, MOST = 128, 1024
 """Numbers that a program takes: they divide the size."""
@@ -81,16 +80,13 @@ def _words(first: Array, second: Array, counters: Array) -> Array:
     return high ^ low
 
 
-def _build(rounded: bool) -> Lowered:
-    def describe(op: ir.Operation) -> Application:
-        key, x = tensors(op)
-        return Application(
-            Dropout(Draw.of(op), rounded),
-            [key, reshape(as_kept(x), (-1,))],
-            lambda found: [reshape(widened(found[0]), x.shape)],
-        )
-
-    return Lowered(describe, "cuda")
+def _describe(op: ir.Operation, storage: Storage) -> Application:
+    key, x = tensors(op)
+    return Application(
+        Dropout(Draw.of(op), storage is BF16),
+        [key, reshape(as_kept(x), (-1,))],
+        lambda found: [reshape(widened(found[0]), x.shape)],
+    )
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -98,15 +94,14 @@ def _applies(op: ir.Operation) -> bool:
     return fits and Named.of(op).results[0].size % LEAST == 0
 
 
-for _rounded in (False, True):
-    register_kernel(
-        Kernel(
-            f"dropout.triton{'_bf16' * _rounded}",
-            Effect.lowers_precision if _rounded else Effect.reassociating,
-            "random bits in registers, made again from the key in the backward pass"
-            + ", the result rounded to bfloat16" * _rounded,
-            _applies,
-            _build(_rounded),
-            requires=("sm_80",),
-        )
+register_kernel(
+    Kernel(
+        "dropout.triton",
+        "random bits in registers, made again from the key in the backward pass",
+        _applies,
+        Lowered(_describe, "cuda"),
+        requires=("sm_80",),
+        storages=(F32, BF16),
+        keeps="the result",
     )
+)

@@ -1,6 +1,5 @@
 """Kernels for a scatter that adds rows of updates to rows of a table: the gradient of an embedding."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pcp.ir import DType
@@ -11,6 +10,7 @@ from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.storage import BF16, F32, Storage
 from pcp.ops.elementwise import equal, greater_equal, less, where
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.indexing.reading import take
@@ -18,7 +18,6 @@ from pcp.ops.indexing.updating import scatter_add
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import expand_dims, iota, pad, reshape
 from pcp.ops.sorting.sorting import argsort
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 LARGEST = 2**30
@@ -66,18 +65,14 @@ def is_embedding_gradient(op: ir.Operation) -> bool:
     )
 
 
-def _by_product(dtype: DType) -> Callable[[ir.Operation], list[Tensor]]:
+def _one_hot(op: ir.Operation, storage: Storage) -> list[Tensor]:
     """table + (token of row = number)^T updates."""
-
-    def build(op: ir.Operation) -> list[Tensor]:
-        rows = Scattered.of(op)
-        tokens = rows.table.shape[0]
-        shape = (rows.numbers.size, tokens)
-        one_hot = equal(iota(shape, 1, rows.numbers.dtype), expand_dims(rows.numbers, 1)).astype(dtype)
-        summed = dot_general(one_hot, rows.updates.astype(dtype), ((0,), (0,)), dtype=DType.f32)
-        return [rows.table + reshape(summed, rows.table.shape)]
-
-    return build
+    rows = Scattered.of(op)
+    shape = (rows.numbers.size, rows.table.shape[0])
+    chosen = equal(iota(shape, 1, rows.numbers.dtype), expand_dims(rows.numbers, 1))
+    left, right = (each.astype(storage.dtype) for each in (chosen, rows.updates))
+    summed = dot_general(left, right, ((0,), (0,)), dtype=DType.f32)
+    return [rows.table + reshape(summed, rows.table.shape)]
 
 
 def _sorted(op: ir.Operation) -> list[Tensor]:
@@ -104,21 +99,16 @@ def _is_small(op: ir.Operation) -> bool:
 register_family(
     Family("embedding_gradient", "rows added to those of a table that integers name", is_embedding_gradient)
 )
-for _name, _effect, _about, _applies, _build in (
-    (
-        "one_hot",
-        Effect.reassociating,
-        "a product with the matrix of ones where row and token meet",
+register_kernel(
+    Kernel(
+        "embedding_gradient.one_hot",
+        "a product with the matrix of ones where row and token meet, sums in float32",
         _is_small,
-        _by_product(DType.f32),
-    ),
-    (
-        "one_hot_bf16",
-        Effect.lowers_precision,
-        "as one_hot, rows rounded to bfloat16, sums in float32",
-        _is_small,
-        _by_product(DType.bf16),
-    ),
-    ("sorted", Effect.reassociating, "rows in the order of their tokens", _is_f32, _sorted),
-):
-    register_kernel(Kernel(f"embedding_gradient.{_name}", _effect, _about, _applies, StableHLO(_build)))
+        StableHLO(_one_hot),
+        storages=(F32, BF16),
+        keeps="rows",
+    )
+)
+register_kernel(
+    Kernel("embedding_gradient.sorted", "rows in the order of their tokens", _is_f32, StableHLO(_sorted))
+)

@@ -19,14 +19,13 @@ from pcp.kernels.attention.key_cotangents import with_mean
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
-from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits
 from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.storage import BF16, as_kept, widened
 from pcp.ops.elementwise import is_finite, where
 from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
-from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Bindings, Pattern, Term, value
 from pcp.rewrite.view import View
 from pcp.tensor import Tensor
@@ -167,18 +166,18 @@ register_family(
         "joined",
         "parts of one size beside one another, written as a sum of them with zeros around",
         is_named(JOINED.name),
-        everywhere=(("joined.triton_bf16",),),
         pattern=JOINED,
     )
 )
 register_kernel(
     Kernel(
-        "joined.triton_bf16",
-        Effect.lowers_precision,
-        "written once, rounded to bfloat16; columns are added up on the way",
+        "joined.triton",
+        "written once; columns are added up on the way",
         _applies,
         Lowered(_describe, "cuda"),
         requires=("sm_80",),
         version=2,
+        storages=(BF16,),
+        keeps="the result",
     )
 )

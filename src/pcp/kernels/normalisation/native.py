@@ -15,7 +15,6 @@ from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, rows_
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
-from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Pattern, apply, value
 from pcp.tensor import Tensor
 
@@ -29,7 +28,6 @@ register_family(
         "residual_normalisation",
         "x plus a residual, and the layer or RMS normalisation of that sum",
         is_named(RESIDUAL.name),
-        everywhere=((), (), (), ("residual_normalisation.triton_bf16_sum",)),
         pattern=RESIDUAL,
     )
 )
@@ -93,7 +91,6 @@ _STATISTICS = ("norm.mean", "norm.deviation")
 register_kernel(
     Kernel(
         "normalisation.native",
-        Effect.reassociating,
         "mean, variance and result of a row while it is in the cache",
         applies_to_rows,
         Native(_LIBRARY, _forward),
@@ -104,7 +101,6 @@ register_kernel(
 register_kernel(
     Kernel(
         "residual_normalisation.native",
-        Effect.reassociating,
         "the sum, its mean, variance and result of a row while it is in the cache",
         applies_to_rows,
         Native(_LIBRARY, _residual),
@@ -113,12 +109,12 @@ register_kernel(
             results[0].value,
             *(each.value for each in parameters_of(parts_of(op)[0])),
         ),
+        together=lambda _: None,
     )
 )
 register_kernel(
     Kernel(
         "normalisation_gradient.native",
-        Effect.reassociating,
         "the gradients of x, scale and bias while a row is in the cache",
         applies_to_rows,
         Native(_LIBRARY, _gradient),

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import LAYER_NORM, RMS_NORM
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
-from pcp.ops.elementwise import maximum, rsqrt
+from pcp.kernels.storage import BF16, F32, Storage, widened
+from pcp.ops.elementwise import convert, maximum, rsqrt
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import broadcast_to, full, ones, reshape, slice_
 from pcp.ops.movement.shape import broadcast_in_dim
@@ -90,13 +89,17 @@ def _statistics(operands: Operands, mean_of: Mean) -> tuple[Tensor, Tensor]:
     return centred, rsqrt(mean_of(centred * centred, axis) + operands.named.attributes["epsilon"])
 
 
-def _two_passes(mean_of: Mean) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        operands = Operands.of(op)
-        centred, deviation = _statistics(operands, mean_of)
-        return [operands.scaled(centred * deviation)]
+def _two_passes(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    """Statistics in float32; what is rounded is so before scale and bias."""
+    operands = Operands.of(op)
+    centred, deviation = _statistics(operands, _mean_of_sum)
+    return [operands.scaled(widened(convert(centred * deviation, storage.dtype)))]
 
-    return build
+
+def _by_products(op: ir.Operation) -> list[Tensor]:
+    operands = Operands.of(op)
+    centred, deviation = _statistics(operands, _mean_by_product)
+    return [operands.scaled(centred * deviation)]
 
 
 def _one_pass(op: ir.Operation) -> list[Tensor]:
@@ -113,13 +116,6 @@ def _one_pass(op: ir.Operation) -> list[Tensor]:
     middle, square = _mean_of_sum(away, axis), _mean_of_sum(away * away, axis)
     variance = maximum(square - middle * middle, 0.0)
     return [operands.scaled((away - middle) * rsqrt(variance + operands.named.attributes["epsilon"]))]
-
-
-def _in_bf16(op: ir.Operation) -> list[Tensor]:
-    """Statistics in float32; the normalised values are rounded to bfloat16 before scale and bias."""
-    operands = Operands.of(op)
-    centred, deviation = _statistics(operands, _mean_of_sum)
-    return [operands.scaled((centred * deviation).astype(DType.bf16).astype(DType.f32))]
 
 
 def _sum_of_rows(x: Tensor, axis: int, shape: tuple[int, ...], by_product: bool) -> Tensor:
@@ -173,10 +169,6 @@ register_family(
         "x shifted to mean 0 (not for RMS) and scaled to mean square 1 along an axis, times scale plus bias",
         is_named(LAYER_NORM.name, RMS_NORM.name),
         gradient="normalisation_gradient",
-        everywhere=(
-            ("normalisation.native", "normalisation.triton"),
-            ("normalisation.native", "normalisation.triton_bf16"),
-        ),
     )
 )
 register_family(
@@ -184,46 +176,39 @@ register_family(
         "normalisation_gradient",
         "the gradient of layer or RMS normalisation",
         is_named(LAYER_NORM.gradient_name, RMS_NORM.gradient_name),
-        everywhere=(
-            *[("normalisation_gradient.native", "normalisation_gradient.triton")] * 3,
-            ("normalisation_gradient.native", "normalisation_gradient.triton_bf16"),
-        ),
     )
 )
-_ROWS: tuple[tuple[str, Effect, str, Any], ...] = (
-    (
+register_kernel(
+    Kernel(
         "normalisation.two_passes",
-        Effect.reassociating,
         "the mean first, then the mean of squared distances to it",
-        _two_passes(_mean_of_sum),
-    ),
-    (
-        "normalisation.by_products",
-        Effect.reassociating,
-        "as two_passes, means as products with a vector",
-        _two_passes(_mean_by_product),
-    ),
-    (
-        "normalisation.one_pass",
-        Effect.lowers_precision,
-        "the variance from sums over x and its square, both less the first element of a row",
-        _one_pass,
-    ),
-    ("normalisation.bf16", Effect.lowers_precision, "normalised values rounded to bfloat16", _in_bf16),
+        applies_to_f32,
+        StableHLO(_two_passes),
+        storages=(F32, BF16),
+        keeps="normalised values",
+    )
+)
+for _name, _about, _build in (
+    ("normalisation.by_products", "as two_passes, means as products with a vector", _by_products),
     (
         "normalisation_gradient.fused",
-        Effect.reassociating,
         "the derivative of the whole instead of that of each operation",
         _gradient(_mean_of_sum, by_product=False),
     ),
     (
         "normalisation_gradient.by_products",
-        Effect.reassociating,
         "as fused, means and sums as products with a vector",
         _gradient(_mean_by_product, by_product=True),
     ),
+):
+    register_kernel(Kernel(_name, _about, applies_to_f32, StableHLO(_build)))
+register_kernel(
+    Kernel(
+        "normalisation.one_pass",
+        "the variance from sums over x and its square, both less the first element of a row",
+        _takes_mean_off,
+        StableHLO(_one_pass),
+        effect=Effect.lowers_precision,
+        version=2,
+    )
 )
-for _name, _effect, _about, _build in _ROWS:
-    _applies = _takes_mean_off if _build is _one_pass else applies_to_f32
-    _version = 2 if _build is _one_pass else 1
-    register_kernel(Kernel(_name, _effect, _about, _applies, StableHLO(_build), version=_version))

@@ -19,7 +19,6 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import attributes_of, parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
-from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, repeated, rows_of, vectors_of
 from pcp.kernels.pallas import (
     Array,
@@ -30,10 +29,10 @@ from pcp.kernels.pallas import (
     next_power_of_two,
 )
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16, BF16_SUM, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape, split, zeros
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
 TOGETHER = 2
@@ -74,9 +73,9 @@ class Norm:
         return "bfloat16" if self.rounded else "float32"
 
     @staticmethod
-    def of(named: Named, computes: str, rounded: bool = False) -> "Norm":
+    def of(named: Named, computes: str, storage: Storage) -> "Norm":
         """That of a composite."""
-        return Norm(float(named.attributes["epsilon"]), computes.endswith("layer_norm"), rounded)
+        return Norm(float(named.attributes["epsilon"]), computes.endswith("layer_norm"), storage is not F32)
 
     def normed(self, x: Array, rows: Rows) -> tuple[Array, Array]:
         """Rows with mean 0 and variance 1, and the reciprocals of their deviations."""
@@ -243,17 +242,14 @@ def _vectors(named: Named, parameters: Sequence[Tensor], width: int) -> list[Ten
     return [reshape(each, (1, width)) for each in vectors_of(named, parameters, width)]
 
 
-def _forward(rounded: bool) -> Lowered:
-    def describe(op: ir.Operation) -> Application:
-        named = Named.of(op)
-        x, *parameters = tensors(op)
-        return Application(
-            Forward(Norm.of(named, named.name, rounded)),
-            (rows_of(as_kept(x)), *_vectors(named, parameters, x.shape[-1])),
-            lambda found: [reshape(widened(found[0]), x.shape)],
-        )
-
-    return Lowered(describe, "cuda")
+def _forward(op: ir.Operation, storage: Storage) -> Application:
+    named = Named.of(op)
+    x, *parameters = tensors(op)
+    return Application(
+        Forward(Norm.of(named, named.name, storage)),
+        (rows_of(as_kept(x)), *_vectors(named, parameters, x.shape[-1])),
+        lambda found: [reshape(widened(found[0]), x.shape)],
+    )
 
 
 def _term(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,31 +266,24 @@ def _term(x: Tensor) -> tuple[Tensor, Tensor]:
     return as_kept(x), zeros((x.shape[-1],), DType.f32)
 
 
-def _residual(rounded: bool, keeps: DType = DType.f32) -> Lowered:
-    def describe(op: ir.Operation) -> Application:
-        named, (part,) = Named.of(op), parts_of(op)
-        x = part.inputs["x"]
-        (one, shift), (other, more) = (_term(part.inputs[name]) for name in ("x", "residual"))
-        norm = Norm.of(named, attributes_of(op)["computes"], rounded)
-        return Application(
-            ResidualForward(norm, "bfloat16" if keeps is DType.bf16 else "float32"),
-            (
-                rows_of(one),
-                rows_of(other),
-                reshape(shift + more, (1, x.shape[-1])),
-                *_vectors(named, parameters_of(part), x.shape[-1]),
-            ),
-            lambda found: [reshape(widened(each), x.shape) for each in found],
-        )
-
-    return Lowered(describe, "cuda")
+def _residual(op: ir.Operation, storage: Storage) -> Application:
+    named, (part,) = Named.of(op), parts_of(op)
+    x = part.inputs["x"]
+    (one, shift), (other, more) = (_term(part.inputs[name]) for name in ("x", "residual"))
+    norm = Norm.of(named, attributes_of(op)["computes"], storage)
+    return Application(
+        ResidualForward(norm, "bfloat16" if storage is BF16_SUM else "float32"),
+        (
+            rows_of(one),
+            rows_of(other),
+            reshape(shift + more, (1, x.shape[-1])),
+            *_vectors(named, parameters_of(part), x.shape[-1]),
+        ),
+        lambda found: [reshape(widened(each), x.shape) for each in found],
+    )
 
 
-def _gradient(rounded: bool) -> Lowered:
-    return Lowered(functools.partial(_backward, rounded), "cuda")
-
-
-def _backward(rounded: bool, op: ir.Operation) -> Application:
+def _gradient(op: ir.Operation, storage: Storage) -> Application:
     named, given = Named.of(op), tensors(op)
     count = len(named.operands)
     x, *parameters = given[:count]
@@ -307,7 +296,7 @@ def _backward(rounded: bool, op: ir.Operation) -> Application:
     ]
     operands += [rows_of(as_kept(earlier[0]))] if 0 in earlier else []
 
-    norm, shifted = Norm.of(named, named.name, rounded), bool(named.attributes["bias"])
+    norm, shifted = Norm.of(named, named.name, storage), bool(named.attributes["bias"])
     wrt = named.attributes["wrt"]
     sums = column_sums(op.results[wrt.index(0)]) if 0 in wrt else []
 
@@ -354,41 +343,33 @@ def _applies(op: ir.Operation) -> bool:
     return fits and Named.of(op).operands[0].shape[-1] <= WIDEST
 
 
-_ROUNDED = ", the result rounded to bfloat16"
-for _name, _about, _artifact in (
-    ("normalisation.triton", "a row in registers", _forward(rounded=False)),
-    ("normalisation.triton_bf16", "a row in registers" + _ROUNDED, _forward(rounded=True)),
-    ("residual_normalisation.triton", "a row and the residual in registers", _residual(rounded=False)),
+for _name, _about, _describe, _storages, _version in (
+    ("normalisation.triton", "a row in registers", _forward, (F32, BF16), 1),
     (
-        "residual_normalisation.triton_bf16",
-        "a row and the residual in registers" + _ROUNDED,
-        _residual(rounded=True),
-    ),
-    (
-        "residual_normalisation.triton_bf16_sum",
-        "a row and the residual in registers, their sum and the result rounded to bfloat16",
-        _residual(rounded=True, keeps=DType.bf16),
+        "residual_normalisation.triton",
+        "a row and the residual in registers",
+        _residual,
+        (F32, BF16, BF16_SUM),
+        1,
     ),
     (
         "normalisation_gradient.triton",
-        "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers",
-        _gradient(rounded=False),
-    ),
-    (
-        "normalisation_gradient.triton_bf16",
-        "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers; that of x "
-        "rounded stochastically to bfloat16",
-        _gradient(rounded=True),
+        "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers; that of x is rounded "
+        "stochastically",
+        _gradient,
+        (F32, BF16_SUM),
+        2,
     ),
 ):
     register_kernel(
         Kernel(
             _name,
-            Effect.lowers_precision if "bf16" in _name else Effect.reassociating,
             _about,
             _applies,
-            _artifact,
+            Lowered(_describe, "cuda"),
             requires=("sm_80",),
-            version=2 if "gradient" in _name else 1,
+            version=_version,
+            storages=_storages,
+            keeps="the result",
         )
     )

@@ -11,7 +11,6 @@ from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import full, reshape
 from pcp.ops.movement.joining import concatenate
-from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Pattern, Term, apply, scalar, value
 from pcp.tensor import Tensor
 
@@ -61,7 +60,6 @@ register_family(
         "adamw",
         "moments and parameters of a training step after an update by AdamW, all arrays together",
         is_named(ADAMW.name),
-        everywhere=(("adamw.native",),),
         pattern=ADAMW,
         ranges=_RANGES,
     )
@@ -116,7 +114,6 @@ def _build(op: ir.Operation) -> list[Tensor]:
 register_kernel(
     Kernel(
         "adamw.native",
-        Effect.reassociating,
         "every element of parameters and moments is read and written once, in place",
         _applies,
         Native(_LIBRARY, _build),

@@ -10,7 +10,6 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import Family, register_family, register_kernel
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["pooling"]
@@ -45,13 +44,11 @@ register_family(
         "max_pool_gradient",
         "the gradient of the largest number of each window: the first of equal ones gets the cotangent",
         is_named(MAX_POOL.gradient_name),
-        everywhere=(("max_pool_gradient.native",),),
     )
 )
 register_kernel(
     Kernel(
         "max_pool_gradient.native",
-        Effect.reassociating,
         "the largest of a window is sought in registers, and its cotangent added where it lies",
         _applies,
         Native(_LIBRARY, _gradient),

@@ -4,6 +4,5 @@ from pcp.kernels.products import stablehlo as stablehlo  # isort: split
 
 from pcp.kernels.products import biased as biased  # isort: split
 
-from pcp.kernels.products import eight_bits as eight_bits
 from pcp.kernels.products import epilogue as epilogue
 from pcp.kernels.products import native as native

@@ -15,11 +15,11 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
 from pcp.kernels.products.epilogue import product_of
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16_RESULT
 from pcp.ops.elementwise import convert
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import broadcast_to, concatenate, reshape
 from pcp.ops.movement.joining import narrow
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 MOST, LEAST = 3, 512
@@ -85,12 +85,11 @@ def _applies(op: ir.Operation) -> bool:
 
 register_kernel(
     Kernel(
-        "product_epilogue.bf16_result",
-        Effect.lowers_precision,
-        "operands and bias rounded to bfloat16, sums in float32, which are rounded to bfloat16 with the bias; in parts where "
-        "the program cuts the result",
+        "product_epilogue.xla",
+        "by cuBLASLt, which adds the bias before it stores the result; in parts where the program cuts that",
         _applies,
         StableHLO(_biased),
-        requires=("cuda",),
+        storages=(BF16_RESULT,),
+        together=lambda _: 1,
     )
 )

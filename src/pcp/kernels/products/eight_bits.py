@@ -11,17 +11,12 @@ Source: Micikevicius et al., "FP8 Formats for Deep Learning", 2022, sections 3 a
 import math
 
 from pcp.ir import DType
-from pcp.ir.bindings import ir
-from pcp.kernels.artifact import StableHLO
-from pcp.kernels.kernel import Kernel
 from pcp.kernels.products.product import Product
-from pcp.kernels.registry import register_kernel
 from pcp.ops.elementwise import abs_, bitcast, convert, maximum
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import reshape, transpose
 from pcp.ops.reductions.primitives import max_
-from pcp.rewrite.row import Effect
-from pcp.tensor import Tensor, current_builder
+from pcp.tensor import Tensor
 
 LARGEST = 448.0
 """That e4m3 has."""
@@ -33,9 +28,9 @@ USES = 4096
 """How often a number of the operands is used, in the mean: on an H200 scaling takes half of what is gained then."""
 
 
-def _applies(op: ir.Operation) -> bool:
-    product = Product.of(op)
-    if not product.is_f32 or product.batch != ((), ()):
+def pays(product: Product) -> bool:
+    """Whether cuBLASLt takes it in eight bits, and so much is computed of each number that scaling it pays."""
+    if product.batch != ((), ()):
         return False
     rows, columns, inner = _sizes(product)
     return (
@@ -65,26 +60,11 @@ def _rounded(x: Tensor) -> Tensor:
     return convert(convert(x * scale, DType.f8E4M3FN), DType.bf16) * convert(1.0 / scale, DType.bf16)
 
 
-def _product(op: ir.Operation) -> list[Tensor]:
-    product = Product.of(op)
+def multiplied(product: Product, x: Tensor, y: Tensor) -> Tensor:
+    """The product of rounded operands, in float32."""
     *_, inner = _sizes(product)
     left, right = (
-        _rounded(_matrix(Tensor(value, current_builder()), axes, inner))
-        for value, axes in zip(op.operands, product.contract, strict=True)
+        _rounded(_matrix(each, axes, inner)) for each, axes in zip((x, y), product.contract, strict=True)
     )
     found = dot_general(left, right, ((1,), (1,)), dtype=DType.bf16)
-    return [convert(reshape(found, product.result.shape), DType.f32)]
-
-
-register_kernel(
-    Kernel(
-        "product.fp8",
-        Effect.lowers_precision,
-        "operands rounded to e4m3 with a scale each, sums in float32, which are rounded to bfloat16",
-        _applies,
-        StableHLO(_product),
-        requires=("cuda", "sm_89"),
-        bits=4,
-        nonfinite="spreads",
-    )
-)
+    return convert(reshape(found, product.result.shape), DType.f32)

@@ -1,7 +1,6 @@
 """Native products with what follows them: a bias, an activation, a residual. The result is stored once."""
 
 import math
-from collections.abc import Callable
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites import decomposition_of
@@ -12,11 +11,11 @@ from pcp.kernels.groups import parts_of, places_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
 from pcp.kernels.native import native_call
-from pcp.kernels.products.native import LIBRARY, pays_in_bytes, read
+from pcp.kernels.products.native import LIBRARY, STORED, applies_in, read
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.storage import Storage
 from pcp.ops.movement import reshape
-from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Pattern, Roots, Term, apply, compare, either, full, product, value, vector
 from pcp.tensor import Tensor
 
@@ -71,18 +70,15 @@ def _applies(op: ir.Operation) -> bool:
     return "bias" not in inputs or math.prod(free) == product.result.shape[-1]
 
 
-def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        product, (part,) = product_of(op), parts_of(op)
-        operands, attributes = read(product, part.inputs["left"], part.inputs["right"])
-        more = [part.inputs[name] for name in ("bias", "residual") if name in part.inputs]
-        numbers = {name: int(name in part.inputs) for name in ("bias", "residual")}
-        numbers["activation"] = ACTIVATIONS.index(part.form.partition(",")[0])
-        results = [product.result] * len(op.results)
-        more = [reshape(each, (-1,)) for each in more]
-        return native_call(LIBRARY, handler, (*operands, *more), results, {**attributes, **numbers})
-
-    return build
+def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    product, (part,) = product_of(op), parts_of(op)
+    operands, attributes = read(product, part.inputs["left"], part.inputs["right"])
+    more = [part.inputs[name] for name in ("bias", "residual") if name in part.inputs]
+    numbers = {name: int(name in part.inputs) for name in ("bias", "residual")}
+    numbers["activation"] = ACTIVATIONS.index(part.form.partition(",")[0])
+    results = [product.result] * len(op.results)
+    more = [reshape(each, (-1,)) for each in more]
+    return native_call(LIBRARY, f"product_{storage}", (*operands, *more), results, {**attributes, **numbers})
 
 
 register_family(
@@ -90,53 +86,16 @@ register_family(
         "product_epilogue",
         "a product, a bias, and an activation or a residual",
         is_named(EPILOGUE.name),
-        everywhere=(
-            ("product_epilogue.native_bf16_x3", "product_epilogue.native"),
-            ("product_epilogue.native_bf16",),
-            ("product_epilogue.native_int8", "product_epilogue.native_bf16", "product_epilogue.bf16_result"),
-        ),
         pattern=EPILOGUE,
     )
 )
-for _name, _handler, _effect, _about in (
-    ("native", "product_f32", Effect.reassociating, "sums in float32"),
-    (
-        "native_bf16",
-        "product_bf16",
-        Effect.lowers_precision,
-        "operands rounded to bfloat16, sums in float32",
-    ),
-):
-    register_kernel(
-        Kernel(
-            f"product_epilogue.{_name}",
-            _effect,
-            f"{_about}, completed in registers before they are stored",
-            _applies,
-            Native(LIBRARY, _by(_handler)),
-        )
-    )
 register_kernel(
     Kernel(
-        "product_epilogue.native_bf16_x3",
-        Effect.lowers_precision,
-        "operands as sums of two bfloat16 numbers, three products by tiles, sums in float32, completed in registers",
+        "product_epilogue.native",
+        "sums in float32, completed in registers before they are stored",
         _applies,
-        Native(LIBRARY, _by("product_bf16_x3")),
-        requires=("amx_bf16",),
-        bits=16,
-        nonfinite="spreads",
-    )
-)
-register_kernel(
-    Kernel(
-        "product_epilogue.native_int8",
-        Effect.lowers_precision,
-        "operands rounded to bytes with a scale for 128 numbers of a row or column, sums of integers, completed in registers",
-        lambda op: _applies(op) and pays_in_bytes(product_of(op)),
-        Native(LIBRARY, _by("product_int8")),
-        requires=("avx512_vnni",),
-        bits=5,
-        nonfinite="spreads",
+        Native(LIBRARY, _build),
+        storages=STORED,
+        applies_in=lambda op, storage: applies_in(product_of(op), storage),
     )
 )

@@ -4,21 +4,22 @@ loop.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import Native
 from pcp.kernels.features import features_of
 from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import register_kernel
+from pcp.kernels.storage import BF16, BF16_X3, F32, INT8, Storage
 from pcp.ops.elementwise import bitcast
 from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.movement import transpose
-from pcp.rewrite.row import Effect
-from pcp.tensor import Tensor, current_builder
+from pcp.tensor import Tensor
 
 LIBRARY = LIBRARIES["products"]
 FEWEST, LONGEST = 64, 16384
@@ -78,76 +79,32 @@ def read(product: Product, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str
     return [x, y], {"sizes": sizes, "left_strides": of_x, "right_strides": of_y}
 
 
-def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        product = Product.of(op)
-        x, y = (Tensor(value, current_builder()) for value in op.operands)
-        operands, attributes = read(product, x, y)
-        return native_call(LIBRARY, handler, operands, (product.result,), {**attributes, **ALONE})
-
-    return build
-
-
-def _build(op: ir.Operation) -> list[Tensor]:
-    """By what the operands are: products of bfloat16 numbers are exact, and added up in float32."""
+def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
     product = Product.of(op)
+    operands, attributes = read(product, *tensors(op))
     if product.is_f32:
-        return _by("product_f32")(op)
-    operands, attributes = read(product, *(Tensor(value, current_builder()) for value in op.operands))
-    # XLA has custom calls return float32 instead of bfloat16, and converts that; bits it leaves alone.
+        return native_call(
+            LIBRARY, f"product_{storage}", operands, (product.result,), {**attributes, **ALONE}
+        )
+    # Products of bfloat16 numbers are exact, and added up in float32. XLA has custom calls return float32 instead of bfloat16,
+    # and converts that; bits it leaves alone.
     as_bits = product.result.dtype == DType.bf16
     made = TensorSpec(product.result.shape, DType.u16 if as_bits else DType.f32)
     found = native_call(LIBRARY, "product_of_bf16", operands, (made,), {**attributes, **ALONE})
     return [bitcast(each, DType.bf16) for each in found] if as_bits else found
 
 
-def _is_somewhere(product: Product) -> bool:
-    return 0 not in (*product.x.shape, *product.y.shape)
-
-
 def _applies(op: ir.Operation) -> bool:
     product = Product.of(op)
-    return product.is_f32 and _is_somewhere(product)
+    return (product.is_f32 or product.is_of_bf16) and 0 not in (*product.x.shape, *product.y.shape)
 
 
-def _applies_to_either(op: ir.Operation) -> bool:
-    product = Product.of(op)
-    return (product.is_f32 or product.is_of_bf16) and _is_somewhere(product)
+def applies_in(product: Product, storage: Storage) -> bool:
+    """Whether operands can be kept so, and that pays."""
+    return storage is F32 or (product.is_f32 and (storage is not INT8 or _pays_in_bytes(product)))
 
 
-register_kernel(
-    Kernel(
-        "product.native",
-        Effect.reassociating,
-        "operands copied into the order of the innermost loop, sums in float32",
-        _applies_to_either,
-        Native(LIBRARY, _build),
-    )
-)
-register_kernel(
-    Kernel(
-        "product.native_bf16",
-        Effect.lowers_precision,
-        "operands rounded to bfloat16 where they are copied for the innermost loop, sums in float32",
-        _applies,
-        Native(LIBRARY, _by("product_bf16")),
-    )
-)
-register_kernel(
-    Kernel(
-        "product.native_bf16_x3",
-        Effect.lowers_precision,
-        "operands as sums of two bfloat16 numbers where they are copied, three products by tiles, sums in float32",
-        _applies,
-        Native(LIBRARY, _by("product_bf16_x3")),
-        requires=("amx_bf16",),
-        bits=16,
-        nonfinite="spreads",
-    )
-)
-
-
-def pays_in_bytes(product: Product) -> bool:
+def _pays_in_bytes(product: Product) -> bool:
     """Whether so much is computed of each number that rounding it to a byte pays, and not too much is lost.
 
     Of sums over very many numbers, as over a vocabulary in the gradient of the last product, few count, and nothing evens out
@@ -160,15 +117,15 @@ def pays_in_bytes(product: Product) -> bool:
     return min(rows, columns) >= FEWEST and inner <= LONGEST and "amx_bf16" not in features_of("cpu")
 
 
+STORED = (F32, BF16, BF16_X3, INT8)
+"""Storages that there are handlers for."""
 register_kernel(
     Kernel(
-        "product.native_int8",
-        Effect.lowers_precision,
-        "operands rounded to bytes with a scale for 128 numbers of a row or column, sums of integers",
-        lambda op: _applies(op) and pays_in_bytes(Product.of(op)),
-        Native(LIBRARY, _by("product_int8")),
-        requires=("avx512_vnni",),
-        bits=5,
-        nonfinite="spreads",
+        "product.native",
+        "operands copied into the order of the innermost loop, sums in float32",
+        _applies,
+        Native(LIBRARY, _build),
+        storages=STORED,
+        applies_in=lambda op, storage: applies_in(Product.of(op), storage),
     )
 )

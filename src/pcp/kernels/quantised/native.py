@@ -4,8 +4,6 @@ Of a few rows weights become float32 in registers. Of many, weights and rows are
 to bfloat16 or to bytes.
 """
 
-from collections.abc import Callable, Mapping
-
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import QUANTISED_PRODUCT
@@ -14,13 +12,12 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.storage import BF16, F32, INT8, Storage
 from pcp.ops.movement import reshape
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["quantised"]
 _HANDLERS = {DType.bf16: "quantised_bf16", DType.i8: "quantised_int8", DType.u8: "quantised_int4"}
-_BY_BYTES = {DType.i8: "quantised_int8_int8", DType.u8: "quantised_int4_int8"}
 MOST_ROWS = 8
 """With more, weights are better made wide once for all rows."""
 
@@ -38,38 +35,37 @@ def _is_stored(op: ir.Operation) -> bool:
 
 def _has_few_rows(op: ir.Operation) -> bool:
     x = Named.of(op).operands[0]
-    return _is_stored(op) and x.size <= MOST_ROWS * x.shape[-1]
+    return x.size <= MOST_ROWS * x.shape[-1]
 
 
-def _has_many_rows(op: ir.Operation) -> bool:
+def _applies_to_few(op: ir.Operation) -> bool:
+    return _is_stored(op) and _has_few_rows(op)
+
+
+def _applies_to_many(op: ir.Operation) -> bool:
     return _is_stored(op) and not _has_few_rows(op)
 
 
-def _has_few_rows_of_integers(op: ir.Operation) -> bool:
-    return _has_few_rows(op) and Named.of(op).operands[1].dtype in _BY_BYTES
+def _applies_in(op: ir.Operation, storage: Storage) -> bool:
+    """Rows in bytes are multiplied by integers."""
+    return storage is not INT8 or Named.of(op).operands[1].dtype is not DType.bf16
 
 
-def _is_made_of_integers(op: ir.Operation) -> bool:
-    return _has_many_rows(op) and Named.of(op).operands[1].dtype is not DType.bf16
+def _few(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    handler = _HANDLERS[Named.of(op).operands[1].dtype]
+    return _by(handler if storage is F32 else f"{handler}_{storage}", op)
 
 
-def _made(op: ir.Operation) -> tuple[list[Tensor], TensorSpec]:
-    """The operands, x as rows, and what is made of them."""
+def _many(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    return _by(f"quantised_many_{storage}", op)
+
+
+def _by(handler: str, op: ir.Operation) -> list[Tensor]:
     x, values, *scales = tensors(op)
     rows = reshape(x, (-1, x.shape[-1]))
-    return [rows, values, *scales], TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
-
-
-def _by(handler: str | Mapping[DType, str]) -> Callable[[ir.Operation], list[Tensor]]:
-    """A call of a handler; of several, of that of the form of its weights."""
-
-    def build(op: ir.Operation) -> list[Tensor]:
-        operands, made = _made(op)
-        name = handler if isinstance(handler, str) else handler[operands[1].dtype]
-        (found,) = native_call(_LIBRARY, name, operands, (made,), {})
-        return [reshape(found, Named.of(op).results[0].shape)]
-
-    return build
+    made = TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
+    (found,) = native_call(_LIBRARY, handler, [rows, values, *scales], (made,), {})
+    return [reshape(found, Named.of(op).results[0].shape)]
 
 
 register_family(
@@ -77,66 +73,27 @@ register_family(
         "quantised_product",
         "x times weights stored in bfloat16, int8 or int4",
         is_named(QUANTISED_PRODUCT.name),
-        everywhere=(
-            ("quantised_product.native", "quantised_product.native_many"),
-            ("quantised_product.native", "quantised_product.native_many_bf16"),
-            (
-                "quantised_product.native_int8",
-                "quantised_product.native",
-                "quantised_product.native_many_int8",
-                "quantised_product.native_many_bf16",
-            ),
-        ),
     )
 )
 register_kernel(
     Kernel(
         "quantised_product.native",
-        Effect.reassociating,
         f"up to {MOST_ROWS} rows; weights are read once and become float32 in registers",
-        _has_few_rows,
-        Native(_LIBRARY, _by(_HANDLERS)),
-    )
-)
-register_kernel(
-    Kernel(
-        "quantised_product.native_int8",
-        Effect.lowers_precision,
-        "the same of weights of int8 and int4, rows rounded to bytes with a scale for 128 or 32 of them; sums of integers",
-        _has_few_rows_of_integers,
-        Native(_LIBRARY, _by(_BY_BYTES)),
-        requires=("avx512_vnni",),
-        bits=5,
-        nonfinite="spreads",
+        _applies_to_few,
+        Native(_LIBRARY, _few),
+        storages=(F32, INT8),
+        applies_in=_applies_in,
+        keeps="rows",
     )
 )
 register_kernel(
     Kernel(
         "quantised_product.native_many",
-        Effect.reassociating,
         f"more than {MOST_ROWS} rows; weights become float32 where they are copied for the innermost loop",
-        _has_many_rows,
-        Native(_LIBRARY, _by("quantised_many_f32")),
-    )
-)
-register_kernel(
-    Kernel(
-        "quantised_product.native_many_bf16",
-        Effect.lowers_precision,
-        "the same, rows and weights of int4 rounded to bfloat16; sums in float32",
-        _has_many_rows,
-        Native(_LIBRARY, _by("quantised_many_bf16")),
-    )
-)
-register_kernel(
-    Kernel(
-        "quantised_product.native_many_int8",
-        Effect.lowers_precision,
-        "the same, rows and weights of int4 rounded to bytes with a scale for 2048 of them; sums of integers",
-        _is_made_of_integers,
-        Native(_LIBRARY, _by("quantised_many_int8")),
-        requires=("avx512_vnni",),
-        bits=5,
-        nonfinite="spreads",
+        _applies_to_many,
+        Native(_LIBRARY, _many),
+        storages=(F32, BF16, INT8),
+        applies_in=_applies_in,
+        keeps="rows, and weights of int4,",
     )
 )

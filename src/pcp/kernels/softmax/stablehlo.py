@@ -8,7 +8,6 @@ from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import exp, log
 from pcp.ops.reductions.primitives import largest_along, sum_
-from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 
@@ -63,4 +62,4 @@ for _name, _about, _build in (
         _gradient,
     ),
 ):
-    register_kernel(Kernel(_name, Effect.reassociating, _about, applies_to_f32, StableHLO(_build)))
+    register_kernel(Kernel(_name, _about, applies_to_f32, StableHLO(_build)))

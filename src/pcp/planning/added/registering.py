@@ -47,11 +47,11 @@ def _kernel(added: Added) -> Kernel:
 
     return Kernel(
         added.name,
-        candidate.effect,
         candidate.about,
         applies,
         StableHLO(build),
         candidate.needs,
+        effect=candidate.effect,
         version=candidate.version,
         nonfinite=candidate.nonfinite,
     )

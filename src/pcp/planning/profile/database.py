@@ -5,13 +5,14 @@ worth trying first. Path descriptions are kept beside the measurements, so that 
 regions, so that what was measured of them says something of similar ones.
 """
 
+import contextlib
 import json
 import os
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path as FilePath
 from statistics import median
 from typing import Any
@@ -25,13 +26,15 @@ from pcp.planning.measuring.measurement_text import InvalidRows, judgement_of, j
 from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import Path
 from pcp.planning.profile.file import DatabaseUnusable as DatabaseUnusable
-from pcp.planning.profile.file import ProfileFile
+from pcp.planning.profile.file import ProfileFile, Step
 from pcp.planning.profile.region import Region
 from pcp.planning.profile.rows import (
     LONGEST_LINE,
     About,
     Row,
+    current_label,
     digest_of,
+    digest_written,
     line_of,
     row_of,
 )
@@ -51,7 +54,33 @@ _SCHEMA = (
     *_REGIONS,
     *_AGREEMENTS,
 )
-_MIGRATIONS = {
+
+
+def _rename_kernels(connection: sqlite3.Connection) -> None:
+    """Give rows and paths the names that kernels have now; what is damaged stays, and is refused where it is read."""
+    renamed = {}
+    for digest, description in connection.execute("select digest, description from paths").fetchall():
+        with contextlib.suppress(NotAPath):
+            path = Path.from_json(description)
+            renamed[digest] = path.digest
+            connection.execute(
+                "update or replace paths set digest = ?, description = ? where digest = ?",
+                (path.digest, path.to_json(), digest),
+            )
+    for digest, *row in connection.execute(f"select digest, {_LISTED} from measurements").fetchall():
+        label = row[_COLUMNS.index("path")]
+        name = renamed.get(label, current_label(label))
+        if name == label:
+            continue
+        with contextlib.suppress(ValueError, AttributeError, InvalidRows):
+            found = replace(_measurement_of(row), path=name)
+            connection.execute(
+                "update or replace measurements set digest = ?, path = ? where digest = ?",
+                (digest_of(found), name, digest),
+            )
+
+
+_MIGRATIONS: dict[int, tuple[Step, ...]] = {
     1: (
         *_REGIONS,
         "alter table measurements add column judgement",
@@ -62,6 +91,8 @@ _MIGRATIONS = {
     2: (),
     # Format 3 kept digests of results.
     3: ("drop table if exists agreements", *_AGREEMENTS),
+    # In format 4 the storages of kernels were words of their names.
+    4: (_rename_kernels,),
 }
 """What makes the tables of the next format from those of an older one."""
 _FORGET_ONE = "delete from measurements where hardware = ? and subject = ? and path = ?"
@@ -133,7 +164,7 @@ class ProfileDatabase:
         with self._file.writing() as connection:
             count = 0
             for row in rows:
-                connection.execute(_FORGET_ONE, (RECEIVED, row[0], row[1]))
+                connection.execute(_FORGET_ONE, (RECEIVED, row[0], current_label(row[1])))
                 count += _insert(connection, measurement_of_shared(row, when))
             connection.execute(_FORGET_OLD, (RECEIVED, RECEIVED, KEPT_ROWS))
         return count
@@ -249,19 +280,26 @@ class ProfileDatabase:
             DatabaseUnusable: the database cannot be written.
             OSError: the file cannot be read.
         """
-        rows = []
+        rows: list[Row] = []
+        renamed: dict[str, str] = {}
         with open(file, "rb") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
                 try:
                     if len(line) > LONGEST_LINE:
                         raise InvalidRows(f"it is longer than {LONGEST_LINE} bytes")
-                    rows.append(row_of(line.decode()))
+                    row = row_of(line.decode())
+                    if isinstance(row, Path):
+                        renamed[digest_written(line.decode())] = row.digest
+                    rows.append(row)
                 except (InvalidRows, UnicodeDecodeError) as error:
                     raise InvalidRows(
                         f"line {number} of {os.fspath(file)} is not a row of a profile: {error}; nothing was merged; "
                         "give a file that `pcp profile export` wrote"
                     ) from None
-        return self.add_all(rows)
+        return self.add_all(
+            replace(row, path=renamed.get(row.path, row.path)) if isinstance(row, Measurement) else row
+            for row in rows
+        )
 
     def prune(
         self,
@@ -308,21 +346,26 @@ class ProfileDatabase:
         return count
 
     def _measurement(self, row: tuple[Any, ...]) -> Measurement:
-        found = dict(zip(_COLUMNS, row, strict=True))
         try:
-            for name in ("seconds", "plain_seconds"):
-                found[name] = tuple(map(float, found[name].split()))
-            found["failure"] = None if found["failure"] is None else Failure(found["failure"])
-            found["judgement"] = judgement_of(json.loads(found["judgement"] or "null"))
+            return _measurement_of(row)
         except (ValueError, AttributeError, InvalidRows):
             raise self._file.damaged(f"a row holds {row!r:.80}") from None
-        return Measurement(**found)
+
+
+def _measurement_of(row: Sequence[Any]) -> Measurement:
+    found = dict(zip(_COLUMNS, row, strict=True))
+    for name in ("seconds", "plain_seconds"):
+        found[name] = tuple(map(float, found[name].split()))
+    found["failure"] = None if found["failure"] is None else Failure(found["failure"])
+    found["judgement"] = judgement_of(json.loads(found["judgement"] or "null"))
+    return Measurement(**found)
 
 
 def _insert(connection: sqlite3.Connection, row: Row) -> int:
     """Add a row; 1 if it is a measurement that was not there."""
     match row:
         case Measurement():
+            row = replace(row, path=current_label(row.path))
             values: dict[str, Any] = {name: getattr(row, name) for name in _COLUMNS}
             for name in ("seconds", "plain_seconds"):
                 values[name] = " ".join(map(repr, values[name]))

@@ -5,7 +5,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.planning.profile.file")
 
-FORMAT = 4
+Step = str | Callable[[sqlite3.Connection], None]
+"""A statement, or what a function does."""
+
+FORMAT = 5
 _POLL_SECONDS = 0.01
 _ELSEWHERE = "make it a file that you may write, or set PCP_CACHE_DIR to another folder"
 
@@ -28,7 +31,7 @@ class ProfileFile:
     Arguments:
         file: made by the first one that writes.
         schema: statements that make its tables.
-        migrations: statements that make the tables of the next format from those of an older one, by its number.
+        migrations: steps that make the tables of the next format from those of an older one, by its number.
         busy_seconds: how long to wait for other processes that write.
     """
 
@@ -36,7 +39,7 @@ class ProfileFile:
         self,
         file: Path,
         schema: tuple[str, ...],
-        migrations: Mapping[int, tuple[str, ...]],
+        migrations: Mapping[int, tuple[Step, ...]],
         busy_seconds: float,
     ) -> None:
         self.file = file
@@ -46,11 +49,11 @@ class ProfileFile:
     def rows(
         self, query: str, given: Mapping[str, object] | tuple[object, ...] = (), since: int = 1
     ) -> list[tuple[Any, ...]]:
-        """What a query finds; nothing where there is no file yet.
+        """What a query finds; nothing where there is no file yet. A file of an older format is brought to that of here first.
 
         Arguments:
             query, given: in SQL, and its parameters.
-            since: the first format that has its tables; nothing is found in a file of an older one.
+            since: the first format that has its tables; nothing is found in a file of an older one that may not be written.
 
         Raises:
             DatabaseUnusable: the file cannot be read.
@@ -58,8 +61,10 @@ class ProfileFile:
         if not self.file.exists():
             return []
         with self._open(writing=False) as connection:
-            if self._format(connection) < since:
-                return []
+            known = self._format(connection)
+            if known == FORMAT or not known or not self._is_writable:
+                return connection.execute(query, given).fetchall() if known >= since else []
+        with self.writing() as connection:
             return connection.execute(query, given).fetchall()
 
     @contextlib.contextmanager
@@ -77,8 +82,11 @@ class ProfileFile:
             if not self._format(connection):
                 self._share(connection)
             connection.execute("begin immediate")
-            for statement in self._missing(self._format(connection)):
-                connection.execute(statement)
+            for step in self._missing(self._format(connection)):
+                if isinstance(step, str):
+                    connection.execute(step)
+                else:
+                    step(connection)
             yield connection
             connection.execute("commit")
 
@@ -101,8 +109,7 @@ class ProfileFile:
     def _open(self, *, writing: bool) -> Iterator[sqlite3.Connection]:
         try:
             # Where nobody may write, SQLite cannot make the files that readers share, so it must be told.
-            writable = writing or (os.access(self.file, os.W_OK) and os.access(self.file.parent, os.W_OK))
-            mode = "rwc" if writing else "rw" if writable else "ro&immutable=1"
+            mode = "rwc" if writing else "rw" if self._is_writable else "ro&immutable=1"
             with contextlib.closing(
                 sqlite3.connect(
                     f"{self.file.absolute().as_uri()}?mode={mode}",
@@ -115,11 +122,15 @@ class ProfileFile:
         except sqlite3.Error as error:
             raise self._explained(error) from None
 
-    def _missing(self, found: int) -> list[str]:
-        """Statements that bring a file of one format to that of here."""
+    @property
+    def _is_writable(self) -> bool:
+        return os.access(self.file, os.W_OK) and os.access(self.file.parent, os.W_OK)
+
+    def _missing(self, found: int) -> list[Step]:
+        """Steps that bring a file of one format to that of here."""
         if found == FORMAT:
             return []
-        steps = [statement for older in range(found, FORMAT) for statement in self._migrations.get(older, ())]
+        steps = [step for older in range(found, FORMAT) for step in self._migrations.get(older, ())]
         return [*(steps if found else self._schema), f"pragma user_version = {FORMAT}"]
 
     def _format(self, connection: sqlite3.Connection) -> int:

@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pcp.kernels import current_name
 from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.measurement_text import (
@@ -42,6 +43,20 @@ Row = Measurement | Path | Hardware | About | Region
 def digest_of(measurement: Measurement) -> str:
     """A name for a measurement: the SHA-256 of its line, so that adding it twice adds it once."""
     return hashlib.sha256(line_of(measurement).encode()).hexdigest()
+
+
+def current_label(label: str) -> str:
+    """What measurements of a kernel, NAME@VERSION, are called by the name that it has now; other labels stay."""
+    name, at, rest = label.partition("@")
+    return f"{current_name(name)}{at}{rest}" if at else label
+
+
+def digest_written(line: str) -> str:
+    """The digest that the path in a line had where the line was written: its kernels may have had other names there."""
+    chosen = json.loads(json.loads(line)["path"])
+    for place in ("hardware", "versions"):
+        chosen.pop(place, None)
+    return hashlib.sha256(json.dumps(chosen, separators=(",", ":")).encode()).hexdigest()
 
 
 def line_of(row: Row) -> str:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from pcp.kernels import FAMILIES, Family, Kernel
-from pcp.kernels.features import features_of
+from pcp.kernels import Kernel
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking
@@ -49,20 +48,15 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
 
 
 def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]]]:
-    """Kernels of one family after another, by a name for them: the family first whose sites should take longest."""
-    for names in _by_cost(classes):
-        alone = _taking([names], classes)
-        if alone:
-            yield names[0], alone
-
-
-def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
-    """What each family names, the family first whose sites should take longest."""
+    """Kernels of one family after another, the most exact first, by a name for them: the family first whose sites should take
+    longest."""
     cost: dict[str, float] = {}
     for each in classes:
         cost[each.family] = cost.get(each.family, 0.0) + each.estimate
     for family in sorted(cost, key=lambda name: -cost[name]):
-        yield from _levels(FAMILIES[family], math.inf)
+        levels = list(_levels([each for each in classes if each.family == family]))
+        for chosen in reversed(levels):
+            yield next(iter(chosen.values())).name, chosen
 
 
 def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
@@ -71,38 +65,35 @@ def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterat
     Arguments:
         rounding: kernels that keep so few of the bits of their operands that 2^-bits is more than this are left out.
     """
+    for chosen in _levels(classes, rounding):
+        if len({kernel.family for kernel in chosen.values()}) > 1:
+            yield chosen
+
+
+def _levels(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
+    """For each class, by its digest, the fastest kernel that is as exact as a storage: for each storage, the least exact first.
+
+    Fewer bits are taken to be faster; of equally exact kernels those come first that say so.
+    """
+    taking = {
+        each.digest: [
+            kernel
+            for kernel in each.kernels
+            if kernel.place is not None
+            and (kernel.effect is not Effect.lowers_precision or 2.0**-kernel.bits <= rounding)
+        ]
+        for each in classes
+    }
     before: dict[str, Kernel] = {}
-    for most in (rounding, 0.0):
-        families = [levels for family in FAMILIES.values() if (levels := _levels(family, most))]
-        for level in reversed(range(max(map(len, families), default=0))):
-            chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
-            if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
-                yield chosen
-            before = chosen
-
-
-def _levels(family: Family, rounding: float) -> list[tuple[str, ...]]:
-    """What a family names, level by level, without kernels that round more than that, or are for other processors."""
-    here = features_of("cpu")
-    left_out = {
-        name
-        for name, kernel in family.kernels.items()
-        if (kernel.effect is Effect.lowers_precision and 2.0**-kernel.bits > rounding)
-        or not here.issuperset(kernel.everywhere_with)
-    }
-    levels = [tuple(name for name in names if name not in left_out) for names in family.everywhere]
-    return list(filter(None, levels))
-
-
-def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> dict[str, Kernel]:
-    """For each class the first of these kernels that takes it, by the digests of classes."""
-    order = {name: place for names in wanted for place, name in enumerate(names)}
-    taking = {each.digest: [kernel for kernel in each.kernels if kernel.name in order] for each in classes}
-    return {
-        digest: min(kernels, key=lambda kernel: order[kernel.name])
-        for digest, kernels in taking.items()
-        if kernels
-    }
+    for level in sorted({kernel.storage.exactness for kernels in taking.values() for kernel in kernels}):
+        chosen = {
+            digest: min(exact, key=lambda kernel: (kernel.storage.exactness, kernel.place))
+            for digest, kernels in taking.items()
+            if (exact := [kernel for kernel in kernels if kernel.storage.exactness >= level])
+        }
+        if chosen != before:
+            yield chosen
+        before = chosen
 
 
 def _try_most(

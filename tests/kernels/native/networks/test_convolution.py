@@ -27,7 +27,7 @@ ORDERS = (
     ("NCHW", "HIWO", "HNCW"),
     ("CHNW", "HIOW", "WNCH"),
 )
-LIMITS = {"convolution.native": 2e-6, "convolution.native_bf16": 1e-2, "convolution.native_bf16_x3": 1e-4}
+LIMITS = {"convolution.native": 2e-6, "convolution.native:bf16": 1e-2, "convolution.native:bf16_x3": 1e-4}
 """The largest relative errors."""
 
 
@@ -91,7 +91,7 @@ def test_strided_convolutions_and_both_gradients_have_kernels(orders: Any, strid
     found = list(sites(x, kernel, strides, "SAME", 1, 1, 1, orders))
     assert len(found) == 3
     for site in found:
-        assert {"convolution.native", "convolution.native_bf16"} <= check(site, np.random.default_rng(1))
+        assert {"convolution.native", "convolution.native:bf16"} <= check(site, np.random.default_rng(1))
 
 
 @needs_compiler
@@ -189,9 +189,9 @@ def test_those_of_float32_are_tried_everywhere_where_there_are_tiles(
     specs = [pcp.spec(shape, "f32") for shape in ((2, 8, 8, 16), (3, 3, 16, 16), (64, 64))]
     classes = site_classes(prepared(pcp.trace(function, *specs)), "cpu")
     features = features_of("cpu") - {"amx_bf16"} | ({"amx_bf16"} if has_tiles else set())
-    monkeypatch.setattr(everywhere, "features_of", lambda _: features)
+    monkeypatch.setattr(native, "features_of", lambda _: features)
     alone = [kernel.name for _, chosen in everywhere.apart(classes) for kernel in chosen.values()]
-    by_tiles = {"convolution.native", "convolution.native_bf16_x3"}  # the second where there really are tiles
+    by_tiles = {"convolution.native", "convolution.native:bf16_x3"}  # the second where there really are tiles
     assert not by_tiles.isdisjoint(alone) if has_tiles else "convolution.native" not in alone
     exact = [kernel.name for chosen in everywhere.together(classes, 0.0) for kernel in chosen.values()]
     assert sorted(exact) == (["convolution.native", "product.native"] if has_tiles else [])

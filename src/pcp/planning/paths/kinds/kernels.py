@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcp.ir import Program
-from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named
+from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, current_name, kernel_named
 from pcp.kernels.features import KINDS as DEVICES
 from pcp.planning.paths.kinds.checks import is_digest, is_integer, is_list_of, refused
 from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
@@ -57,7 +57,7 @@ def _read(value: Any) -> Iterator[Move]:
     if not is_list_of(value, _is_choice):
         expected = "a site of 64 hexadecimal digits, a kernel and its version, and of a native library the digest, each"
         raise refused("choices", value, expected)
-    return (KERNEL.move(Choice(*choice), site) for site, *choice in value)
+    return (KERNEL.move(Choice(current_name(name), *more), site) for site, name, *more in value)
 
 
 def _is_choice(entry: Any) -> bool:
