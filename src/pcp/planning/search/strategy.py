@@ -155,7 +155,7 @@ class Strategy:
     for_forms: float = 0.4
     for_costs: float = 0.3
     stored_on: tuple[str, ...] = ("cuda",)
-    little_stored: float = 0.1
+    little_stored: float = 0.002
 
     amplified: float = 4.0
     most_dropped: int = 3
