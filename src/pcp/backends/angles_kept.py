@@ -37,8 +37,8 @@ def with_angles_kept(program: Program) -> Program:
 def _sine_beside(cosine: ir.Operation) -> ir.Operation | None:
     """The sine of the same angles, in the same block."""
     users = (use.owner for use in cosine.operands[0].uses)
-    found = (op.operation for op in users if op.operation.name == "stablehlo.sine")
-    return next((op for op in found if op.block == cosine.block), None)
+    sines = (op.operation for op in users if op.operation.name == "stablehlo.sine")
+    return next((op for op in sines if op.block == cosine.block), None)
 
 
 def _is_read_often(*values: Value) -> bool:
@@ -62,10 +62,10 @@ def _write_condition(module: ir.Module, cosine: ir.Operation, sine: ir.Operation
     first = next(op.operation for op in cosine.block.operations if op.operation in (cosine, sine))
     with building(builder), builder.before(first), cosine.location:
         angles = Tensor(cosine.operands[0], builder)
-        found = cond(_holds(angles), lambda x: (cos(x), sin(x)), lambda x: (x, x), angles)
-        parts = [each.value for each in found]
-    for op, made in zip((cosine, sine), parts, strict=True):
-        op.results[0].replace_all_uses_with(made)
+        both = cond(_holds(angles), lambda x: (cos(x), sin(x)), lambda x: (x, x), angles)
+        parts = [each.value for each in both]
+    for op, value in zip((cosine, sine), parts, strict=True):
+        op.results[0].replace_all_uses_with(value)
         op.erase()
 
 

@@ -48,8 +48,8 @@ def completes_products(program: Program) -> bool:
     def is_added_to(op: ir.Operation) -> bool:
         if op.name != "stablehlo.add" or "bf16" not in str(op.results[0].type):
             return False
-        made = (defining_op(operand) for operand in op.operands)
-        return any(each is not None and is_bilinear(each.name) for each in made)
+        makers = (defining_op(operand) for operand in op.operands)
+        return any(each is not None and is_bilinear(each.name) for each in makers)
 
     module = program.module()
     return bool(every_operation(module.operation, is_added_to))
@@ -64,5 +64,5 @@ def _is_full(op: ir.Operation) -> bool:
 def _leaves_precision_open(op: ir.Operation) -> bool:
     if not is_bilinear(op.name) or "algorithm" in op.attributes:
         return False
-    given = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
-    return given in _OPEN and "f32" in str(op.operands[0].type)
+    precision = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
+    return precision in _OPEN and "f32" in str(op.operands[0].type)

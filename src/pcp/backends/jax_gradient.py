@@ -17,8 +17,8 @@ def vjp_of(function: Callable[..., Any], wrt: Sequence[int]) -> Callable[..., tu
         A function of the same arguments and then the cotangent of the result, to a gradient for each of `wrt`.
     """
 
-    def gradients(*given: Any) -> tuple[Any, ...]:
-        *arguments, cotangent = given
+    def gradients(*operands: Any) -> tuple[Any, ...]:
+        *arguments, cotangent = operands
 
         def of_some(*some: Any) -> Any:
             every = list(arguments)
@@ -27,7 +27,7 @@ def vjp_of(function: Callable[..., Any], wrt: Sequence[int]) -> Callable[..., tu
             return function(*every)
 
         _, pull = jax.vjp(of_some, *(arguments[place] for place in wrt))
-        made: tuple[Any, ...] = pull(cotangent)
-        return made
+        pulled: tuple[Any, ...] = pull(cotangent)
+        return pulled
 
     return gradients

@@ -55,7 +55,7 @@ def clamped_indices(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value
 
 def _readers(value: Value) -> list[ir.Operation]:
     """The operations that read a block from a value, or scatter into it."""
-    found, values = list[ir.Operation](), [value]
+    readers, values = list[ir.Operation](), [value]
     for each in values:  # grows
         for use in each.uses:
             user, is_first = use.owner.operation, use.operand_number == 0
@@ -64,8 +64,8 @@ def _readers(value: Value) -> list[ir.Operation]:
             elif (user.name in _BLOCKS and is_first) or (
                 user.name == "stablehlo.scatter" and use.operand_number < len(user.results)
             ):
-                found.append(user)
-    return found
+                readers.append(user)
+    return readers
 
 
 def _clamp_starts(op: ir.Operation, builder: Builder) -> None:

@@ -20,20 +20,20 @@ def with_propagated_nan(program: Program) -> Program:
     Those of 16-bit floats are computed in f32, which is exact: XLA's own loops over bfloat16 take ten times as long.
     """
     module = program.module()
-    found: list[ir.Operation] = []
+    reductions: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.reduce" and _is_extreme_of_floats(op) and not _is_shift_of_exponentials(op):
-            found.append(op)
+            reductions.append(op)
         return ir.WalkResult.ADVANCE
 
     with context():
         module.operation.walk(visit)
-        for op in found:
+        for op in reductions:
             with op.location, ir.InsertionPoint(op):
                 op.results[0].replace_all_uses_with(_propagating(op))
             op.erase()
-    return Program.from_module(module) if found else program
+    return Program.from_module(module) if reductions else program
 
 
 def _is_extreme_of_floats(op: ir.Operation) -> bool:
@@ -123,12 +123,12 @@ def _origin(value: Value) -> Value:
 
 def _propagating(op: ir.Operation) -> Value:
     """The same reduction, before it; NaN where an element is."""
-    given = spec_of(op.results[0].type)
-    dtype = DType.f32 if given.dtype.itemsize < 4 else given.dtype
+    spec = spec_of(op.results[0].type)
+    dtype = DType.f32 if spec.dtype.itemsize < 4 else spec.dtype
     scalar = mlir_type(TensorSpec((), dtype))
     reduced = ir.Operation.create(
         op.name,
-        [mlir_type(TensorSpec(given.shape, dtype))],
+        [mlir_type(TensorSpec(spec.shape, dtype))],
         [_converted(operand, dtype) for operand in op.operands],
         {"dimensions": op.attributes["dimensions"]},
         regions=1,
@@ -143,15 +143,15 @@ def _propagating(op: ir.Operation) -> Value:
         is_nan = _made("stablehlo.compare", truth, left, left, comparison_direction=direction)
         chosen = _made("stablehlo.select", scalar, is_nan, left, extreme)
         ir.Operation.create("stablehlo.return", [], [chosen])
-    return _converted(reduced.results[0], given.dtype)
+    return _converted(reduced.results[0], spec.dtype)
 
 
 def _converted(value: Value, dtype: DType) -> Value:
-    given = spec_of(value.type)
+    spec = spec_of(value.type)
     return (
         value
-        if given.dtype == dtype
-        else _made("stablehlo.convert", mlir_type(TensorSpec(given.shape, dtype)), value)
+        if spec.dtype == dtype
+        else _made("stablehlo.convert", mlir_type(TensorSpec(spec.shape, dtype)), value)
     )
 
 

@@ -135,10 +135,10 @@ def compiler_programs(name: str) -> tuple[str, ...]:
 def _places(module: str) -> list[str]:
     """The folders of a package; none where it is not installed."""
     try:
-        found = importlib.util.find_spec(module) if module else None
+        spec = importlib.util.find_spec(module) if module else None
     except ModuleNotFoundError:
         return []
-    return [] if found is None else list(found.submodule_search_locations or [])
+    return [] if spec is None else list(spec.submodule_search_locations or [])
 
 
 def devices(backend_name: str = DEFAULT) -> list[Device]:
@@ -173,8 +173,8 @@ def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Dev
         head, _, rest = (name := default_device()).partition(":")
         if head in backend_names():
             return device(rest or None, head)
-    found = {str(entry): entry for entry in devices(backend_name)}
+    known = {str(entry): entry for entry in devices(backend_name)}
     wanted = name if ":" in name else f"{name}:0"
-    if wanted not in found:
-        raise UnknownDevice(f"{name!r} is not a device of this machine; choose one of: {', '.join(found)}")
-    return found[wanted]
+    if wanted not in known:
+        raise UnknownDevice(f"{name!r} is not a device of this machine; choose one of: {', '.join(known)}")
+    return known[wanted]

@@ -21,14 +21,14 @@ def with_reshaped_arrays_kept(program: Program) -> Program:
         return program
     module = program.module()
     with context():
-        found = every_operation(module.operation, _writes_to_a_reshaped_array)
-        for op in found:
+        writes = every_operation(module.operation, _writes_to_a_reshaped_array)
+        for op in writes:
             builder = Builder(module, ir.InsertionPoint(op).block)
             with building(builder), builder.before(op), op.location:
-                made = _chosen(*(Tensor(value, builder) for value in op.operands))
-            op.results[0].replace_all_uses_with(made)
+                chosen = _chosen(*(Tensor(value, builder) for value in op.operands))
+            op.results[0].replace_all_uses_with(chosen)
             op.erase()
-    return Program.from_module(module) if found else program
+    return Program.from_module(module) if writes else program
 
 
 def _writes_to_a_reshaped_array(op: ir.Operation) -> bool:

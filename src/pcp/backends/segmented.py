@@ -24,8 +24,8 @@ def compiled_in_segments(
     cut = segments(program)
     if cut is None:
         return None
-    made = all_of([functools.partial(compile_one, kind) for kind in cut.kinds], core_count())
-    kinds = dict(zip(cut.kinds, made, strict=True))
+    executables = all_of([functools.partial(compile_one, kind) for kind in cut.kinds], core_count())
+    kinds = dict(zip(cut.kinds, executables, strict=True))
     return SegmentedExecutable(program, cut, [kinds[each.program] for each in cut.sequence])
 
 
@@ -67,8 +67,8 @@ class SegmentedExecutable:
         """The results for flat arguments that were checked."""
         values: dict[int, Buffer] = dict(enumerate(buffers))
         for executable, takes, makes, ends in self._steps:
-            made = executable.run([values[number] for number in takes])
-            values.update(zip(makes, made, strict=True))
+            results = executable.run([values[number] for number in takes])
+            values.update(zip(makes, results, strict=True))
             for number in ends:
                 del values[number]
         for number in self._cut.left:

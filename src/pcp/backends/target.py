@@ -130,9 +130,9 @@ class Target:
             UnknownDevice: the backend has no such device.
             InvalidTarget: options are given beside a target that has others.
         """
-        given = tuple(sorted(options.items()))
+        pairs = tuple(sorted(options.items()))
         if isinstance(place, Target):
-            if given and given != place.options:
+            if pairs and pairs != place.options:
                 raise InvalidTarget(
                     f"the options {dict(options)} were given beside a target with {dict(place.options)}; "
                     "give options in the target only"
@@ -143,7 +143,7 @@ class Target:
         head, _, rest = place.partition(":") if isinstance(place, str) else ("", "", "")
         if head in backend_names():
             backend, place = head, rest or None
-        return Target(backend, (device(place, backend),), given)
+        return Target(backend, (device(place, backend),), pairs)
 
     def __post_init__(self) -> None:
         if len({each.kind for each in self.devices}) != 1 or len(set(self.devices)) != len(self.devices):
@@ -203,8 +203,8 @@ class Target:
         """The same with the options that suit a program, beside its own, which win."""
         if not self.has_options:
             return self
-        found: CompileOptions = self.runner.options_for(program, self)  # type: ignore[attr-defined]  # if it has some
-        return self.with_options({**found, **dict(self.options)})
+        suiting: CompileOptions = self.runner.options_for(program, self)  # type: ignore[attr-defined]  # if it has some
+        return self.with_options({**suiting, **dict(self.options)})
 
     def on(self, place: Device) -> "Target":
         """The same on one other device of its backend."""
@@ -301,5 +301,5 @@ def backend(name: str = DEFAULT) -> Backend:
     Raises:
         UnknownBackend: there is none, or its module cannot be imported.
     """
-    found: Backend = instance_of(name)
-    return found
+    instance: Backend = instance_of(name)
+    return instance

@@ -20,14 +20,14 @@ def with_whole_powers(program: Program) -> Program:
         return program
     module = program.module()
     with context():
-        found = every_operation(module.operation, is_whole_power)
-        for op in found:
+        powers = every_operation(module.operation, is_whole_power)
+        for op in powers:
             builder = Builder(module, op.block)
             builder.pinned = op.location
             with building(builder), builder.before(op), op.location:
                 op.results[0].replace_all_uses_with(written(op, builder).value)
             op.erase()
-    return Program.from_module(module) if found else program
+    return Program.from_module(module) if powers else program
 
 
 def is_whole_power(op: ir.Operation) -> bool:
@@ -40,14 +40,14 @@ def written(op: ir.Operation, builder: Builder) -> Tensor:
     x, y = (Tensor(value, builder) for value in op.operands)
     exponent, is_signed = splat_number(op.operands[1]), x.dtype.kind == "signed"
     known = exponent if isinstance(exponent, int) and exponent >= 0 else None
-    made, square = full(x.shape, 1, x.dtype), x
+    product, square = full(x.shape, 1, x.dtype), x
     for bit in range(x.dtype.bits - is_signed if known is None else known.bit_length()):
         square = multiply(square, square) if bit else x
         if known is None:
-            made = where(not_equal(bitwise_and(y, 1 << bit), 0), multiply(made, square), made)
+            product = where(not_equal(bitwise_and(y, 1 << bit), 0), multiply(product, square), product)
         elif known >> bit & 1:
-            made = multiply(made, square)
+            product = multiply(product, square)
     if known is not None or not is_signed:
-        return made
+        return product
     odd, unit = not_equal(bitwise_and(y, 1), 0), bitwise_or(equal(x, 1), equal(x, -1))
-    return where(less(y, 0), where(unit, where(odd, x, 1), 0), made)
+    return where(less(y, 0), where(unit, where(odd, x, 1), 0), product)

@@ -158,21 +158,21 @@ class XLABackend:
     @staticmethod
     def _compiled(program: Program, device: Device, options: CompileOptions, cache: bool) -> XLAExecutable:
         native = _devices()[device]
-        made = _compile_options(native, {**_AS_WRITTEN.get(device.kind, {}), **options})
+        settings = _compile_options(native, {**_AS_WRITTEN.get(device.kind, {}), **options})
         try:
             load_for(program)  # before a compiled form is read, too: that looks for the handlers it calls
         except NativeUnavailable as error:
             raise CompilationFailed(str(error)) from error
         if not cache:
-            return XLAExecutable(_compile(program, device, native, made), program, native)
+            return XLAExecutable(_compile(program, device, native, settings), program, native)
         store = default_cache()
-        key = cache_key(_identity(program, native, made))
-        loaded = _load(store.get(key), native, made)
+        key = cache_key(_identity(program, native, settings))
+        loaded = _load(store.get(key), native, settings)
         if loaded is None:
             with store.building(key):
-                loaded = _load(store.get(key), native, made)  # another process may have made it meanwhile
+                loaded = _load(store.get(key), native, settings)  # another process may have made it meanwhile
                 if loaded is None:
-                    loaded = _compile(program, device, native, made)
+                    loaded = _compile(program, device, native, settings)
                     store.put(key, bytes(loaded.serialize()))
         return XLAExecutable(loaded, program, native)
 
@@ -260,12 +260,12 @@ class XLABackend:
 @functools.cache
 def _devices() -> dict[Device, Any]:
     keep_freed_memory()
-    found = {}
+    natives = {}
     for name, client in xla_bridge.backends().items():
         kind = _KINDS.get(name, name)
         for index, native in enumerate(client.local_devices()):
-            found[Device(kind, index, _capacity(native))] = native
-    return found
+            natives[Device(kind, index, _capacity(native))] = native
+    return natives
 
 
 def memory_use(stats: Any) -> MemoryUse:
@@ -310,12 +310,12 @@ def _result_handler(aval: ShapedArray, sharding: SingleDeviceSharding) -> Any:
 
 
 def _compile_options(native: Any, options: CompileOptions) -> Any:
-    made = xla_client.CompileOptions()
-    made.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(
+    settings = xla_client.CompileOptions()
+    settings.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(
         np.array([[native.id]])
     )
-    made.env_option_overrides = sorted(options.items())
-    return made
+    settings.env_option_overrides = sorted(options.items())
+    return settings
 
 
 def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:

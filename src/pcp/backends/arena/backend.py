@@ -66,11 +66,11 @@ class ArenaBackend:
         Raises:
             OutOfMemory: there is no memory for a copy.
         """
-        given, dtype = np.asarray(array), spec.dtype.numpy
-        if alias and given.dtype == dtype and given.flags.c_contiguous and is_read_only(given):
-            return ArenaArray(given)
+        on_host, dtype = np.asarray(array), spec.dtype.numpy
+        if alias and on_host.dtype == dtype and on_host.flags.c_contiguous and is_read_only(on_host):
+            return ArenaArray(on_host)
         try:
-            return ArenaArray(np.array(given, dtype, order="C"))
+            return ArenaArray(np.array(on_host, dtype, order="C"))
         except MemoryError:
             raise OutOfMemory(no_room(spec, target.device)) from None
 

@@ -47,10 +47,10 @@ def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache
 
     def compiled() -> bytes:
         try:
-            made: bytes = compile_str(source, input_type="stablehlo", extra_args=flags)
+            module: bytes = compile_str(source, input_type="stablehlo", extra_args=flags)
         except CompilerToolError as error:
             raise CompilationFailed(_explained(str(error), chip)) from None
-        return made
+        return module
 
     if not cache:
         return compiled()

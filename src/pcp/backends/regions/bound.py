@@ -91,10 +91,10 @@ class StagedExecutable:
             repr(self.target.options),
             *map(str, map(id, sources)),
         )
-        found = _kept.get(names)
-        if found is None or not found.is_of(sources):
-            found = _kept[names] = Kept(sources, self._first.run(sources))
-        return found
+        kept = _kept.get(names)
+        if kept is None or not kept.is_of(sources):
+            kept = _kept[names] = Kept(sources, self._first.run(sources))
+        return kept
 
 
 class BoundExecutable:
@@ -136,10 +136,10 @@ class BoundExecutable:
         results = self._rest.run(
             [values[number] if number in values else buffers[number] for number in self._takes]
         )
-        made = dict(zip(self._makes, results, strict=True))
+        by_number = dict(zip(self._makes, results, strict=True))
         for number in self._left:
             buffers[number].delete()
-        return [made[number] for number in self._results]
+        return [by_number[number] for number in self._results]
 
 
 class Rebinding:

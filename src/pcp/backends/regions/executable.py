@@ -77,8 +77,8 @@ class RegionsExecutable:
         self._program, self._cut, self._targets = program, cut, targets
         pairs = list(zip(cut.cut.sequence, cut.places, strict=True))
         kinds = dict.fromkeys((each.program, place) for each, place in pairs)
-        made = {kind: targets[kind[1]].compile(kind[0], cache=cache) for kind in kinds}
-        self._executables = [made[each.program, place] for each, place in pairs]
+        compiled = {kind: targets[kind[1]].compile(kind[0], cache=cache) for kind in kinds}
+        self._executables = [compiled[each.program, place] for each, place in pairs]
         self.steps = self._scheduled()
         self._results = self._given_back()
 
@@ -122,11 +122,11 @@ class RegionsExecutable:
 
     def _given_back(self) -> list[tuple[int, bool]]:
         """Of each result its value, and whether that is given back as a copy: it is an argument, or another result, too."""
-        seen, found = set(range(len(self._program.arguments))), []
+        seen, results = set(range(len(self._program.arguments))), []
         for number in self._cut.cut.results:
-            found.append((number, number in seen))
+            results.append((number, number in seen))
             seen.add(number)
-        return found
+        return results
 
     @property
     def copies(self) -> tuple[Copy, ...]:
@@ -212,16 +212,16 @@ class RegionsExecutable:
         place = self._memory_of(run.place)
         return run.executable.run([values[number, place] for number in run.takes])
 
-    def _hold(self, run: Run, made: Sequence[Buffer], values: Values) -> None:
+    def _hold(self, run: Run, buffers: Sequence[Buffer], values: Values) -> None:
         place = self._memory_of(run.place)
-        values.update(zip(((number, place) for number in run.makes), made, strict=True))
+        values.update(zip(((number, place) for number in run.makes), buffers, strict=True))
 
     def _move(self, step: Copy | Drop, values: Values) -> None:
         if isinstance(step, Drop):
             del values[step.number, step.place]
         else:
-            given = values[step.number, step.source]
-            values[step.number, step.place] = copied(given, step.spec, self._targets[step.place])
+            buffer = values[step.number, step.source]
+            values[step.number, step.place] = copied(buffer, step.spec, self._targets[step.place])
 
     def described(self) -> str:
         """What a call does, in one line for people."""

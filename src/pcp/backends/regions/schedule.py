@@ -52,8 +52,8 @@ class Schedule:
     def add(self, index: int) -> int:
         """Add the next piece; the bytes that it needs at once, which have to be within the limit."""
         piece, executable = self._cut.sequence[index], self._executables[index]
-        made = self._sizes(piece.makes)
-        further = sum(made.values()) + executable.memory.temporaries
+        results = self._sizes(piece.makes)
+        further = sum(results.values()) + executable.memory.temporaries
         least = sum(self._sizes(piece.takes).values()) + further
         if least > self._limit:
             return least
@@ -61,7 +61,7 @@ class Schedule:
         for number in piece.takes:
             self._fetch(number)
         self.steps.append(Run(index, AWAY, executable, piece.takes, piece.makes))
-        self._away |= made
+        self._away |= results
         self._beside(index, self._limit - executable.memory.temporaries)
         for number in (*piece.takes, *piece.makes):
             is_result = number in self._stays and number not in self._at_home

@@ -73,15 +73,15 @@ class StreamedExecutable(RegionsExecutable):
 
     def _bytes_beside(self) -> int:
         """Bytes that a call copies while a piece runs."""
-        running, found = None, 0
+        running, total = None, 0
         for step in self.steps:
             if running is not None and not self._is_beside(step, running):
                 running = None
             if isinstance(step, Run):
                 running = step
             elif isinstance(step, Copy) and running is not None:
-                found += step.spec.bytes
-        return found
+                total += step.spec.bytes
+        return total
 
     def _is_beside(self, step: Step, run: Run) -> bool:
         return not isinstance(step, Run) and step.number not in (*run.takes, *run.makes)
@@ -111,6 +111,6 @@ class StreamedExecutable(RegionsExecutable):
 
     def _finished(self, run: Run, values: Values) -> list[Buffer]:
         """What a piece makes, when it is there."""
-        made = self._made(run, values)
-        self._targets[run.place].runner.wait(made)
-        return made
+        results = self._made(run, values)
+        self._targets[run.place].runner.wait(results)
+        return results

@@ -112,8 +112,8 @@ _COMPARISONS: dict[Callable[..., object], Callable[..., object]] = {
 _BOOL = _types(bool)
 
 KERNELS: dict[Callable[..., object], Kernel] = {
-    **{function: Kernel(_into(made), NARROW) for function, made in _FUNCTIONS.items()},
-    **{function: Kernel(_into(made), NARROW, ((2, _BOOL),)) for function, made in _COMPARISONS.items()},
+    **{function: Kernel(_into(theirs), NARROW) for function, theirs in _FUNCTIONS.items()},
+    **{function: Kernel(_into(theirs), NARROW, ((2, _BOOL),)) for function, theirs in _COMPARISONS.items()},
     select: Kernel(_into(torch.where), COPIED, ((0, _BOOL),)),
     clamp: Kernel(_clamped, NARROW),
     narrowed: Kernel(_converted, FLOATS, ((0, NUMBERS),)),
