@@ -60,7 +60,7 @@ class ArgumentBorder:
         self._flatten = flattener(tree)
         self._accepted: list[object] = [None] * len(arguments)
 
-    def admit(self, given: tuple[Any, ...]) -> list[Buffer]:
+    def admit(self, arguments: tuple[Any, ...]) -> list[Buffer]:
         """The buffers for the arguments of one call.
 
         Raises:
@@ -69,9 +69,9 @@ class ArgumentBorder:
             DonatedArray: the memory of an array was given away.
         """
         try:
-            leaves = self._flatten(given)
+            leaves = self._flatten(arguments)
         except OtherNesting:
-            leaves = self._flatten_carefully(given)
+            leaves = self._flatten_carefully(arguments)
         try:
             if list(map(self._facts, leaves)) != self._accepted:
                 leaves = self._admit_each(leaves)
@@ -81,14 +81,14 @@ class ArgumentBorder:
             raise donated(self.arguments, leaves, self._backend)
         return leaves
 
-    def _flatten_carefully(self, given: tuple[Any, ...]) -> list[Any]:
-        if len(given) != len(self.tree.children):
+    def _flatten_carefully(self, arguments: tuple[Any, ...]) -> list[Any]:
+        if len(arguments) != len(self.tree.children):
             raise ArgumentCountMismatch(
-                f"{len(given)} arguments were given; the plan takes {len(self.names)}: "
+                f"{len(arguments)} arguments were given; the plan takes {len(self.names)}: "
                 f"{', '.join(self.names) or 'none'}"
             )
         leaves: list[Any] = []
-        for name, child, value in zip(self.names, self.tree.children, given, strict=True):
+        for name, child, value in zip(self.names, self.tree.children, arguments, strict=True):
             leaves += flatten_like(child, value, f"argument {name}")
         return leaves
 

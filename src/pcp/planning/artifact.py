@@ -160,8 +160,8 @@ def compile_ahead(program: Program, chip: str) -> CompiledArtifact:
     from pcp.backends.iree.chips import Chip
     from pcp.backends.iree.compiling import compiled_for
 
-    made = Chip.of(chip.removeprefix("iree:"))
-    return CompiledArtifact(program, str(made), compiled_for(program, made, {}, cache=False))
+    parsed = Chip.of(chip.removeprefix("iree:"))
+    return CompiledArtifact(program, str(parsed), compiled_for(program, parsed, {}, cache=False))
 
 
 def _entries(content: bytes) -> list[bytes]:

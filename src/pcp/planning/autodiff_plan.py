@@ -55,10 +55,10 @@ class AutoDiffPlan:
         """
         placed = self.forward_plan.place(*arguments)
         results, residuals = self.forward_plan.run(*placed)
-        given, _ = flatten((*self.forward_plan.bound, *placed))
+        inputs, _ = flatten((*self.forward_plan.bound, *placed))
         returned, _ = flatten(results)
         self._kept = (
-            [given[i] for i in self._phases.kept_arguments],
+            [inputs[i] for i in self._phases.kept_arguments],
             [*(returned[i] for i in self._phases.kept_results), *residuals],
         )
         return results

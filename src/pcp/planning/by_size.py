@@ -152,9 +152,9 @@ class SymbolicPlan:
                     f"argument {entry.name} is {entry.spec}, whose size is a symbol, and was given to bind; expected one of a "
                     "fixed shape: give it to run"
                 )
-        made = copy.copy(self)
-        made._plans, made._lock, made._bound = OrderedDict(), threading.RLock(), (*self._bound, *arguments)
-        return made
+        bound = copy.copy(self)
+        bound._plans, bound._lock, bound._bound = OrderedDict(), threading.RLock(), (*self._bound, *arguments)
+        return bound
 
     def bucket_of(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The largest sizes of the bucket that sizes are in, in the order of the symbols."""
@@ -240,14 +240,14 @@ class SymbolicPlan:
         return plan
 
     def __str__(self) -> str:
-        made = ", ".join(
+        sizes = ", ".join(
             f"({listed(dict(zip(self.program.symbols, key, strict=True)))})" for key in self._plans
         )
         within = "" if self.tolerance is None else f" within {self.tolerance:g}, {self.searches} searches"
         where = f" where {', '.join(self.program.constraints)}" if self.program.constraints else ""
         return (
             f"SymbolicPlan of all sizes of {', '.join(self.program.symbols)}{where}{within}; compiled for "
-            f"{made or 'no sizes yet'}"
+            f"{sizes or 'no sizes yet'}"
         )
 
     __repr__ = __str__

@@ -33,14 +33,14 @@ def memory_limit(target: Target, asked: int | str | None = None) -> int:
     Raises:
         InvalidMemoryLimit: the limit is no positive number of bytes.
     """
-    given: object = asked if asked is not None else os.environ.get("PCP_MEMORY_LIMIT") or None
-    if given is None:
+    limit: object = asked if asked is not None else os.environ.get("PCP_MEMORY_LIMIT") or None
+    if limit is None:
         return target.capacity
-    match = _SIZE.fullmatch(str(given))
+    match = _SIZE.fullmatch(str(limit))
     count = int(float(match[1]) * _FACTORS[match[2]]) if match is not None and match[2] in _FACTORS else 0
     if not count:
         raise InvalidMemoryLimit(
-            f"the memory limit {given!r} is not a positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
+            f"the memory limit {limit!r} is not a positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
         )
     return min(target.capacity, count)
 
@@ -71,7 +71,7 @@ def mapped_bytes(program: Program, target: Target, names: Collection[str]) -> in
             f"mapped is {sorted(names)}, and {target.places} copies all arguments to its own memory; plan for cpu:0 or "
             "arena:cpu"
         )
-    found: dict[int, Argument] = {}
+    entries: dict[int, Argument] = {}
     for name in names:
         here = {
             place: entry
@@ -81,13 +81,13 @@ def mapped_bytes(program: Program, target: Target, names: Collection[str]) -> in
         if not here:
             known = ", ".join(entry.name for entry in program.arguments[:8])
             raise InvalidMapped(f"mapped names {name!r}; the program's arguments are {known}")
-        found |= here
-    for entry in found.values():
+        entries |= here
+    for entry in entries.values():
         if entry.alias is not None or entry.role is Role.state:
             raise InvalidMapped(
                 f"mapped names {entry.name}, which is state, and a file that is mapped for reading cannot be written"
             )
-    return sum(entry.spec.bytes for entry in found.values())
+    return sum(entry.spec.bytes for entry in entries.values())
 
 
 def check_capacity(program: Program, use: MemoryUse, target: Target, limit: int) -> None:

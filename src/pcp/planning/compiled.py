@@ -125,9 +125,9 @@ class Compiled:
         entries = [pair for pair in zip(self.program.arguments, buffers, strict=True) if pair[1] is not None]
         if any(self.backend.is_deleted(buffer) for _, buffer in entries):
             return donated([entry for entry, _ in entries], [buffer for _, buffer in entries], self.backend)
-        given: dict[int, str] = {}
+        names: dict[int, str] = {}
         for entry, buffer in entries:
-            first = given.setdefault(id(buffer), entry.name)
+            first = names.setdefault(id(buffer), entry.name)
             if entry.alias is not None and first != entry.name:
                 return DonatedTwice(
                     f"arguments {first} and {entry.name} are the same array, but its memory can be donated "
@@ -153,10 +153,10 @@ class Compiled:
         """
         arguments = (*arguments, *in_order(self._names, self._bound_count, len(arguments), named))
         placed = flatten(self.place_first(*arguments))[0]
-        made = copy.copy(self)
-        made._hold([*self._bound, *placed], self._bound_count + len(arguments))
-        made._run_bind_stage()
-        return made
+        bound = copy.copy(self)
+        bound._hold([*self._bound, *placed], self._bound_count + len(arguments))
+        bound._run_bind_stage()
+        return bound
 
     @property
     def _names(self) -> list[str]:

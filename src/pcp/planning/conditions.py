@@ -99,8 +99,8 @@ def evidence_of(conditions: Conditions) -> Evidence:
     budget = conditions.budget
     if isinstance(budget, bool) or not isinstance(budget, int | float) or math.isnan(budget) or budget < 0:
         raise InvalidBudget(f"the budget is {budget!r}; expected seconds from 0, which measures nothing")
-    given = conditions.database
-    database = given if isinstance(given, ProfileDatabase) else ProfileDatabase(given)
+    source = conditions.database
+    database = source if isinstance(source, ProfileDatabase) else ProfileDatabase(source)
 
     @contextlib.contextmanager
     def start() -> Iterator[Measurer]:

@@ -36,20 +36,20 @@ class NoPlaces(PCPError):
     """An empty list of places to plan for."""
 
 
-def places_of(given: Place | Sequence[Place] | None) -> tuple[Place | None, list[Target]]:
+def places_of(where: Place | Sequence[Place] | None) -> tuple[Place | None, list[Target]]:
     """Where a program is searched for, and where else it is measured.
 
     Raises:
         NoPlaces: a list of devices is empty.
         UnknownBackend, UnknownDevice: as `Target.of`.
     """
-    if given == ANY:
-        return None, [Target.of(f"{name}:{found}") for name in backend_names() for found in _first(name)]
-    if given is None or isinstance(given, str | Device | Target):
-        return given, []
-    if not given:
+    if where == ANY:
+        return None, [Target.of(f"{name}:{place}") for name in backend_names() for place in _first(name)]
+    if where is None or isinstance(where, str | Device | Target):
+        return where, []
+    if not where:
         raise NoPlaces("the list of devices is empty; give one or more, as ['cpu:0', 'iree:llvm-cpu']")
-    first, *others = given
+    first, *others = where
     return first, [Target.of(each) for each in others]
 
 

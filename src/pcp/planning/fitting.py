@@ -68,14 +68,14 @@ class Fit:
     more: float = 0.0
 
     def __str__(self) -> str:
-        given = [f"the batch is computed in {self.parts} parts"] * (self.parts > 1)
+        measures = [f"the batch is computed in {self.parts} parts"] * (self.parts > 1)
         if self.remade:
-            given.append(
+            measures.append(
                 f"{self.remade} operations run again, {self.more:.1%} more floating-point operations"
             )
         cost = (
-            f"{', '.join(given)}; without that {human(self.without)}"
-            if given
+            f"{', '.join(measures)}; without that {human(self.without)}"
+            if measures
             else "nothing is given up for that"
         )
         return f"{human(self.peak)} of {human(self.asked)} asked for: {cost}"
@@ -151,8 +151,8 @@ class _Source:
         """The path that keeps what a candidate says, and its program."""
         if self.parts == 1 and candidate is self.made.candidates.everything:
             return self.path, self.lowered
-        recomputation, made = self.made.made(candidate)
-        return self.path.having(REMADE.name, [REMADE.move(recomputation)]), made
+        recomputation, program = self.made.made(candidate)
+        return self.path.having(REMADE.name, [REMADE.move(recomputation)]), program
 
 
 def _divided_by(source: _Source, program: Program, target: Target) -> Callable[[int], _Source | None]:
@@ -192,10 +192,10 @@ class _Search:
         """
         candidates = source.made.candidates
         fits, too_much = candidates.smallest.peak, candidates.everything.peak  # by the estimate
-        guess, found = too_much * self.limit / peak, False
+        guess, has_fit = too_much * self.limit / peak, False
         tried = {candidates.everything.kept}
         for attempt in range(attempts):
-            last = attempt == attempts - 1 and not found
+            last = attempt == attempts - 1 and not has_fit
             candidate = None if last or guess <= fits else candidates.within(int(guess))
             candidate = candidates.smallest if candidate is None else candidate
             if candidate.kept in tried or candidate.flops > most * source.made.flops:
@@ -203,21 +203,21 @@ class _Search:
             tried.add(candidate.kept)
             took = self.attempt(source, candidate)
             if took <= self.limit:
-                found, fits = True, candidate.peak
+                has_fit, fits = True, candidate.peak
                 guess = (fits + too_much) / 2
             else:
                 too_much = candidate.peak
-                guess = (fits + too_much) / 2 if found else candidate.peak * min(0.97, self.limit / took)
-            if found and too_much < _CLOSE * fits:
+                guess = (fits + too_much) / 2 if has_fit else candidate.peak * min(0.97, self.limit / took)
+            if has_fit and too_much < _CLOSE * fits:
                 break
-        return found
+        return has_fit
 
     def attempt(self, source: _Source, candidate: Candidate) -> int:
         """Compile a candidate; the bytes that it takes."""
-        path, made = source.with_kept(candidate)
+        path, program = source.with_kept(candidate)
         parts = path.parts * source.parts
-        there = self.target.suited(made)
-        use = there.compile(made, cache=self.cache).memory
+        there = self.target.suited(program)
+        use = there.compile(program, cache=self.cache).memory
         log.info(
             "in %d parts, %d values kept: %d bytes of %d, estimated %d",
             parts, len(candidate.kept), use.peak, self.limit, candidate.peak,

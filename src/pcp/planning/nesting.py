@@ -75,8 +75,8 @@ _CONTAINERS = {"dict": "dict", "list": "list", "tuple": "tuple"}
 
 def _type_test(node: Tree, name: str) -> str:
     if node.kind.startswith("namedtuple:"):
-        given = f"(type({name}).__name__, getattr({name}, '_fields', None))"
-        return f"{given} != {(node.kind.partition(':')[2], node.keys)!r}"
+        actual = f"(type({name}).__name__, getattr({name}, '_fields', None))"
+        return f"{actual} != {(node.kind.partition(':')[2], node.keys)!r}"
     if node.ordered:
         return f"not isinstance({name}, dict)"
     return f"type({name}) is not {_CONTAINERS[node.kind]}"

@@ -95,8 +95,8 @@ def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:
             f"the path was made for backend {path.backend!r} with options {dict(path.options)}; {target} has "
             f"{dict(target.options)}: give a device of that backend, or plan for {named(target)}"
         )
-    made = _in_pieces(path.suited(program, target), program, target, limit)
-    return made.made_on("", "").placed(Placement((), (named(target), limit)))
+    streamed = _in_pieces(path.suited(program, target), program, target, limit)
+    return streamed.made_on("", "").placed(Placement((), (named(target), limit)))
 
 
 def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, limit: int) -> Path:
@@ -127,14 +127,14 @@ def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, 
         if row is None:
             return best
         for kernels in tried:
-            made = Path.of(
+            candidate = Path.of(
                 whole.program,
                 kernels_by_site(classes, kernels),
                 dict(plain.options),
                 whole.tolerance,
                 plain.backend,
             )
-            path = _streamed(made, whole.program, target, limit)
+            path = _streamed(candidate, whole.program, target, limit)
             other = measured(path)
             if other is None:
                 break

@@ -56,10 +56,10 @@ def lowered(
             _known[key] = _made(candidate, digest, problem, start, seconds)
         except KernelNotLowered as error:
             _known[key] = error
-    found = _known[key]
-    if isinstance(found, KernelNotLowered):
-        raise found
-    return found
+    outcome = _known[key]
+    if isinstance(outcome, KernelNotLowered):
+        raise outcome
+    return outcome
 
 
 _known: dict[tuple[str, Problem], Program | KernelNotLowered] = {}

@@ -52,11 +52,11 @@ def lowered_by_child(candidate: Candidate, problem: Problem, start: Starting, se
     Raises:
         KernelNotLowered: it raised, crashed, took too long, or became too long a text.
     """
-    [made] = lowered_in_turn(candidate, [problem], start, seconds)
-    if isinstance(made, KernelNotLowered):
-        raise made
+    [outcome] = lowered_in_turn(candidate, [problem], start, seconds)
+    if isinstance(outcome, KernelNotLowered):
+        raise outcome
     log.info("%s was lowered for %s", candidate.name, problem)
-    return made
+    return outcome
 
 
 def lowered_in_turn(
@@ -106,12 +106,12 @@ def lowered_in_turn(
         if line is not None and len(line) >= longest:
             raise KernelNotLowered(f"{name} becomes more than {longest} bytes for {what}")
         said = {"error": f"the process ended with {child.death()}"} if line is None else said_in(line)
-    made = said.get("made")
-    if not isinstance(made, list) or len(made) != count:
+    answers = said.get("made")
+    if not isinstance(answers, list) or len(answers) != count:
         raise KernelNotLowered(
             f"{name} cannot be lowered for {what}: {said.get('error', 'nothing was said')}"
         )
-    return [_text(name, *each) for each in zip(problems, made, strict=True)]
+    return [_text(name, *each) for each in zip(problems, answers, strict=True)]
 
 
 def kept(candidate: Candidate, name: str, make: Callable[[], str]) -> str:
@@ -128,8 +128,8 @@ def kept(candidate: Candidate, name: str, make: Callable[[], str]) -> str:
 
 def _text(name: str, what: Problem, said: Any) -> str | KernelNotLowered:
     """What a child said of one task."""
-    found = said if isinstance(said, dict) else {}
-    if isinstance(found.get("text"), str) and len(found["text"]) <= LONGEST_TEXT:
-        return str(found["text"])
-    error = f"it becomes more than {LONGEST_TEXT} bytes" if "text" in found else found.get("error")
+    answer = said if isinstance(said, dict) else {}
+    if isinstance(answer.get("text"), str) and len(answer["text"]) <= LONGEST_TEXT:
+        return str(answer["text"])
+    error = f"it becomes more than {LONGEST_TEXT} bytes" if "text" in answer else answer.get("error")
     return KernelNotLowered(f"{name} cannot be lowered for {what}: {error}")

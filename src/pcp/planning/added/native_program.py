@@ -107,7 +107,7 @@ def _in_cuda(candidate: Candidate, digest: str, _: Starting, __: float) -> Call:
 def _in_triton(candidate: Candidate, digest: str, start: Starting, seconds: float) -> Call:
     """Triton's own language, which is compiled once, in the child."""
 
-    def made() -> str:
+    def lowered() -> str:
         if importlib.util.find_spec("triton") is None:
             raise KernelNotLowered(
                 f"{candidate.name} is written in Triton, which is not here; install it (pip install triton, for Linux; PyTorch "
@@ -115,14 +115,14 @@ def _in_triton(candidate: Candidate, digest: str, start: Starting, seconds: floa
             )
         return lowered_by_child(candidate, candidate.problems[0], start, seconds)
 
-    text = kept(candidate, f"{digest}.json", made)
+    text = kept(candidate, f"{digest}.json", lowered)
     try:
-        found = json.loads(text)
-        x, y, z = map(int, found["grid"])
-        a, b, c = map(int, found["block"])
-        scratch = tuple(map(int, found["scratch"]))
-        launch = Launch((x, y, z), (a, b, c), int(found["shared_bytes"]), scratch)
-        return _launching(str(found["name"]), str(found["ptx"]), launch)
+        description = json.loads(text)
+        x, y, z = map(int, description["grid"])
+        a, b, c = map(int, description["block"])
+        scratch = tuple(map(int, description["scratch"]))
+        launch = Launch((x, y, z), (a, b, c), int(description["shared_bytes"]), scratch)
+        return _launching(str(description["name"]), str(description["ptx"]), launch)
     except (ValueError, LookupError, TypeError):
         raise KernelNotLowered(
             f"{candidate.name}: what Triton made of it cannot be read; `pcp kernels remove {candidate.name}`, and add it again"

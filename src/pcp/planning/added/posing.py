@@ -57,13 +57,13 @@ def _as_it_is(op: ir.Operation, posed: Problem) -> Iterator[Posed]:
         region_of(op).digest == posed.region.digest
     ):
         taken = dict.fromkeys((*op.operands, *values_from_outside(op)))
-        yield Posed(posed, lambda: [Tensor(each, current_builder()) for each in taken], lambda *made: made)
+        yield Posed(posed, lambda: [Tensor(each, current_builder()) for each in taken], lambda *y: y)
 
 
 def _dtype_of(named: Named) -> DType | None:
     """The one element type of all floating-point numbers."""
-    found = {spec.dtype for spec in (*named.operands, *named.results) if spec.dtype.is_differentiable}
-    return found.pop() if len(found) == 1 else None
+    dtypes = {spec.dtype for spec in (*named.operands, *named.results) if spec.dtype.is_differentiable}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 def _product(op: ir.Operation) -> Iterator[Posed]:
@@ -111,7 +111,7 @@ def _product(op: ir.Operation) -> Iterator[Posed]:
         yield Posed(
             problem("product", form, product.x.dtype, sizes),
             operands,
-            lambda made: reshape(made, product.result.shape),
+            lambda result: reshape(result, product.result.shape),
         )
 
 
@@ -137,9 +137,9 @@ class _Rows:
         """The rows of an array."""
         return reshape(transpose(x, self._order), (self.count, self.width))
 
-    def back(self, made: Tensor) -> Tensor:
+    def back(self, rows: Tensor) -> Tensor:
         """The array whose rows these are."""
-        return transpose(reshape(made, self._turned), [self._order.index(n) for n in range(len(self._order))])
+        return transpose(reshape(rows, self._turned), [self._order.index(n) for n in range(len(self._order))])
 
 
 def _softmax(op: ir.Operation) -> Iterator[Posed]:
@@ -153,38 +153,38 @@ def _softmax(op: ir.Operation) -> Iterator[Posed]:
 
 def _normalisation(op: ir.Operation) -> Iterator[Posed]:
     named = Named.of(op)
-    dtype, given = _dtype_of(named), named.attributes
-    rows = _Rows(named.operands[0].shape, int(given["axis"]))
+    dtype, attributes = _dtype_of(named), named.attributes
+    rows = _Rows(named.operands[0].shape, int(attributes["axis"]))
     form = "layer" if named.name == "layer_norm" else "rms"
-    if dtype is None or (form == "rms" and given["bias"]):
+    if dtype is None or (form == "rms" and attributes["bias"]):
         return
 
     def operands() -> list[Tensor]:
         more = iter(tensors(op)[1:])
-        made = [rows.of(Operands.of(op).x)]
+        values = [rows.of(Operands.of(op).x)]
         for kind, empty in (("scale", ones), ("bias", zeros)):
-            if given[kind]:
+            if attributes[kind]:
                 parameter = next(more)
-                made.append(broadcast_to(reshape(parameter, (parameter.size,)), (rows.width,)))
+                values.append(broadcast_to(reshape(parameter, (parameter.size,)), (rows.width,)))
             elif kind == "scale" or form == "layer":
-                made.append(empty((rows.width,), dtype))
-        return made
+                values.append(empty((rows.width,), dtype))
+        return values
 
     sizes = {"rows": rows.count, "width": rows.width}
-    posed = problem("normalisation", form, dtype, sizes, epsilon=float(given["epsilon"]))
+    posed = problem("normalisation", form, dtype, sizes, epsilon=float(attributes["epsilon"]))
     yield Posed(posed, operands, rows.back)
 
 
 def _attention(op: ir.Operation) -> Iterator[Posed]:
     named, heads = Named.of(op), Heads.of(op)
-    dtype, given = _dtype_of(named), named.attributes
-    if heads is None or dtype is None or heads.groups or given.keys() & {*ATTENTION.further, "cap"}:
+    dtype, attributes = _dtype_of(named), named.attributes
+    if heads is None or dtype is None or heads.groups or attributes.keys() & {*ATTENTION.further, "cap"}:
         return
     queries, keys = heads.lengths
     width, free = heads.sizes[-1], heads.sizes[-2]
     sight = heads.sight
     is_causal = sight.offset is not None
-    if free != width or not math.isclose(given["scale"], 1 / math.sqrt(width), rel_tol=1e-6):
+    if free != width or not math.isclose(attributes["scale"], 1 / math.sqrt(width), rel_tol=1e-6):
         return
     if is_causal and (not sight.skips or sight.window is not None or sight.offset != keys - queries):
         return
@@ -202,7 +202,7 @@ def _attention(op: ir.Operation) -> Iterator[Posed]:
     yield Posed(
         problem("attention", "causal" if is_causal else "full", dtype, sizes),
         operands,
-        lambda made: heads.returned(made, "result"),
+        lambda result: heads.returned(result, "result"),
     )
 
 
@@ -212,22 +212,22 @@ def _cross_entropy(op: ir.Operation) -> Iterator[Posed]:
     if dtype is None:
         return
     count, classes = math.prod(shape[:-1]), shape[-1]
-    made: list[Rows] = []
+    made_rows: list[Rows] = []
 
     def operands() -> list[Tensor]:
         rows = Rows.of(op)
-        made.append(rows)
+        made_rows.append(rows)
         return [rows.logits, rows.targets]
 
     def result(losses: Tensor) -> Tensor:
-        rows = made[-1]
-        found = -losses if named.attributes["negated"] else losses
+        rows = made_rows[-1]
+        per_row = -losses if named.attributes["negated"] else losses
         if rows.known is not None:
             picked = reshape(take_along_axis(rows.logits, expand_dims(rows.targets, 1), 1), (count,))
             outside = named.attributes["outside"]
             other = losses + picked - outside
-            found = where(rows.known, found, outside if named.attributes["negated"] else other)
-        return reshape(found, named.results[0].shape)
+            per_row = where(rows.known, per_row, outside if named.attributes["negated"] else other)
+        return reshape(per_row, named.results[0].shape)
 
     yield Posed(
         problem("cross_entropy", "plain", dtype, {"rows": count, "classes": classes}), operands, result
@@ -250,7 +250,7 @@ def _embedding_gradient(op: ir.Operation) -> Iterator[Posed]:
     yield Posed(
         problem("embedding_gradient", "plain", table.dtype, {"count": count, "rows": rows, "width": width}),
         operands,
-        lambda made: Scattered.of(op).table + reshape(made[: rows - 1], table.shape),
+        lambda sums: Scattered.of(op).table + reshape(sums[: rows - 1], table.shape),
     )
 
 

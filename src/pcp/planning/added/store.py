@@ -71,17 +71,17 @@ class Store:
 
     def all(self) -> list[Added]:
         """Every kernel, in order of its name. One whose content has changed is left out with a warning."""
-        found = []
+        kernels = []
         for place in sorted(self.folder.glob("*/" + _VERDICT)):
             digest = place.parent.name
             try:
                 if content_digest(place.parent / "content") != digest:
                     raise InvalidCandidate("its content is not what was verified")
                 candidate = read_candidate(place.parent / "content")
-                found.append(Added(digest, candidate, json.loads(place.read_text())))
+                kernels.append(Added(digest, candidate, json.loads(place.read_text())))
             except (PCPError, OSError, ValueError) as error:
                 log.warning("the added kernel %s is left out: %s; add it again", place.parent, error)
-        return sorted(found, key=lambda each: each.candidate.name)
+        return sorted(kernels, key=lambda each: each.candidate.name)
 
     @contextlib.contextmanager
     def staged(self, folder: str | os.PathLike[str]) -> Iterator[tuple[Candidate, str]]:
@@ -111,10 +111,10 @@ class Store:
     def recorded(self, digest: str) -> dict[str, Any] | None:
         """The verdict on content of that digest, if it was verified and accepted before."""
         try:
-            found = json.loads((self.folder / "verdicts" / f"{digest}.json").read_text())
+            verdict = json.loads((self.folder / "verdicts" / f"{digest}.json").read_text())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return verdict if isinstance(verdict, dict) else None
 
     def record(self, digest: str, verdict: Mapping[str, Any]) -> None:
         """Keep the verdict on some content."""
@@ -155,25 +155,25 @@ class Store:
             NotAdded: there is none.
         """
         every = self.all()
-        found = [each for each in every if name in (each.candidate.name, each.name)]
-        if not found:
+        matches = [each for each in every if name in (each.candidate.name, each.name)]
+        if not matches:
             known = ", ".join(each.candidate.name for each in every) or "none at all"
             raise NotAdded(f"no kernel named {name!r} was added; there are {known}")
-        for each in found:
+        for each in matches:
             gone = self.folder / f".gone-{each.digest}"
             shutil.rmtree(gone, ignore_errors=True)
             os.rename(self.folder / each.digest, gone)  # in one step for whoever reads it
             shutil.rmtree(gone, ignore_errors=True)
-        return found
+        return matches
 
 
 def content_digest(folder: Path) -> str:
     """The SHA-256 of the names and bytes of all files in a folder."""
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, file in sorted(_files(folder)):
         content = file.read_bytes()
-        made.update(f"{len(name.encode())} {name} {len(content)} ".encode() + content)
-    return made.hexdigest()
+        hasher.update(f"{len(name.encode())} {name} {len(content)} ".encode() + content)
+    return hasher.hexdigest()
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -103,14 +103,14 @@ def compiled_kernel(
         "ptx_version": _PTX_VERSION.get(capability, _OLDER_PTX),
         "enable_fp_fusion": True,
     }
-    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=told)
-    facts = made.metadata
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=told)
+    facts = compiled.metadata
     if facts.shared > _SHARED_BYTES[capability]:
         raise NotTriton(
             f"its threads share {facts.shared} bytes, and a GPU of compute capability {capability / 10} has "
             f"{_SHARED_BYTES[capability]}; choose smaller blocks or a smaller num_stages"
         )
-    ptx = made.asm["ptx"]
+    ptx = compiled.asm["ptx"]
     scratch = [facts.global_scratch_size, getattr(facts, "profile_scratch_size", 0)]
     more = _parameters(ptx, facts.name) - len(specs)
     if not 0 <= more <= len(scratch):
@@ -139,14 +139,14 @@ def said_by(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _constants(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _constants(kernel: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of parameters that are constants: those of the configuration, and defaults."""
-    unknown = [each for each in given if each not in kernel.arg_names]
+    unknown = [each for each in config if each not in kernel.arg_names]
     if unknown:
         raise NotTriton(
             f"config gives {unknown[0]} a value, and the kernel takes {', '.join(kernel.arg_names)}"
         )
-    constants = dict(given)
+    constants = dict(config)
     for each in kernel.params:
         if each.name in constants:
             continue
@@ -161,10 +161,10 @@ def _constants(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _grid(grid: Any, constants: Mapping[str, Any]) -> list[int]:
     """How many programs there are along each of three axes."""
-    found = grid(constants) if callable(grid) else grid
-    sizes = list(found) if isinstance(found, tuple | list) else [found]
+    shape = grid(constants) if callable(grid) else grid
+    sizes = list(shape) if isinstance(shape, tuple | list) else [shape]
     if not 1 <= len(sizes) <= 3 or any(type(size) is not int or size < 1 for size in sizes):
-        raise NotTriton(f"grid is {found!r}; expected one to three positive integers: {_EXAMPLE}")
+        raise NotTriton(f"grid is {shape!r}; expected one to three positive integers: {_EXAMPLE}")
     return [*sizes, 1, 1][:3]
 
 
@@ -177,8 +177,8 @@ def _pointer(spec: TensorSpec) -> str:
 
 
 def _parameters(ptx: str, name: str) -> int:
-    found = re.search(rf"\.entry\s+{re.escape(name)}\s*\((.*?)\)", ptx, re.DOTALL)
-    return found[1].count(".param") if found is not None else -1
+    entry = re.search(rf"\.entry\s+{re.escape(name)}\s*\((.*?)\)", ptx, re.DOTALL)
+    return entry[1].count(".param") if entry is not None else -1
 
 
 def _kind(value: object) -> str:

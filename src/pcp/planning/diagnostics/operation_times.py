@@ -145,9 +145,9 @@ def profile_operations(
 def _whole(plan: Compiled, placed: tuple[Any, ...], repeats: int) -> float:
     best = float("inf")
     for _ in range(repeats):
-        given = plan.with_copied_state(placed)
-        plan.backend.wait(flatten(given)[0])
-        seconds, _results = _timed(lambda given=given: flatten(plan.call(*given))[0], 1, plan.backend)  # type: ignore[misc]  # as above
+        copied = plan.with_copied_state(placed)
+        plan.backend.wait(flatten(copied)[0])
+        seconds, _results = _timed(lambda copied=copied: flatten(plan.call(*copied))[0], 1, plan.backend)  # type: ignore[misc]  # as above
         best = min(best, seconds)
     return best
 
@@ -213,10 +213,10 @@ class _Pieces:
         block = main.regions[0].blocks[0]
         *operations, terminator = (op.operation for op in block.operations)
         numbers = self._dataflow.reads[index]
-        made = self._dataflow.maker
+        maker = self._dataflow.maker
         places = [
-            operations[made[n]].results[self._dataflow.operations[made[n]].results.index(n)]
-            if n in made
+            operations[maker[n]].results[self._dataflow.operations[maker[n]].results.index(n)]
+            if n in maker
             else block.arguments[n]
             for n in numbers
         ]

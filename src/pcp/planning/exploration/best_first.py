@@ -84,14 +84,14 @@ def _parts(places: Iterable[int], near: Sequence[Collection[int]]) -> list[list[
     for place in places:
         if place not in left:
             continue
-        found, waiting = [], [place]
+        part, waiting = [], [place]
         left.discard(place)
         while waiting:
-            found.append(waiting.pop())
-            more = left.intersection(near[found[-1]])
+            part.append(waiting.pop())
+            more = left.intersection(near[part[-1]])
             left -= more
             waiting += more
-        parts.append(sorted(found))
+        parts.append(sorted(part))
     return parts
 
 

@@ -58,7 +58,7 @@ def paths(
     target = Target.of(first)
     conditions = Conditions(target, target.capacity, database, budget=0.0)
 
-    def found() -> Iterator[Path]:
+    def paths() -> Iterator[Path]:
         with evidence_of(conditions) as evidence:
             classes = site_classes(prepared(program, tolerance), target, tolerance)
             bad = _too_wrong(program, tolerance, evidence)
@@ -70,7 +70,7 @@ def paths(
                 if path.digest not in bad:
                     yield path
 
-    return found()
+    return paths()
 
 
 def elsewhere(
@@ -136,12 +136,12 @@ def combinations(
 
 def _apart(groups: Sequence[Group]) -> list[set[int]]:
     """For each group of one site the groups at whose sites no kernel can stand beside one here."""
-    found = [set[int]() for _ in groups]
+    apart = [set[int]() for _ in groups]
     for (one, (_, [site], _)), (other, (_, [second], _)) in itertools.combinations(enumerate(groups), 2):
         if len(cover((site, second))) < 2:
-            found[one].add(other)
-            found[other].add(one)
-    return found
+            apart[one].add(other)
+            apart[other].add(one)
+    return apart
 
 
 def _picked(
@@ -152,7 +152,7 @@ def _picked(
     What is banned leaves the lists, so that no combination with it is ever made. Where more was banned meanwhile, it begins
     anew with shorter lists, and passes over what it gave before.
     """
-    given: set[tuple[Kernel | None, ...]] = set()
+    seen: set[tuple[Kernel | None, ...]] = set()
     while True:
         count = len(banned)
         left = [
@@ -165,9 +165,9 @@ def _picked(
         ]
         for combination in best_first([[seconds for seconds, _ in choice] for choice in left], apart):
             picked = tuple(choice[index][1] for choice, index in zip(left, combination, strict=True))
-            if picked in given:
+            if picked in seen:
                 continue
-            given.add(picked)
+            seen.add(picked)
             yield picked
             if len(banned) != count:
                 break
@@ -183,20 +183,20 @@ def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> li
     learnt = None if known else model.plain_seconds(each.region, each.family)
     measured = [row.typical / row.ratio for row in known.values() if row.seconds and row.plain_seconds]
     plain = min(measured, default=learnt or guess)
-    found: list[Option] = [(plain, None)]
+    options: list[Option] = [(plain, None)]
     for kernel in each.kernels:
         row = known.get(kernel_label(kernel))
         forecast = model.forecast(each.region, kernel_label(kernel)) if row is None else None
         if forecast is not None:
-            found.append((plain * forecast.ratio, kernel))
+            options.append((plain * forecast.ratio, kernel))
         elif row is None:
             estimate = estimated_seconds(replaced(each.region, kernel))
-            found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
+            options.append((plain * estimate / guess if guess > 0 else estimate, kernel))
         elif row.failure is None and (
             not tolerance or row.least_tolerance is None or row.least_tolerance <= tolerance
         ):
-            found.append((plain * row.ratio if row.seconds else plain, kernel))
-    return found
+            options.append((plain * row.ratio if row.seconds else plain, kernel))
+    return options
 
 
 def _too_wrong(program: Program, tolerance: float | None, evidence: Evidence) -> set[str]:

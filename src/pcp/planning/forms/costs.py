@@ -40,7 +40,7 @@ class MeasuredCosts:
 
     def measure(self, operations: Iterable[Operation]) -> Asking[bool]:
         """Measure those that were not; whether there were any, and time for one of them."""
-        found = False
+        has_measured = False
         for operation in dict.fromkeys(operations):
             if operation in self.measured:
                 continue
@@ -58,8 +58,8 @@ class MeasuredCosts:
                 break
             if row.plain_seconds:
                 self.measured[operation] = undisturbed(row.plain_seconds)
-                found = True
-        return found
+                has_measured = True
+        return has_measured
 
     def _request(self, alone: Program) -> Request:
         return Request(

@@ -114,24 +114,24 @@ def forms_of(
     for number, part in enumerate(parts):
         alike.setdefault(part.kind, []).append(number)
     ordered = sorted(alike.values(), key=lambda each: -len(each) * _guess(parts[each[0]]))
-    found, spent = Forms(), 0.0
+    forms, spent = Forms(), 0.0
     for numbers in ordered:
         if spent > limits.seconds:
             break
         ways = yield from _ways(parts[numbers[0]], numbers, evidence, until, limits, most)
         spent += ways.graph.seconds
-        found.ways.append(ways)
-    found.ways.sort(key=lambda each: -each.saves)
-    made: dict[str, Form] = {}
-    for chosen in itertools.islice(_together([each for each in found.ways if each.ways]), 2 * most):
+        forms.ways.append(ways)
+    forms.ways.sort(key=lambda each: -each.saves)
+    by_digest: dict[str, Form] = {}
+    for chosen in itertools.islice(_together([each for each in forms.ways if each.ways]), 2 * most):
         try:
             form, other = made_by(program, Form(tuple(sorted(chosen))))
         except FormMismatch:  # something would have to be computed before what it takes
             continue
-        if other.digest != program.digest and len(made) < most:
-            made.setdefault(other.digest, form)
-    found.forms = list(made.values())
-    return found
+        if other.digest != program.digest and len(by_digest) < most:
+            by_digest.setdefault(other.digest, form)
+    forms.forms = list(by_digest.values())
+    return forms
 
 
 def _together(ways: list[Ways]) -> Iterator[tuple[PartForm, ...]]:

@@ -60,22 +60,22 @@ def _with_forms(
     found: Found, search: Search, known: Sequence[FormMoves], limit: int
 ) -> Asking[tuple[Found, Search]]:
     whole, evidence = search.whole, search.evidence
-    made = yield from looked_at(whole, evidence, limit, found.path, known)
+    attempts = yield from looked_at(whole, evidence, limit, found.path, known)
     found = replace(found, measured=evidence.measured)
-    if not made:
+    if not attempts:
         return found, search
-    best = min(made, key=lambda each: each.rank)
+    best = min(attempts, key=lambda each: each.rank)
     if best.refused:
-        return _noted(found, made, f"is not taken: {best.refused}"), search
+        return _noted(found, attempts, f"is not taken: {best.refused}"), search
     other = Search(best.whole, evidence, limit)
     mine = yield from other.run()
     if mine.path.is_plain:
         return _noted(
-            replace(found, measured=evidence.measured), made, "is not taken: it does not hold"
+            replace(found, measured=evidence.measured), attempts, "is not taken: it does not hold"
         ), search
     why = yield from _lost(found, mine, Duels(whole, evidence), limit)
     if why:
-        return _noted(replace(found, measured=evidence.measured), made, f"is not taken: {why}"), search
+        return _noted(replace(found, measured=evidence.measured), attempts, f"is not taken: {why}"), search
     notes = list(dict.fromkeys([*found.notes, *mine.notes]))
     return replace(mine, notes=notes, complete=found.complete and mine.complete), other
 
@@ -93,10 +93,10 @@ def looked_at(
     forms = list(known)
     if evidence.seconds_left and is_here():
         forms += yield from equal_forms(whole, evidence)
-    made = yield from all_tried(whole, list(dict.fromkeys(forms)), evidence, limit)
+    attempts = yield from all_tried(whole, list(dict.fromkeys(forms)), evidence, limit)
     if evidence.seconds_left and may_be_stored(whole, evidence):
-        made += yield from tried_stored(path, whole, evidence, limit)
-    return made
+        attempts += yield from tried_stored(path, whole, evidence, limit)
+    return attempts
 
 
 def _known(whole: Whole, evidence: Evidence) -> list[FormMoves]:
@@ -132,6 +132,6 @@ def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> Asking[str]:
     return ""
 
 
-def _noted(found: Found, made: Sequence[Tried], why: str) -> Found:
-    many = f"the best of {len(made)} other forms" if len(made) > 1 else "another form"
+def _noted(found: Found, attempts: Sequence[Tried], why: str) -> Found:
+    many = f"the best of {len(attempts)} other forms" if len(attempts) > 1 else "another form"
     return replace(found, notes=[*found.notes, f"{many} of the program {why}"])

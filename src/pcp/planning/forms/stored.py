@@ -38,13 +38,13 @@ def tried_stored(path: Path, whole: Whole, evidence: Evidence, limit: int) -> As
     left = sum(each.bytes for each in products_in(path.applied(whole.program)))
     if left <= strategy.little_stored * sum(each.bytes for each in products):
         return []
-    made: list[Tried] = []
+    attempts: list[Tried] = []
     kept = [FACTORS, RESULTS]
     for _ in range(strategy.everywhere_attempts):
         one = yield from tried(whole, _form(kept), evidence, limit)
         if one is None:
             break
-        made.append(one)
+        attempts.append(one)
         error = one.row.least_tolerance or 0.0
         if not one.refused or error <= whole.tolerance:
             break
@@ -52,7 +52,7 @@ def tried_stored(path: Path, whole: Whole, evidence: Evidence, limit: int) -> As
         kept = [FACTORS] if RESULTS in kept else _fewer(kept, products, share)
         if not kept:
             break
-    return made
+    return attempts
 
 
 def _form(kept: Sequence[str]) -> FormMoves:

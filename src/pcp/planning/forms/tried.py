@@ -56,14 +56,14 @@ def all_tried(
     whole: Whole, forms: Sequence[FormMoves], evidence: Evidence, limit: int
 ) -> Asking[list[Tried]]:
     """Forms, measured as far as there is time."""
-    made: list[Tried] = []
+    attempts: list[Tried] = []
     evidence.planned += len(forms)
     for form in forms:
         one = yield from tried(whole, form, evidence, limit)
         if one is None:
             break
-        made.append(one)
-    return made
+        attempts.append(one)
+    return attempts
 
 
 def _refusal(whole: Whole, row: Measurement, evidence: Evidence, limit: int) -> str:

@@ -64,19 +64,19 @@ class Comparison:
                 return Scale.of(own)
         return distances.scale_of(np.asarray(right), kept, None if before is None else np.asarray(before))
 
-    def distance(self, found: Any, right: Any, scale: Scale) -> Distance:
+    def distance(self, result: Any, right: Any, scale: Scale) -> Distance:
         """How far a result is from what it should be, relative to a scale."""
         if self._compiles(_spec(right)):
-            difference = self._squares(found, right, 1.0)
+            difference = self._squares(result, right, 1.0)
             if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
                 return relative(difference, scale)
-        return distances.distance(np.asarray(found), np.asarray(right), scale)
+        return distances.distance(np.asarray(result), np.asarray(right), scale)
 
-    def pair(self, found: Any, right: Any) -> Pair:
+    def pair(self, result: Any, right: Any) -> Pair:
         """A floating-point result beside what it should be, not finite numbers included."""
         if self._compiles(_spec(right)):
-            specs = [_spec(found), _spec(right)]
-            counts, *sums = (np.asarray(each) for each in self._run("pair", _pair, specs, [found, right]))
+            specs = [_spec(result), _spec(right)]
+            counts, *sums = (np.asarray(each) for each in self._run("pair", _pair, specs, [result, right]))
             middle = len(sums) // 2
             difference, own = (
                 Squares.of_axes(specs[0].shape, part) for part in (sums[:middle], sums[middle:])
@@ -87,7 +87,7 @@ class Comparison:
                 return Pair(
                     specs[0].shape, *_flags(counts), Scale.of(own), lambda scale: relative(difference, scale)
                 )
-        return Pair.of(np.asarray(found), np.asarray(right))
+        return Pair.of(np.asarray(result), np.asarray(right))
 
     def changed(self, array: Any, change: Change) -> Buffer:
         """A floating-point array, changed."""
@@ -128,12 +128,12 @@ class Comparison:
         self, what: str, function: Callable[..., Any], specs: list[TensorSpec], arrays: list[Any]
     ) -> list[Buffer]:
         key = (what, *specs)
-        made = self._made.get(key)
-        if made is None:
+        executable = self._made.get(key)
+        if executable is None:
             program: Program = trace(function, *(spec(each.shape, each.dtype) for each in specs))
-            made = self._made[key] = self._target.compile(program)
+            executable = self._made[key] = self._target.compile(program)
         placed = [self._here(array, each) for array, each in zip(arrays, specs, strict=True)]
-        return made.run(placed)
+        return executable.run(placed)
 
     def _here(self, array: Any, of: TensorSpec) -> Buffer:
         return array if self._target.holds(array) else self._target.place(np.asarray(array), of)
@@ -170,19 +170,19 @@ def _along_slices(square: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-def _pair(found: Tensor, right: Tensor) -> tuple[Tensor, ...]:
+def _pair(result: Tensor, right: Tensor) -> tuple[Tensor, ...]:
     """The numbers that `_flags` reads, and sums of squares of the difference and of what is right, where both are finite."""
-    here, there = is_finite(found), is_finite(right)
+    here, there = is_finite(result), is_finite(right)
     both = logical_and(here, there)
-    equal = logical_or(found == right, logical_and(is_nan(found), is_nan(right)))
+    equal = logical_or(result == right, logical_and(is_nan(result), is_nan(right)))
     flags = [
         logical_and(here, logical_not(there)),
         logical_and(there, logical_not(here)),
         *map(logical_not, (here, there, equal)),
-        _other_bits(found, right) if found.dtype is right.dtype else logical_not(equal),
+        _other_bits(result, right) if result.dtype is right.dtype else logical_not(equal),
     ]
     counts = stack([convert(any_(each), DType.i32) for each in flags])
-    y, exact = (where(both, convert(each, DType.f64), 0.0) for each in (found, right))
+    y, exact = (where(both, convert(each, DType.f64), 0.0) for each in (result, right))
     return counts, *_along_slices((y - exact) * (y - exact)), *_along_slices(exact * exact)
 
 

@@ -69,8 +69,8 @@ class Reference:
     @functools.cached_property
     def float32(self) -> "Oracle | None":
         """The program in float32 with full-precision products; None where the plain path is that."""
-        made = widened(self._plain, DType.f32)
-        return None if made.digest == flat(self._plain).digest else self._oracle(made)
+        program = widened(self._plain, DType.f32)
+        return None if program.digest == flat(self._plain).digest else self._oracle(program)
 
     @functools.cached_property
     def other_roundings(self) -> "Oracle":
@@ -136,11 +136,11 @@ class Oracle:
 
     def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
         executable = self._compiled()
-        given = [
+        buffers = [
             each if self._target.holds(each) else self._target.place(np.asarray(each), entry.spec)
             for each, entry in zip(arguments, self._narrow.arguments, strict=True)
         ]
-        results = executable.run(given)
+        results = executable.run(buffers)
         self._target.runner.wait(results)
         return results
 
@@ -157,7 +157,7 @@ class Oracle:
         wide = [entry.spec.dtype for entry in self.program.arguments]
 
         def run(*arguments: Tensor) -> Any:
-            given = [convert(argument, dtype) for argument, dtype in zip(arguments, wide, strict=True)]
-            return call(self.program, *self.program.argument_tree.unflatten(given))
+            leaves = [convert(argument, dtype) for argument, dtype in zip(arguments, wide, strict=True)]
+            return call(self.program, *self.program.argument_tree.unflatten(leaves))
 
         return trace(run, *(spec(entry.spec.shape, entry.spec.dtype) for entry in self._narrow.arguments))

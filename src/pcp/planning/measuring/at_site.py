@@ -134,14 +134,14 @@ class _Trial:
         if kept is not None:
             return kept
         self._stage("judging")
-        made = Case(subject, kind, normal)
-        if subject.bytes_of_cases + made.bytes <= KEPT_PART * subject.target.capacity:
-            subject.cases[kind.name] = made
-            subject.bytes_of_cases += made.bytes
-        return made
+        case = Case(subject, kind, normal)
+        if subject.bytes_of_cases + case.bytes <= KEPT_PART * subject.target.capacity:
+            subject.cases[kind.name] = case
+            subject.bytes_of_cases += case.bytes
+        return case
 
-    def _fault_on(self, case: Case, found: Sequence[Buffer]) -> tuple[Failure, str] | None:
-        for place, (y, plain) in enumerate(zip(found, case.plain, strict=True)):
+    def _fault_on(self, case: Case, results: Sequence[Buffer]) -> tuple[Failure, str] | None:
+        for place, (y, plain) in enumerate(zip(results, case.plain, strict=True)):
             fault = self._fault_of(case, place, y, plain)
             if fault is not None:
                 where = "" if case.kind is NORMAL else f", on {case.kind.name} operands,"
@@ -191,12 +191,12 @@ class _Trial:
     def _own(self, place: int) -> float:
         """The error on normal operands, and no more than it claims; of few elements it may be small by chance."""
         is_few = self._subject.program.results[place].spec.size < FEWEST
-        found = self._errors[place] * (SLACK if is_few else 1.0)
+        error = self._errors[place] * (SLACK if is_few else 1.0)
         claimed = PRECISE_UNITS * self._claimed_unit(place)
         return (
-            found
-            if found <= claimed
-            else min(found, max(claimed, TIMES_PLAIN * self._normal.plain_errors[place]))
+            error
+            if error <= claimed
+            else min(error, max(claimed, TIMES_PLAIN * self._normal.plain_errors[place]))
         )
 
     def _claimed_unit(self, place: int) -> float:

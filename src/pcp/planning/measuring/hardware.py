@@ -72,7 +72,7 @@ def made_with(target: Target, placement: Placement | None) -> tuple[str, str]:
         UnknownBackend, UnknownDevice, InvalidTarget: as `Placement.targets`, `hardware_of`.
     """
     every = (target, *(() if placement is None else placement.targets()))
-    made = [(hardware_of(each).digest_by(each.backend), versions(each.backend)) for each in every[1:]]
+    others = [(hardware_of(each).digest_by(each.backend), versions(each.backend)) for each in every[1:]]
     first = (hardware_of(target).digest, versions(target.backend))
-    hardware, version = zip(first, *made, strict=True)
+    hardware, version = zip(first, *others, strict=True)
     return "+".join(hardware), "; ".join(version)

@@ -62,8 +62,8 @@ def _limits(op: ir.Operation, inputs: list[frozenset[int]]) -> list[tuple[int, i
     if op.name == "stablehlo.dynamic_slice":
         return [
             (argument, indexed[axis])
-            for axis, found in enumerate(inputs[first:])
-            for argument in found
+            for axis, arguments in enumerate(inputs[first:])
+            for argument in arguments
             if indexed
         ]
     axes = WindowAxes.of(op).index_map

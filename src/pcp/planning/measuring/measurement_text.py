@@ -29,27 +29,27 @@ def measurement_of(value: Any) -> Measurement:
     Raises:
         InvalidRows: there is none in it.
     """
-    found = dict(zip(_NAMES, members(value, tuple(_NAMES)), strict=True))
-    failure = found["failure"]
+    entries = dict(zip(_NAMES, members(value, tuple(_NAMES)), strict=True))
+    failure = entries["failure"]
     if failure is not None and failure not in list(Failure):
         raise InvalidRows(f"the failure is {failure!r}; expected null or one of {', '.join(Failure)}")
-    peak = found["peak_bytes"]
+    peak = entries["peak_bytes"]
     if peak is not None and (type(peak) is not int or not 0 <= peak < 2**63):
         raise InvalidRows(f"peak_bytes is {peak!r}; expected null or a number of bytes")
     return Measurement(
-        digest(found["subject"], "subject"),
-        words(found["path"], "path"),
-        digest(found["hardware"], "hardware"),
-        words(found["versions"], "versions"),
-        _times(found["seconds"], "seconds"),
-        _times(found["plain_seconds"], "plain_seconds"),
-        _error(found["error"], "error"),
-        _error(found["plain_error"], "plain_error"),
+        digest(entries["subject"], "subject"),
+        words(entries["path"], "path"),
+        digest(entries["hardware"], "hardware"),
+        words(entries["versions"], "versions"),
+        _times(entries["seconds"], "seconds"),
+        _times(entries["plain_seconds"], "plain_seconds"),
+        _error(entries["error"], "error"),
+        _error(entries["plain_error"], "plain_error"),
         peak,
         None if failure is None else Failure(failure),
-        words(found["detail"], "detail"),
-        _number(found["when"], "when"),
-        judgement_of(found["judgement"]),
+        words(entries["detail"], "detail"),
+        _number(entries["when"], "when"),
+        judgement_of(entries["judgement"]),
     )
 
 
@@ -62,16 +62,16 @@ def judgement_of(value: Any) -> Judgement | None:
     if value is None:
         return None
     names = tuple(field.name for field in fields(Judgement))
-    found = dict(zip(names, members(value, names), strict=True))
+    entries = dict(zip(names, members(value, names), strict=True))
     return Judgement(
-        words(found["result"], "result"),
-        _error(found["slice_error"], "slice_error") or 0.0,
-        words(found["slice"], "slice"),
-        _error(found["plain_slice"], "plain_slice") or 0.0,
-        words(found["reference"], "reference"),
-        _named_errors(found["grouped"], "grouped"),
-        _named_errors(found["shares"], "shares"),
-        tuple(words(each, "ignored") for each in _list(found["ignored"], "ignored")),
+        words(entries["result"], "result"),
+        _error(entries["slice_error"], "slice_error") or 0.0,
+        words(entries["slice"], "slice"),
+        _error(entries["plain_slice"], "plain_slice") or 0.0,
+        words(entries["reference"], "reference"),
+        _named_errors(entries["grouped"], "grouped"),
+        _named_errors(entries["shares"], "shares"),
+        tuple(words(each, "ignored") for each in _list(entries["ignored"], "ignored")),
     )
 
 
@@ -91,8 +91,8 @@ def _list(value: Any, name: str) -> list[Any]:
 def members(value: Any, names: tuple[str, ...]) -> list[Any]:
     """The values of an object with exactly these names, in their order."""
     if not isinstance(value, dict) or set(value) != set(names):
-        given = ", ".join(map(str, value))[:80] if isinstance(value, dict) else repr(value)[:80]
-        raise InvalidRows(f"it holds {given}; expected {', '.join(names)}")
+        held = ", ".join(map(str, value))[:80] if isinstance(value, dict) else repr(value)[:80]
+        raise InvalidRows(f"it holds {held}; expected {', '.join(names)}")
     return [value[name] for name in names]
 
 

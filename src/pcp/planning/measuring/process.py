@@ -162,8 +162,8 @@ class Apart(KeptProcess):
         Raises:
             ChildEnded: it cannot be compiled.
         """
-        made = Away(self, request, limits, "load", encoded(request, self.folder))
-        return Runnable(made, [replace(entry, alias=None) for entry in request.subject.arguments])
+        executable = Away(self, request, limits, "load", encoded(request, self.folder))
+        return Runnable(executable, [replace(entry, alias=None) for entry in request.subject.arguments])
 
     def ask(self, seconds: float, *words: Any) -> dict[str, Any]:
         """As of any such process; raises ChildEnded, too, where it says that the candidate failed, and how."""

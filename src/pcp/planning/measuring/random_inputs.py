@@ -54,7 +54,7 @@ def random_arguments(
     """
     ranges = {name: (low, high) for name, low, high in recipe.ranges}
 
-    def made(place: int) -> Array:
+    def array_at(place: int) -> Array:
         entry, rng = arguments[place], np.random.default_rng([recipe.seed, index, place])
         is_float = entry.spec.dtype.is_differentiable
         if is_float and entry.name in ranges:
@@ -65,8 +65,8 @@ def random_arguments(
 
     places = [place for place in range(len(arguments)) if only is None or place in only]
     if sum(arguments[place].spec.size for place in places) < ALONE:
-        return list(map(made, places))
-    return all_of([functools.partial(made, place) for place in places], core_count())
+        return list(map(array_at, places))
+    return all_of([functools.partial(array_at, place) for place in places], core_count())
 
 
 def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:

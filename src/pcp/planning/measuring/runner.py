@@ -50,16 +50,16 @@ class Runner:
         self._runnables.clear()
         self._request = request = decoded(raw, print)
         self._target = request.target
-        made = self._runnables["load"] = compiled(request)
-        return {"memory": asdict(made.executable.memory), "may_donate": donating(request) is not None}
+        runnable = self._runnables["load"] = compiled(request)
+        return {"memory": asdict(runnable.executable.memory), "may_donate": donating(request) is not None}
 
     def _donate(self) -> dict[str, Any]:
         """Compile it to be given the memory of its operands."""
         assert self._request is not None
         compile_donating = donating(self._request)
         assert compile_donating is not None
-        made = self._runnables["donate"] = compile_donating()
-        return {"memory": asdict(made.executable.memory)}
+        runnable = self._runnables["donate"] = compile_donating()
+        return {"memory": asdict(runnable.executable.memory)}
 
     def _run(self, which: str, files: Sequence[str], results: Sequence[str], is_main: bool) -> dict[str, Any]:
         """Call it, here or in another thread."""
@@ -73,16 +73,16 @@ class Runner:
             return timed(self._runnables[which], placed, self._target)[0]
 
         if is_main:
-            made = call()
+            outputs = call()
         else:
             with ThreadPoolExecutor(1) as other:
-                made = other.submit(call).result()
+                outputs = other.submit(call).result()
         if not all(each.intact for each in guarded):
             raise Refused(
                 Failure.changes_operands,
                 "an operand, or the memory around it, was something else after the call; write to results only",
             )
-        for file, result in zip(results, made, strict=True):
+        for file, result in zip(results, outputs, strict=True):
             np.save(file, np.asarray(result), allow_pickle=False)
         return {}
 
@@ -90,11 +90,11 @@ class Runner:
         """Time it and the plain program in turn."""
         assert self._request is not None
         request = self._request
-        plain, given = (
+        plain, buffers = (
             plain_of(request, request.target.suited(request.subject)),
             self._placed(self._loaded(files)),
         )
-        variations = Variations(request.subject.arguments, given, self._target, request.fixed)
+        variations = Variations(request.subject.arguments, buffers, self._target, request.fixed)
         times = times_in_turn(
             [self._runnables["load"], plain],
             variations,

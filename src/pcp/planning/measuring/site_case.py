@@ -116,31 +116,31 @@ def _operands(subject: Subject, kind: Kind, seed: int) -> list[Buffer]:
     rng = np.random.default_rng([7, seed])
     if kind is NORMAL:
         return list(subject.inputs[0])
-    made = []
-    for place, (entry, given) in enumerate(zip(entries, subject.inputs[0], strict=True)):
+    operands = []
+    for place, (entry, buffer) in enumerate(zip(entries, subject.inputs[0], strict=True)):
         spec = entry.spec
         if place in floats and spec.size:
-            made.append(_changed(subject, given, kind.floats(rng, spec.shape, place == floats[0])))
+            operands.append(_changed(subject, buffer, kind.floats(rng, spec.shape, place == floats[0])))
         elif not spec.dtype.is_differentiable and spec.size and spec.dtype.kind != "bool":
-            array = kind.integers(rng, np.asarray(given)).astype(spec.dtype.numpy, copy=False)
-            made.append(subject.target.place(array, spec))
+            array = kind.integers(rng, np.asarray(buffer)).astype(spec.dtype.numpy, copy=False)
+            operands.append(subject.target.place(array, spec))
         else:
-            made.append(given)
-    return subject.completed(made)
+            operands.append(buffer)
+    return subject.completed(operands)
 
 
 def _moved(subject: Subject, buffers: Sequence[Buffer], seed: int, part: float) -> list[Buffer]:
     """The operands, some roundings away, or such a part of theirs."""
     rng = np.random.default_rng([8, seed])
-    made = []
-    for entry, given in zip(subject.program.arguments, buffers, strict=True):
+    operands = []
+    for entry, buffer in zip(subject.program.arguments, buffers, strict=True):
         is_moved = entry.spec.dtype.is_float and entry.spec.size
-        made.append(_changed(subject, given, moved(rng, entry.spec.dtype, part)) if is_moved else given)
-    return subject.completed(made)
+        operands.append(_changed(subject, buffer, moved(rng, entry.spec.dtype, part)) if is_moved else buffer)
+    return subject.completed(operands)
 
 
-def _changed(subject: Subject, given: Buffer, change: Change) -> Buffer:
-    return given if change.is_none else subject.comparison.changed(given, change)
+def _changed(subject: Subject, buffer: Buffer, change: Change) -> Buffer:
+    return buffer if change.is_none else subject.comparison.changed(buffer, change)
 
 
 def _saturates(subject: Subject) -> bool:
@@ -156,8 +156,8 @@ def _where_finite(exact: Any, plain: Any) -> Any:
     if plain.dtype.kind not in "fV":
         return plain
     wide, right = np.asarray(plain).astype(np.float64), np.asarray(exact)
-    made: Array = np.where(np.isfinite(wide) & np.isfinite(right), right, wide)
-    return made
+    merged: Array = np.where(np.isfinite(wide) & np.isfinite(right), right, wide)
+    return merged
 
 
 def roundings_of(subject: Subject, place: int) -> float:
@@ -195,5 +195,5 @@ def distance_of(pair: Pair, usual: Callable[[], float], least: float = 0.0) -> f
         least = max(scale if scale > TINY else 1.0, least)
     if least > typical:
         own = Scale.of_elements(least, pair.shape)
-    found = pair.distance(own)
-    return max(found.error, found.slice_error)
+    distance = pair.distance(own)
+    return max(distance.error, distance.slice_error)

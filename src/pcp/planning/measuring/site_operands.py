@@ -71,8 +71,8 @@ def _equal(rng: np.random.Generator, array: Array) -> Array:
 
 def _zipf(rng: np.random.Generator, array: Array) -> Array:
     ranks = np.exp(rng.random(array.shape) * math.log(array.size + 1.0)) - 1.0
-    made: Array = array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
-    return made
+    drawn: Array = array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
+    return drawn
 
 
 def _changed(factor: float, addend: float = 0.0, *, of: str = "all") -> Callable[..., Change]:

@@ -101,13 +101,13 @@ class Subject:
         if reference is None:
             return self._held_against(index, self._plain[index])
         if self.reference == "float32":
-            made = self._held_against(
+            judge = self._held_against(
                 index,
                 self._evaluated(index, "float32", reference.float32),
                 self._evaluated(index, "roundings", reference.other_roundings),
             )
-            if all(each.least_plain <= (self._judged_at or 0.0) for each in made.plain):
-                return made
+            if all(each.least_plain <= (self._judged_at or 0.0) for each in judge.plain):
+                return judge
             log.info("float32 seems to miss the tolerance of %g: float64 will say", self._judged_at)
             self.reference = "float64"
         return self._held_against(index, self._evaluated(index, "float64", reference.float64))
@@ -136,8 +136,8 @@ class Subject:
         self, name: str, index: int, program: Program, run: Callable[[Sequence[Buffer]], list[Buffer]]
     ) -> Results:
         folder = self._folder / f"{name}-{_key(self.program, program, self._recipe, index)}"
-        made = functools.partial(run, self.inputs[index])
-        return kept_results(folder, self.program.results, self.target, made)
+        compute = functools.partial(run, self.inputs[index])
+        return kept_results(folder, self.program.results, self.target, compute)
 
     @property
     def ignored_names(self) -> list[str]:
@@ -226,8 +226,8 @@ class Subject:
 
 def plain_of(request: Request, target: Target) -> Runnable:
     """A request's subject, compiled."""
-    made = compiled_in_places(request.subject, target, None, request.subject_bound)
-    return Runnable(called_often(made), request.subject.arguments)
+    executable = compiled_in_places(request.subject, target, None, request.subject_bound)
+    return Runnable(called_often(executable), request.subject.arguments)
 
 
 def place(program: Program, arrays: Iterable[Any], target: Target) -> list[Buffer]:
@@ -236,6 +236,6 @@ def place(program: Program, arrays: Iterable[Any], target: Target) -> list[Buffe
 
 
 def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Arrays], index: int) -> str:
-    made = repr(inputs) if isinstance(inputs, Recipe) else json.dumps(list(inputs[index]))
-    parts = [program.bytecode, exact.bytecode, made.encode(), str(index).encode()]
+    text = repr(inputs) if isinstance(inputs, Recipe) else json.dumps(list(inputs[index]))
+    parts = [program.bytecode, exact.bytecode, text.encode(), str(index).encode()]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]

@@ -50,11 +50,11 @@ class Runnable:
 
 def timed(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> tuple[list[Buffer], float]:
     """The results of one call that leaves its arguments as they are, and its seconds."""
-    given = _kept(runnable, buffers, target)
+    arguments = _kept(runnable, buffers, target)
     wait = (runnable.elsewhere or target).runner.wait
-    wait(given)
+    wait(arguments)
     began = time.perf_counter()
-    results = runnable.executable.run(given)
+    results = runnable.executable.run(arguments)
     wait(results)
     took = time.perf_counter() - began
     if runnable.elsewhere is not None:
@@ -99,9 +99,9 @@ class Variations:
         factor = self._rng.uniform(0.5, 1.5)
         self._values[place] = (self._values[place] or 1e-3) * self._values.dtype.type(factor)
         changed = self._target.place(self._values.reshape(self._spec.shape), self._spec)
-        made = list(self._buffers)
-        made[self._index] = changed
-        return made
+        arguments = list(self._buffers)
+        arguments[self._index] = changed
+        return arguments
 
 
 def times_in_turn(
@@ -134,12 +134,12 @@ def times_in_turn(
     order = list(range(len(runnables)))
     checked = began
     while True:
-        given = [variations.next() for _ in range(per_sample)]
+        arguments = [variations.next() for _ in range(per_sample)]
         for which in order:
             if which and left:
                 samples[which].append(left.pop())
                 continue
-            prepared = [_kept(runnables[which], buffers, target) for buffers in given]
+            prepared = [_kept(runnables[which], buffers, target) for buffers in arguments]
             samples[which].append(_seconds(runnables[which], prepared, target))
             del prepared
         order.reverse()
@@ -190,13 +190,13 @@ def _kept(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> list
     if runnable.elsewhere is not None:
         pairs = zip(buffers, runnable.arguments, strict=True)
         return [runnable.elsewhere.place(np.asarray(buffer), entry.spec) for buffer, entry in pairs]
-    given = [
+    kept = [
         buffer if entry.alias is None else target.place(buffer, entry.spec)
         for entry, buffer in zip(runnable.arguments, buffers, strict=True)
     ]
     if isinstance(runnable.executable, Rebinding):
-        runnable.executable.rebind(given)
-    return given
+        runnable.executable.rebind(kept)
+    return kept
 
 
 def _spec(buffer: Buffer) -> TensorSpec:

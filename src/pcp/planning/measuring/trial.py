@@ -75,14 +75,14 @@ def tried(
         if is_plain and not request.timing_seconds:
             return _of_plain(subject, request.tolerance)
         runnable = (compile_candidate or compiled)(request)
-        made = _judged(subject, runnable, request, stage)
-        is_slow = worth is not None and is_surely_slower(made.seconds, made.plain_seconds, worth)
+        trial = _judged(subject, runnable, request, stage)
+        is_slow = worth is not None and is_surely_slower(trial.seconds, trial.plain_seconds, worth)
         if site is not None and not is_slow:
-            given = _donating(request, runnable) if site.is_added else None
-            fault = fault_at_site(subject, runnable, site, stage, given)
+            compile_donating = _donating(request, runnable) if site.is_added else None
+            fault = fault_at_site(subject, runnable, site, stage, compile_donating)
             if fault is not None:
                 raise Refused(*fault)
-        return made
+        return trial
     except FAILURES as error:
         return failed(error)
 
@@ -115,8 +115,10 @@ def compiled(request: Request) -> Runnable:
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    made = compiled_in_places(candidate, request.target_for(candidate), request.placement, request.bound)
-    return Runnable(called_often(made), candidate.arguments, request.elsewhere)
+    executable = compiled_in_places(
+        candidate, request.target_for(candidate), request.placement, request.bound
+    )
+    return Runnable(called_often(executable), candidate.arguments, request.elsewhere)
 
 
 def _donating(request: Request, runnable: Runnable) -> Callable[[], Runnable] | None:
@@ -131,11 +133,11 @@ def donating(request: Request) -> Callable[[], Runnable] | None:
     candidate = request.candidate
     if request.is_moved or request.bound or not isinstance(candidate, Program):
         return None
-    given = candidate.donating()
+    donated = candidate.donating()
     calls = named_operations(candidate.module().operation, "stablehlo.custom_call")
-    if given is candidate or not any(calls):
+    if donated is candidate or not any(calls):
         return None
-    return lambda: Runnable(request.target_for(given).compile(given), given.arguments)
+    return lambda: Runnable(request.target_for(donated).compile(donated), donated.arguments)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:
@@ -152,11 +154,11 @@ def _loaded(candidate: PythonFunction) -> Callable[..., Any]:
     return function
 
 
-def _check(verb: str, given: Sequence[TensorSpec], expected: Sequence[TensorSpec]) -> None:
-    shown = f"{verb} {_listed(given)}; expected {_listed(expected)}"
-    if [spec.shape for spec in given] != [spec.shape for spec in expected]:
+def _check(verb: str, specs: Sequence[TensorSpec], expected: Sequence[TensorSpec]) -> None:
+    shown = f"{verb} {_listed(specs)}; expected {_listed(expected)}"
+    if [spec.shape for spec in specs] != [spec.shape for spec in expected]:
         raise Refused(Failure.wrong_shape, shown)
-    if list(given) != list(expected):
+    if list(specs) != list(expected):
         raise Refused(Failure.wrong_dtype, shown)
 
 
@@ -172,16 +174,16 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
     fastest = math.inf
     for index, buffers in enumerate(subject.inputs):
         stage("candidate")
-        found, took = timed(runnable, buffers, subject.target)
+        results, took = timed(runnable, buffers, subject.target)
         fastest = min(fastest, took)
-        first = first or found
+        first = first or results
         stage("judging")
         if tolerance == 0.0:
-            _check_bits(subject, index, found)
-        made = subject.judges[index].errors(found)
-        errors += made
-        _check_errors(subject, made, found, tolerance)
-    del found  # memory is short where a program is large
+            _check_bits(subject, index, results)
+        call_errors = subject.judges[index].errors(results)
+        errors += call_errors
+        _check_errors(subject, call_errors, results, tolerance)
+    del results  # memory is short where a program is large
     stage("candidate")
     again, took = timed(runnable, subject.inputs[0], subject.target)
     stage("judging")
@@ -203,11 +205,11 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
 def _of_plain(subject: Subject, tolerance: float | None) -> Trial:
     """What is known of the plain program without running it again."""
     errors = [each for judge in subject.judges for each in judge.plain]
-    made = replace(_with_errors(subject, errors), peak_bytes=subject.plain.executable.memory.peak)
+    trial = replace(_with_errors(subject, errors), peak_bytes=subject.plain.executable.memory.peak)
     largest = worst(errors)
     if tolerance and largest is not None and not largest.least_tolerance <= tolerance:
-        return replace(made, failure=Failure.inaccurate, detail=_too_wrong(subject, largest, tolerance))
-    return made
+        return replace(trial, failure=Failure.inaccurate, detail=_too_wrong(subject, largest, tolerance))
+    return trial
 
 
 def _with_errors(subject: Subject, errors: Sequence[ResultError]) -> Trial:
@@ -271,7 +273,7 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
     if isinstance(runnable.executable, Away):
         return runnable.executable.times(subject.inputs[0])
     variations = Variations(subject.program.arguments, subject.inputs[0], subject.target, request.fixed)
-    found = times_in_turn(
+    times = times_in_turn(
         [runnable, subject.plain],
         variations,
         subject.target,
@@ -282,12 +284,12 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
         request.rival,
     )
     if took is not None:
-        subject.plain_seconds += found[1][:1]
-    return found
+        subject.plain_seconds += times[1][:1]
+    return times
 
 
-def _check_bits(subject: Subject, index: int, found: Sequence[Any]) -> None:
-    for place, (plain, y) in enumerate(zip(subject.plain_results(index), found, strict=True)):
+def _check_bits(subject: Subject, index: int, results: Sequence[Any]) -> None:
+    for place, (plain, y) in enumerate(zip(subject.plain_results(index), results, strict=True)):
         if not subject.comparison.same_bits(plain, y):
             detail = (
                 f"result {result_name(subject.program, place)} is not bit for bit that of the plain program"
@@ -296,7 +298,7 @@ def _check_bits(subject: Subject, index: int, found: Sequence[Any]) -> None:
 
 
 def _check_errors(
-    subject: Subject, errors: Sequence[ResultError], found: Sequence[Any], tolerance: float | None
+    subject: Subject, errors: Sequence[ResultError], results: Sequence[Any], tolerance: float | None
 ) -> None:
     largest = worst(errors)
     if largest is None or (math.isinf(largest.error) and math.isinf(largest.plain)):
@@ -307,7 +309,7 @@ def _check_errors(
     if math.isfinite(largest.error):
         failure, detail = Failure.inaccurate, _too_wrong(subject, largest, limit)
     else:
-        value = np.asarray(found[next(iter(named_places(subject.program, [largest.name])))])
+        value = np.asarray(results[next(iter(named_places(subject.program, [largest.name])))])
         is_finite = value.dtype.kind not in "fVc" or bool(
             np.isfinite(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)).all()
         )

@@ -41,14 +41,14 @@ class InParts:
             log.info("%s", error)
             return None
         kernels = path.kernels()
-        found = {
+        matches = {
             other.key: (other, kernels[site.key])
             for site, other in _pairs(self._sites, sites_of(divided, self._target))
             if site.key in kernels and kernels[site.key].name in other.kernels
         }
-        apart = cover(site for site, _ in found.values())
+        apart = cover(site for site, _ in matches.values())
         log.info("in %d parts %d of %d kernels apply", parts, len(apart), len(kernels))
-        chosen = {site.key: found[site.key][1] for site in apart}
+        chosen = {site.key: matches[site.key][1] for site in apart}
         return Path.of(program, chosen, dict(path.options), None, path.backend, forms)
 
 

@@ -223,13 +223,13 @@ class Path:
         Raises:
             PathMismatch: its numbers would be others here.
         """
-        for what, made, here in (
+        for what, recorded, here in (
             ("hardware", self.hardware, hardware),
             ("versions", self.versions, versions),
         ):
-            if made and made != here:
+            if recorded and recorded != here:
                 raise PathMismatch(
-                    f"the path was made on {what} {made}, and here is {here}: its results may differ in their last bits; "
+                    f"the path was made on {what} {recorded}, and here is {here}: its results may differ in their last bits; "
                     'plan again, or follow it anyway as path.made_on("", "")'
                 )
 

@@ -57,5 +57,5 @@ def transferred(path: Path, source: Program, program: Program, target: Place) ->
                 kernel.name,
                 site.family,
             )
-    made = Path.of(program, kernels, dict(path.options), tolerance, path.backend, forms)
-    return made.having(BOUND.name, (move for move in moves if move.kind == BOUND.name))
+    counterpart = Path.of(program, kernels, dict(path.options), tolerance, path.backend, forms)
+    return counterpart.having(BOUND.name, (move for move in moves if move.kind == BOUND.name))

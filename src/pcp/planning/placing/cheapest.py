@@ -45,10 +45,10 @@ def cheapest(costs: Costs, banned: Banned | None = None) -> Places | None:
     while True:
         for pair in pairs:
             best = _swapped(costs, seconds, best, *pair)
-        found = costs.of(best)
-        if found >= least or len(pairs) < 2:
+        cost = costs.of(best)
+        if cost >= least or len(pairs) < 2:
             return best
-        least = found
+        least = cost
 
 
 def best_placements(costs: Costs, moved: Sequence[int] | None = None) -> Iterator[tuple[float, Places]]:
@@ -66,9 +66,9 @@ def best_placements(costs: Costs, moved: Sequence[int] | None = None) -> Iterato
     ]
 
     def consider(banned: Banned) -> None:
-        found = cheapest(costs, banned)
-        if found is not None:
-            heapq.heappush(waiting, (costs.of(found), next(count), found, banned))
+        places = cheapest(costs, banned)
+        if places is not None:
+            heapq.heappush(waiting, (costs.of(places), next(count), places, banned))
 
     consider({})
     while waiting:
@@ -120,7 +120,7 @@ def _add_flow(
         return 0 if source == place else _whole(costs.copies[source, place].seconds(flow.bytes))
 
     every: list[int | None] = [*dict.fromkeys(flow.readers), *([None] if flow.is_result else [])]
-    readers = [found for found in map(node, every) if found is not None]
+    readers = [reader for reader in map(node, every) if reader is not None]
     elsewhere = {HOME if one is None else places[one] for one in every if node(one) is None}
     maker = node(flow.maker)
     if maker is not None:

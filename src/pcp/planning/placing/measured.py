@@ -132,26 +132,26 @@ def copy_costs(places: Sequence[Target]) -> dict[tuple[int, int], CopyCost]:
 
     Where two share their arrays nothing is copied, and the time of the smallest copy stands for that of beginning a region.
     """
-    found = {}
+    costs = {}
     for source, one in enumerate(places):
         for place, other in enumerate(places):
             if source == place:
                 continue
             if one.shares_arrays_with(other):
-                found[source, place] = CopyCost(_copy_seconds(one, other, SIZES[0]), math.inf)
+                costs[source, place] = CopyCost(_copy_seconds(one, other, SIZES[0]), math.inf)
                 continue
             small, large = (_copy_seconds(one, other, size) for size in SIZES)
             rate = (SIZES[1] - SIZES[0]) * DType.f32.itemsize / max(large - small, 1e-9)
-            found[source, place] = CopyCost(small, rate)
-    return found
+            costs[source, place] = CopyCost(small, rate)
+    return costs
 
 
 def _copy_seconds(source: Target, place: Target, size: int) -> float:
     spec = TensorSpec((size,), DType.f32)
-    given = source.place(np.zeros(size, np.float32), spec)
+    array = source.place(np.zeros(size, np.float32), spec)
     best = float("inf")
     for _ in range(REPEATS):
         began = time.perf_counter()
-        place.runner.wait([copied(given, spec, place)])
+        place.runner.wait([copied(array, spec, place)])
         best = min(best, time.perf_counter() - began)
     return best

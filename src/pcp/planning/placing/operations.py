@@ -87,15 +87,15 @@ def placed(program: Program, places: Mapping[str, str], base: Path | None = None
         UnknownBackend, UnknownDevice: a place is not here.
     """
     base = Path.plain(program) if base is None else base
-    found = operations_in(base.applied(program))
+    operations = operations_in(base.applied(program))
     chosen: dict[str, str] = {}
     for wanted, place in places.items():
-        pairs = zip(found.keys, found.names, strict=True)
+        pairs = zip(operations.keys, operations.names, strict=True)
         keys = [key for key, name in pairs if wanted in (key, name)]
         if not keys:
             raise UnknownOperation(
                 f"{wanted!r} is told to run on {place}, and is no operation of the program that can be placed; expected a key, "
-                f"or one of the names {', '.join(sorted(set(found.names)))}"
+                f"or one of the names {', '.join(sorted(set(operations.names)))}"
             )
         chosen |= dict.fromkeys(keys, named(Target.of(place)))
     return base.placed(Placement.of(chosen))

@@ -41,7 +41,7 @@ class KnownPaths:
     def fast(self) -> dict[str, Known]:
         """By their digests those that were measured to be exact enough and faster than the plain one, in that order."""
         whole, evidence = self.whole, self.evidence
-        found = {}
+        paths = {}
         for digest, row in evidence.known(whole.subject).items():
             if not whole.accepts(row, self.memory_limit) or not evidence.strategy.is_faster(row.blocks):
                 continue
@@ -49,8 +49,8 @@ class KnownPaths:
             if path is None or path.forms != whole.forms or len(path.bound) > whole.bound:
                 continue
             if path.backend == whole.target.backend and self._is_here(path):
-                found[digest] = path, row
-        return found
+                paths[digest] = path, row
+        return paths
 
     def fastest(self, paths: Mapping[str, Known]) -> Known | None:
         """The one that none has beaten, beginning with the fastest; of two that are about equally fast, the one that was known

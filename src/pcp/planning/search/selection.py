@@ -131,14 +131,14 @@ def _overlapping(
     wide: MeasuredClass, classes: Sequence[MeasuredClass], chosen: Mapping[str, Alternative]
 ) -> dict[str, float]:
     """Which part of the sites of each class with kernels cannot have them where those of another have, by digest."""
-    found = {}
+    shares = {}
     for each in classes:
         if each is not wide and chosen[each.sites.digest].kernel is not None:
             kept = {site.key for site in cover((*wide.sites.sites, *each.sites.sites))}
             left_out = sum(site.key not in kept for site in each.sites.sites)
             if left_out:
-                found[each.sites.digest] = left_out / len(each.sites.sites)
-    return found
+                shares[each.sites.digest] = left_out / len(each.sites.sites)
+    return shares
 
 
 def kernels_of(selection: Selection) -> dict[str, Kernel]:

@@ -89,15 +89,15 @@ def classes_of(
     grouped: dict[tuple[str, tuple[int, ...]], list[Site]] = {}
     for site in sites:
         grouped.setdefault((site.region.digest, decided.get(site.key, ())), []).append(site)
-    found = []
+    classes = []
     for (region, bound), alike in grouped.items():
         digest = hashlib.sha256(f"{region} {bound} bound".encode()).hexdigest() if bound else region
         names = [name for name in alike[0].kernels if all(name in site.kernels for site in alike)]
         kernels = tuple(kernel for kernel in map(kernel_named, names) if allowed(kernel, tolerance))
         uses = sum(site.trips for site in alike)
         estimate = uses * estimated_seconds(alike[0].region)
-        found.append(SiteClass(digest, alike[0].region, tuple(alike), kernels, uses, estimate, bound))
-    return sorted(found, key=lambda each: (-each.estimate, each.digest))
+        classes.append(SiteClass(digest, alike[0].region, tuple(alike), kernels, uses, estimate, bound))
+    return sorted(classes, key=lambda each: (-each.estimate, each.digest))
 
 
 def decided_operands(program: Program, sites: Iterable[Site], count: int) -> dict[str, tuple[int, ...]]:
@@ -118,7 +118,7 @@ def decided_operands(program: Program, sites: Iterable[Site], count: int) -> dic
         keys[op]: tuple(dict.fromkeys((*op.operands, *values_from_outside(op))))
         for op in block_operations(block)
     } | {group.key(keys): group.inputs for group in groups_in(block)}
-    found: dict[str, tuple[int, ...]] = {}
+    by_site: dict[str, tuple[int, ...]] = {}
     known: dict[tuple[str, tuple[int, ...]], bool] = {}
     for site in sites:
         places = tuple(i for i, value in enumerate(operands.get(site.key, ())) if value in decided)
@@ -128,13 +128,13 @@ def decided_operands(program: Program, sites: Iterable[Site], count: int) -> dic
         if alike not in known:
             known[alike] = any(_computes_once(site.region, name, places) for name in site.kernels)
         if known[alike]:
-            found[site.key] = places
-    return found
+            by_site[site.key] = places
+    return by_site
 
 
 def _computes_once(region: Program, kernel: str, bound: tuple[int, ...]) -> bool:
-    made = with_kept_panels(replaced(region, kernel_named(kernel)), bound)
-    return bind_stage(made, bound) is not None
+    program = with_kept_panels(replaced(region, kernel_named(kernel)), bound)
+    return bind_stage(program, bound) is not None
 
 
 def kernels_by_site(classes: Sequence[SiteClass], chosen: Mapping[str, Kernel]) -> dict[str, Kernel]:

@@ -70,7 +70,7 @@ def difference_here(whole: Whole, path: Path, agreements: Agreements | None = No
     if path.is_plain or key in _compared:
         return None
     try:
-        found = _difference(whole, path, agreements)
+        difference = _difference(whole, path, agreements)
     except OutOfMemory as error:
         log.warning(
             "the path was not compared in this process, which has too little memory for that: %s", error
@@ -78,25 +78,25 @@ def difference_here(whole: Whole, path: Path, agreements: Agreements | None = No
         return None
     except ExecutionFailed as error:
         return f"it does not run: {error}"
-    if found is None:
+    if difference is None:
         _compared.add(key)
-    return found
+    return difference
 
 
 def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str | None:
     target = path.target(whole.target.devices)
     arrays = _arguments(whole)
-    found = _Called(path.applied(whole.program), target, path.placement, path.bound)(arrays)
+    results = _Called(path.applied(whole.program), target, path.placement, path.bound)(arrays)
     if agreements is None:
-        return _compared_with_plain(whole, arrays, found)
+        return _compared_with_plain(whole, arrays, results)
     asked = whole.agreement(path)
-    sketch = Sketch.of(whole.program, arrays, found, whole.ignored, exact=not whole.tolerance)
+    sketch = Sketch.of(whole.program, arrays, results, whole.ignored, exact=not whole.tolerance)
     known = agreements.agreed(asked)
     # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
     # so these are within two, of the `TIMES_TOLERANCE` that are allowed.
     if known is not None and sketch.is_near(Sketch.from_bytes(known), whole.tolerance or 0.0):
         return None
-    said = _compared_with_plain(whole, arrays, found)
+    said = _compared_with_plain(whole, arrays, results)
     if said is None:
         agreements.agree(asked, sketch.to_bytes())
     return said
@@ -121,14 +121,14 @@ class _Called:
         return all_of([functools.partial(np.asarray, result) for result in results], core_count())
 
 
-def _compared_with_plain(whole: Whole, arrays: Sequence[Array], found: Sequence[Array]) -> str | None:
+def _compared_with_plain(whole: Whole, arrays: Sequence[Array], results: Sequence[Array]) -> str | None:
     """What is different between results and the plain program's, which is called on the same arguments and changed ones."""
     program, target = whole.program, whole.plain.target(whole.target.devices)
     called = _Called(program, target)
     expected = called(arrays)
     if not whole.tolerance:
         differing = [
-            place for place, pair in enumerate(zip(found, expected, strict=True)) if not same_bits(*pair)
+            place for place, pair in enumerate(zip(results, expected, strict=True)) if not same_bits(*pair)
         ]
         return (
             f"result {result_name(program, differing[0])} is not bit for bit that of the plain program"
@@ -142,7 +142,7 @@ def _compared_with_plain(whole: Whole, arrays: Sequence[Array], found: Sequence[
         judge = Judge(program, arrays, expected, other, comparison, lost, whole.ignored)
         return {
             each.name: each
-            for each in judge.errors(found)
+            for each in judge.errors(results)
             if each.least_tolerance > whole.tolerance * max(TIMES_TOLERANCE, _amplified(each, nudge))
         }
 
@@ -198,12 +198,12 @@ def _less_kept(
     program: Program, results: Sequence[Array], before: Sequence[Array], nudged: Sequence[Array]
 ) -> list[Array]:
     """Results of changed arguments, without the change of the part of them that only stays: it says nothing of what is new."""
-    made = list(results)
+    left = list(results)
     for entry, old, new in zip(program.arguments, before, nudged, strict=True):
         if entry.alias is not None and entry.kept and _is_inexact(old):
             wide = np.complex128 if old.dtype.kind == "c" else np.float64
-            made[entry.alias] = made[entry.alias] - entry.kept * (new.astype(wide) - old.astype(wide))
-    return made
+            left[entry.alias] = left[entry.alias] - entry.kept * (new.astype(wide) - old.astype(wide))
+    return left
 
 
 def _is_inexact(array: Array) -> bool:

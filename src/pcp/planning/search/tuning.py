@@ -302,13 +302,13 @@ class _OneClass:
 
     def _request(self, kernel: Kernel) -> Request:
         exact, recipe = self._subject
-        given = with_residuals(self._each.sites[0], kernel, self._evidence.target.platform)
-        bound = self._each.bound if given is None else ()
+        handed = with_residuals(self._each.sites[0], kernel, self._evidence.target.platform)
+        bound = self._each.bound if handed is None else ()
         return Request(
-            self._each.region if given is None else given.subject,
-            with_kept_panels(self._programs[kernel], bound) if given is None else given.candidate,
+            self._each.region if handed is None else handed.subject,
+            with_kept_panels(self._programs[kernel], bound) if handed is None else handed.candidate,
             kernel_label(kernel),
-            exact if given is None else widened(given.subject),
+            exact if handed is None else widened(handed.subject),
             recipe,
             self._evidence.target,
             judged_at=USUAL_TOLERANCE,
@@ -317,7 +317,7 @@ class _OneClass:
             rival=self._rival(kernel) if recipe.sets > 1 else None,
             site=kernel.claims,
             worth=self._strategy.perhaps,
-            residuals=None if given is None else given.residuals,
+            residuals=None if handed is None else handed.residuals,
             bound=bound,
         )
 
@@ -340,16 +340,16 @@ def _alternatives(tuned: MeasuredClass, strategy: Strategy) -> list[Alternative]
 
     Of those that are about as fast as the fastest, the one registered first stands first, so that noise does not decide.
     """
-    found = []
+    faster = []
     for one in considered(tuned, strategy):
         row = None if one.kernel is None else tuned.rows[one.kernel.name]
         if row is not None and strategy.is_faster(row.blocks):
-            found.append(one)
-    found.sort(key=lambda one: (one.ratio, one.error))
-    near = [one for one in found if one.ratio <= strategy.tie * found[0].ratio]
+            faster.append(one)
+    faster.sort(key=lambda one: (one.ratio, one.error))
+    near = [one for one in faster if one.ratio <= strategy.tie * faster[0].ratio]
     order = tuned.sites.kernels
     first = sorted(near, key=lambda one: order.index(one.kernel) if one.kernel else len(order))[:1]
-    return [*first, *(one for one in found if one not in first), PLAIN]
+    return [*first, *(one for one in faster if one not in first), PLAIN]
 
 
 def _alternative(tuned: MeasuredClass, kernel: Kernel, row: Measurement) -> Alternative:

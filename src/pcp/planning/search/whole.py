@@ -90,8 +90,8 @@ class Whole:
         if not kernels and not is_simpler and not self.forms:
             return self.plain
         options, backend = dict(self.target.options), self.target.backend
-        made = Path.of(self.program, kernels, options, self.tolerance, backend, self.forms)
-        return self.suited(self.binding(made))
+        path = Path.of(self.program, kernels, options, self.tolerance, backend, self.forms)
+        return self.suited(self.binding(path))
 
     def binding(self, path: Path) -> Path:
         """A path that computes once what the arguments alone decide that will be bound."""
@@ -161,8 +161,8 @@ class Whole:
 
         what = f"the whole program by {path.digest[:8]}"
         longest = min(evidence.strategy.whole_seconds, evidence.strategy.whole_share * evidence.budget)
-        given = longest if seconds is None else seconds
-        return (yield self._question(path, given, enough, what, rival, evidence))
+        timing_seconds = longest if seconds is None else seconds
+        return (yield self._question(path, timing_seconds, enough, what, rival, evidence))
 
     def plain_judged(self, evidence: Evidence) -> Asking[Answer]:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""

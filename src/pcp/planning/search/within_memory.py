@@ -48,9 +48,9 @@ def within_memory(found: Found, search: Search, limit: int) -> Asking[Found]:
                 evidence.budget += time.monotonic() - began
         if fit.path == found.path and _took(found) <= limit:
             return replace(found, fit=fit)
-        made = yield from _judged(fit, search, limit, trouble)
-        if made is not None:
-            options.append(made)
+        fitting = yield from _judged(fit, search, limit, trouble)
+        if fitting is not None:
+            options.append(fitting)
     options += [] if rival is None else [replace(rival, fit=Fit(rival.path, limit, took, took))]
     if options:
         best = min(options, key=lambda each: math.inf if each.measurement is None else each.measurement.ratio)
@@ -121,9 +121,9 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Asking[
     if doubt is not None:
         trouble.append(f"path {fit.path.digest[:12]}, which fits in memory, is not used: {doubt}")
     if fit.path.parts > 1:
-        found = yield from _fastest_in_parts(fit, search)
-        if found is not None and (doubt is not None or row is None or found[1] < row.ratio):
-            return found[0]
+        fastest = yield from _fastest_in_parts(fit, search)
+        if fastest is not None and (doubt is not None or row is None or fastest[1] < row.ratio):
+            return fastest[0]
     return None if doubt is not None else replace(search.as_found(fit.path, row), fit=fit)
 
 
@@ -136,8 +136,8 @@ def _fastest_in_parts(fit: Fit, search: Search) -> Asking[tuple[Found, float] | 
     peak = whole.bytes_of(found.path)
     if peak > fit.asked:
         return None
-    made = Fit(found.path, fit.asked, peak, fit.without, fit.path.parts)
-    return replace(found, fit=made), found.measurement.ratio
+    its_fit = Fit(found.path, fit.asked, peak, fit.without, fit.path.parts)
+    return replace(found, fit=its_fit), found.measurement.ratio
 
 
 def _took(found: Found) -> int:

@@ -50,12 +50,12 @@ class VerifyingChild:
     def answer(self, what: str, *words: Any) -> None:
         """Do what a request asks for, and say what came of it."""
         try:
-            made = getattr(self, f"_{what}")(*words)
+            trial = getattr(self, f"_{what}")(*words)
         except Refusal as refusal:
-            made = {"fault": refusal.fault, "detail": _short(str(refusal))}
+            trial = {"fault": refusal.fault, "detail": _short(str(refusal))}
         except MemoryError as error:
-            made = {"fault": Fault.out_of_memory, "detail": str(error)}
-        self._say(trial=made)
+            trial = {"fault": Fault.out_of_memory, "detail": str(error)}
+        self._say(trial=trial)
 
     def _start(self) -> dict[str, Any]:
         """Answer that this process has begun."""
@@ -79,11 +79,11 @@ class VerifyingChild:
             ) from None
         finally:
             sys.path.remove(str(file.parent))
-        found = getattr(module, name, None)
-        if not callable(found):
+        attribute = getattr(module, name, None)
+        if not callable(attribute):
             raise Refusal(Fault.compile_error, f"{file.name} has no function {name!r}")
-        made: Callable[..., Any] = found
-        return made
+        function: Callable[..., Any] = attribute
+        return function
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the candidate, or its gradient, on several lists of arguments in a given order, and write the results."""
@@ -99,11 +99,11 @@ class VerifyingChild:
         files = [open(f"{request['results']}-{place}", "wb") for place in range(len(results))]  # noqa: SIM115
         try:
             for which in request["order"]:
-                given = [Guarded(array[which]) for array in arrays]
-                for file, result in zip(files, _called(executable, given, self._target), strict=True):
+                operands = [Guarded(array[which]) for array in arrays]
+                for file, result in zip(files, _called(executable, operands, self._target), strict=True):
                     file.write(np.ascontiguousarray(result).tobytes())
                 done += 1
-                if not all(each.intact for each in given):
+                if not all(each.intact for each in operands):
                     changed.append(which)
                 if time.perf_counter() > deadline:
                     break
@@ -133,17 +133,17 @@ class VerifyingChild:
         began = time.perf_counter()
         before = variations.next()
         for count in itertools.count():
-            given = variations.next()
-            self._target.runner.wait(given)
+            operands = variations.next()
+            self._target.runner.wait(operands)
             for name, each in order:
                 # The caches are full of the other program: after this call only the operands are new.
                 _seconds(each, before, self._target)
                 for suffix in ("", "_again"):
-                    taken = _seconds(each, given, self._target)
+                    taken = _seconds(each, operands, self._target)
                     if count:  # the first calls warm up
                         times[name + suffix].append(taken)
             order.reverse()
-            before = given
+            before = operands
             spent = time.perf_counter() - began
             if (spent > most and count >= _FEWEST) or (spent > least and count >= _ROUNDS):
                 break
@@ -163,14 +163,14 @@ class VerifyingChild:
                 function = functools.partial(self._gradient, **attributes)
             elif request["wrt"] is not None:
                 function = vjp_of(function, request["wrt"])
-            made = JAXFunction(function, specs, self._target)
+            executable = JAXFunction(function, specs, self._target)
         except backends.OutOfMemory as error:
             raise Refusal(Fault.out_of_memory, str(error)) from None
         except Refusal:
             raise
         except Exception as error:
             raise Refusal(Fault.compile_error, _described(error)) from None
-        return made, list(made.results)
+        return executable, list(executable.results)
 
 
 def _compiled_program(
@@ -188,9 +188,9 @@ def _compiled_program(
     return target.suited(program).compile(program, cache=False), [entry.spec for entry in program.results]
 
 
-def _called(executable: Executable, given: Sequence[Guarded], target: Target) -> list[np.ndarray[Any, Any]]:
+def _called(executable: Executable, guarded: Sequence[Guarded], target: Target) -> list[np.ndarray[Any, Any]]:
     try:
-        results = executable.run([each.buffer for each in given])
+        results = executable.run([each.buffer for each in guarded])
         target.runner.wait(results)
         return [np.asarray(result) for result in results]
     except backends.OutOfMemory as error:

@@ -66,12 +66,12 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> De
         y, exact, read, plain, scale = (each[start : start + PART] for each in flat)
         with np.errstate(over="ignore", invalid="ignore"):
             rounded = exact.astype(result.dtype)
-            where, found = _not_finite(y, rounded, plain, nonfinite)
+            where, part_fault = _not_finite(y, rounded, plain, nonfinite)
             compared = np.isfinite(rounded) & np.isfinite(plain) & np.isfinite(y)
             limits = np.minimum(exact, read), np.maximum(exact, read), np.maximum(np.abs(exact), scale)
             scaled, plain_scaled = (_scaled(each, *limits, compared) for each in (y, plain))
-        if found is not None and fault is None:
-            fault, detail = found, _element(result, outcome, start + where)
+        if part_fault is not None and fault is None:
+            fault, detail = part_fault, _element(result, outcome, start + where)
         all_compared = all_compared and bool(compared.all())
         same_bits = same_bits and y.tobytes() == plain.tobytes()
         if scaled.max() > worst:
@@ -94,8 +94,8 @@ def _element(result: Array, outcome: Outcome, at: int) -> str:
 
 def _error(y: Array, exact: Array, scale: Scale) -> float:
     """The smallest tolerance that a result is within, as `pcp.planning.judging.tolerance` says."""
-    found = distance(y, exact, scale)
-    return least_tolerance(found.error, found.slice_error)
+    gap = distance(y, exact, scale)
+    return least_tolerance(gap.error, gap.slice_error)
 
 
 def judgements_of(
@@ -106,15 +106,17 @@ def judgements_of(
     Arguments:
         nonfinite: as for `judged`.
     """
-    made = []
-    for values, outcomes, found in zip(expected.kinds, expected.outcomes, results, strict=True):
+    worst = []
+    for values, outcomes, returned in zip(expected.kinds, expected.outcomes, results, strict=True):
         claimed = "exact" if values.finite else nonfinite
         each = [
             judged(result, outcome, values.typical, claimed)
-            for result, outcome in zip(found, outcomes, strict=True)
+            for result, outcome in zip(returned, outcomes, strict=True)
         ]
-        made.append((values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst))))
-    return made
+        worst.append(
+            (values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst)))
+        )
+    return worst
 
 
 def difference(result: Array, again: Array, outcome: Outcome) -> float:
@@ -179,5 +181,5 @@ def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> 
 def _same_kind(a: Array, b: Array) -> Array:
     """Where both are finite, both NaN, or the same infinity."""
     infinite = np.isinf(a) & np.isinf(b) & (np.signbit(a) == np.signbit(b))
-    made: Array = (np.isfinite(a) & np.isfinite(b)) | (np.isnan(a) & np.isnan(b)) | infinite
-    return made
+    same: Array = (np.isfinite(a) & np.isfinite(b)) | (np.isnan(a) & np.isnan(b)) | infinite
+    return same

@@ -91,12 +91,12 @@ def expected_gradients(problem: Problem, seed: int) -> Expectation:
     program = vjp(reference, wrt=differentiable(problem))
     [result] = reference.results
     kinds = tuple(KINDS[name] for name in GRADIENT_KINDS)
-    made = []
+    arguments = []
     for count, kind in enumerate(kinds):
         rng = np.random.default_rng([seed, count])
         cotangent = rng.standard_normal(result.spec.shape).astype(result.spec.dtype.numpy)
-        made.append([*arguments_for(problem, kind, seed), cotangent])
-    return _expectation(program, kinds, tuple(made))
+        arguments.append([*arguments_for(problem, kind, seed), cotangent])
+    return _expectation(program, kinds, tuple(arguments))
 
 
 def expected_wide(problem: Problem, seed: int) -> Expectation:
@@ -109,11 +109,11 @@ def expected_wide(problem: Problem, seed: int) -> Expectation:
     kinds = tuple(KINDS[name] for name in names)
     arguments = tuple(arguments_for(problem, kind, seed) for kind in kinds)
     compiled = plan(program)
-    plain = [_run(compiled, given)[0] for given in arguments]
+    plain = [_run(compiled, operands)[0] for operands in arguments]
     exact = plain
     if size <= HUGE:
         wide = plan(widened(program))
-        exact = [_run(wide, _wide(program, given))[0] for given in arguments]
+        exact = [_run(wide, _wide(program, operands))[0] for operands in arguments]
     outcomes = tuple(
         [Outcome(y, y, by_plain, typical_size(y))] for y, by_plain in zip(exact, plain, strict=True)
     )
@@ -130,12 +130,12 @@ def _expectation(
 ) -> Expectation:
     plain, exact = plan(program), plan(widened(program))
     outcomes = []
-    for kind, given in zip(kinds, arguments, strict=True):
-        results = _run(exact, _wide(program, given))
-        at_zero = _run(exact, _wide(program, flushed(given))) if "denormal" in kind.name else results
-        sizes = _run(exact, [np.abs(array) for array in _wide(program, given)])
+    for kind, operands in zip(kinds, arguments, strict=True):
+        results = _run(exact, _wide(program, operands))
+        at_zero = _run(exact, _wide(program, flushed(operands))) if "denormal" in kind.name else results
+        sizes = _run(exact, [np.abs(array) for array in _wide(program, operands)])
         scales = map(_scale, results, sizes)
-        outcomes.append(list(map(Outcome, results, at_zero, _run(plain, given), scales)))
+        outcomes.append(list(map(Outcome, results, at_zero, _run(plain, operands), scales)))
     return Expectation(
         tuple(entry.spec for entry in program.arguments),
         tuple(entry.spec for entry in program.results),
@@ -166,5 +166,5 @@ def _scale(exact: Array, size: Array) -> Array:
         return np.ones_like(scale)
     largest = finite.max(initial=0.0)
     typical = largest * np.sqrt(np.mean((finite / largest) ** 2)) if largest > 0 else 0.0
-    made: Array = np.where(np.isfinite(scale), np.fmax(scale, typical), typical)
-    return made
+    scales: Array = np.where(np.isfinite(scale), np.fmax(scale, typical), typical)
+    return scales

@@ -130,15 +130,15 @@ class CandidateProcess:
             if not 0 < calls <= len(order) or not set(changed) <= set(order):
                 raise ValueError(f"{calls} of {len(order)} calls, which changed the operands {changed}")
             _check(answer["results"], expected.results)
-            made: list[list[Array]] = []
+            arrays: list[list[Array]] = []
             for place, spec in enumerate(expected.results):
                 flat = np.fromfile(f"{results}-{place}", spec.dtype.numpy)
                 if flat.size != calls * spec.size:
                     raise CandidateFailed(
                         Fault.wrong_shape, f"it wrote {flat.size} elements of result {place}"
                     )
-                made.append(list(flat.reshape(calls, *spec.shape)))
-            return [list(each) for each in zip(*made, strict=True)], changed
+                arrays.append(list(flat.reshape(calls, *spec.shape)))
+            return [list(each) for each in zip(*arrays, strict=True)], changed
 
         return self._asked(
             "run",
@@ -228,10 +228,10 @@ def _described(
     return {"text": text, "attributes": dict(problem.attributes), "specs": list(specs), "wrt": wrt}
 
 
-def _check(given: list[list[Any]], expected: Sequence[TensorSpec]) -> None:
-    found = [TensorSpec(tuple(shape), DType(dtype)) for shape, dtype in given]
-    words = f"it returns {', '.join(map(str, found)) or 'nothing'}; expected {', '.join(map(str, expected))}"
-    if [each.shape for each in found] != [each.shape for each in expected]:
+def _check(described: list[list[Any]], expected: Sequence[TensorSpec]) -> None:
+    specs = [TensorSpec(tuple(shape), DType(dtype)) for shape, dtype in described]
+    words = f"it returns {', '.join(map(str, specs)) or 'nothing'}; expected {', '.join(map(str, expected))}"
+    if [each.shape for each in specs] != [each.shape for each in expected]:
         raise CandidateFailed(Fault.wrong_shape, words)
-    if found != list(expected):
+    if specs != list(expected):
         raise CandidateFailed(Fault.wrong_dtype, words)

@@ -57,20 +57,20 @@ def texts_of(candidate: Candidate) -> Texts:
         except (OSError, UnicodeDecodeError) as error:
             raise CandidateFailed(Fault.compile_error, f"{candidate.file} cannot be read: {error}") from None
     try:
-        found = lowered_in_turn(candidate, problems, seconds=SECONDS + 2.0 * len(problems))
+        outcomes = lowered_in_turn(candidate, problems, seconds=SECONDS + 2.0 * len(problems))
     except LoweringTookTooMuch as error:
         raise CandidateFailed(Fault.timeout, str(error)) from None
     except KernelNotLowered as error:
         raise CandidateFailed(Fault.process_dependent, str(error)) from None
-    made, failed = {}, {}
-    for problem, each in zip(problems, found, strict=True):
+    texts, failed = {}, {}
+    for problem, each in zip(problems, outcomes, strict=True):
         try:
             if isinstance(each, KernelNotLowered):
                 raise each
             check(candidate, Program.parse(each))
-            made[problem] = each
+            texts[problem] = each
         except KernelNeedsHandler:
             continue
         except (KernelNotLowered, InvalidProgram) as error:
             failed[problem] = str(error)
-    return Texts(made, failed)
+    return Texts(texts, failed)

@@ -33,12 +33,12 @@ class Tried:
 
     def add(self, problem: Problem, kinds: Iterable[str], calls: int, result_elements: int) -> None:
         """Enter a problem that was tried."""
-        for known, found in (
+        for known, new in (
             (self.dtypes, [str(problem.dtype)]),
             (self.forms, [problem.form]),
             (self.kinds, kinds),
         ):
-            known += [each for each in found if each not in known]
+            known += [each for each in new if each not in known]
         for name, size in problem.sizes:
             low, high = self.sizes.get(name, (size, size))
             self.sizes[name] = min(low, size), max(high, size)

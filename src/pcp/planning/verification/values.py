@@ -43,7 +43,7 @@ def arguments_for(problem: Problem, values: Values, seed: int) -> list[Array]:
     """
     like = "again" if values.name == "changed" else values.name
     kind = KINDS[like]
-    made = []
+    arguments = []
     for place, spec in enumerate(problem.specs):
         rng = np.random.default_rng([seed, list(KINDS).index(like), place])
         if place in problem.ranges:
@@ -55,8 +55,8 @@ def arguments_for(problem: Problem, values: Values, seed: int) -> list[Array]:
             flat = array.reshape(-1)
             flat[rng.integers(flat.size)] += 3.0
         with np.errstate(over="ignore"):
-            made.append(array.astype(spec.dtype.numpy))
-    return made
+            arguments.append(array.astype(spec.dtype.numpy))
+    return arguments
 
 
 def flushed(arrays: list[Array]) -> list[Array]:
@@ -128,10 +128,10 @@ def _offset(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]
 
 def _sparse(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
     """One number that is not 0 along the last axis."""
-    made = np.zeros(shape)
+    array = np.zeros(shape)
     chosen = rng.integers(0, shape[-1], (*shape[:-1], 1))
-    np.put_along_axis(made, chosen, rng.standard_normal((*shape[:-1], 1)) + 2.0, -1)
-    return made
+    np.put_along_axis(array, chosen, rng.standard_normal((*shape[:-1], 1)) + 2.0, -1)
+    return array
 
 
 def _half_zero(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
@@ -144,13 +144,13 @@ def _constant(problem: Problem, rng: Generator, place: int, shape: tuple[int, ..
 
 def _cancelling(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
     """Along every axis, the second half is minus the first, or equal to it: sums of products are 0."""
-    made = rng.standard_normal(shape)
+    array = rng.standard_normal(shape)
     for axis, size in enumerate(shape):
         half = size // 2
-        first = np.take(made, range(half), axis)
-        rest = np.take(made, range(2 * half, size), axis)
-        made = np.concatenate([first, first if place else -first, rest], axis)
-    return made
+        first = np.take(array, range(half), axis)
+        rest = np.take(array, range(2 * half, size), axis)
+        array = np.concatenate([first, first if place else -first, rest], axis)
+    return array
 
 
 def _denormal(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
@@ -172,23 +172,23 @@ def _with(*special: float) -> Make:
     """Normal numbers with a few others in the first operand."""
 
     def make(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
-        made = rng.standard_normal(shape)
+        array = rng.standard_normal(shape)
         if place == _first_float(problem):
-            flat = made.reshape(-1)
+            flat = array.reshape(-1)
             places = rng.permutation(flat.size)[: max(1, min(len(special), flat.size // 4))]
             for where, number in zip(places, special, strict=False):
                 flat[where] = number
-        return made
+        return array
 
     return make
 
 
 def _minus_infinity_first(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
     """Minus infinity in the first half of the last axis, as masks make it: only the rest counts."""
-    made = rng.standard_normal(shape)
+    array = rng.standard_normal(shape)
     if place == _first_float(problem):
-        made[..., : shape[-1] // 2] = -np.inf
-    return made
+        array[..., : shape[-1] // 2] = -np.inf
+    return array
 
 
 def _zeros(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
@@ -201,8 +201,8 @@ KINDS: dict[str, Values] = {
         Values("normal", _normal),
         Values("again", _normal),
         Values("changed", _normal),
-        Values("positive", lambda *given: np.abs(_normal(*given))),
-        Values("negative", lambda *given: -np.abs(_normal(*given))),
+        Values("positive", lambda *drawn: np.abs(_normal(*drawn))),
+        Values("negative", lambda *drawn: -np.abs(_normal(*drawn))),
         Values("large", _scaled(0)),
         Values("small", _scaled(1)),
         Values("offset", _offset),

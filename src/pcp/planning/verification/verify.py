@@ -190,11 +190,11 @@ class _Examination:
         self.judgements += [(problem, *each) for each in judgements]
         sound: list[int] = []
         for place, (values, judgement) in enumerate(judgements):
-            found = fault_of(self.candidate, problem, judgement)
-            if found is None:
+            objection = fault_of(self.candidate, problem, judgement)
+            if objection is None:
                 sound.append(place)
                 continue
-            fault, detail = found
+            fault, detail = objection
             repeated = next((old for old in sound if repeats(results, expected, old, place)), None)
             if repeated is not None:
                 fault = Fault.stale
@@ -219,10 +219,10 @@ class _Examination:
     ) -> tuple[list[list[Array]], list[int]]:
         """As `CandidateProcess.run`: what plans would hold of it, where that is known, else its function."""
         text = self.texts.made.get(problem)
-        made = self.process.run(problem, expected, order, None, seconds, limit, text)
+        answers = self.process.run(problem, expected, order, None, seconds, limit, text)
         if problem in self.texts.failed:
             self.find(Fault.process_dependent, problem, "", self.texts.failed[problem])
-        return made
+        return answers
 
     def _compare_calls(
         self,
@@ -265,9 +265,9 @@ class _Examination:
         for kind, [result], [outcome] in zip(expected.kinds, results, expected.outcomes, strict=True):
             judgement = judged(result, outcome, True, "exact")
             self.wide_judgements.append((problem, kind, judgement))
-            found = fault_of(self.candidate, problem, judgement)
-            if found is not None:
-                self.find(found[0], problem, kind.name, found[1])
+            objection = fault_of(self.candidate, problem, judgement)
+            if objection is not None:
+                self.find(objection[0], problem, kind.name, objection[1])
 
     def many_calls(self, problem: Problem) -> None:
         """Call it some thousand times on a few lists of arguments in turn, as counters only show then."""
@@ -294,20 +294,20 @@ class _Examination:
         ]
         every = list(self.texts.made)
         seconds = self.process.seconds + 2.0 * len(every)
-        made, texts = run_as_user(self.candidate, self.process.device, tasks, every, seconds)
+        returned, texts = run_as_user(self.candidate, self.process.device, tasks, every, seconds)
         for problem, text in zip(every, texts, strict=True):
             words = self.texts.differs(problem, text)
             if words:
                 self.find(Fault.process_dependent, problem, "", f"in a process like a user's {words}")
         self.tried.processes.append("user's")
-        for problem, expected, results in zip(problems, expectations, made, strict=True):
+        for problem, expected, results in zip(problems, expectations, returned, strict=True):
             for which, result in enumerate(results):
                 self.calls += 1
                 kind, outcome = expected.kinds[which], expected.outcomes[which][0]
                 judgement = judged(result, outcome, kind.typical, "exact")
-                found = fault_of(self.candidate, problem, judgement)
-                if found is not None:
-                    detail = f"in a process like a user's {found[1]}"
+                objection = fault_of(self.candidate, problem, judgement)
+                if objection is not None:
+                    detail = f"in a process like a user's {objection[1]}"
                     self.find(Fault.process_dependent, problem, kind.name, detail)
 
     def gradients_of(self, problem: Problem) -> None:
@@ -332,9 +332,9 @@ class _Examination:
         judgements = judgements_of(expected, results[:-1], self.candidate.nonfinite)
         self.gradient_errors += [(problem, *each) for each in judgements]
         for values, judgement in judgements:
-            found = fault_of(self.candidate, problem, judgement, GRADIENT_UNITS)
-            if found is not None:
-                self.find(Fault.wrong_gradient, problem, values.name, found[1])
+            objection = fault_of(self.candidate, problem, judgement, GRADIENT_UNITS)
+            if objection is not None:
+                self.find(Fault.wrong_gradient, problem, values.name, objection[1])
         self._compare_calls(
             problem,
             expected,

@@ -42,17 +42,17 @@ def write_task(task: Task, folder: Path, language: str = "jax") -> list[str]:
     Raises:
         CannotExport: it is there and holds something, or cannot be written.
     """
-    with new_folder(folder) as made:
+    with new_folder(folder) as draft:
         files = {"README.md": readme(task, language), "region.mlir": task.region.text} | templates(
             task, language
         )
         for name, text in files.items():
-            (made / name).write_text(text, encoding="utf-8")
-        (made / TASK).mkdir()
-        (made / TASK / "task.json").write_text(json.dumps(task.to_json(), indent=2) + "\n", encoding="utf-8")
+            (draft / name).write_text(text, encoding="utf-8")
+        (draft / TASK).mkdir()
+        (draft / TASK / "task.json").write_text(json.dumps(task.to_json(), indent=2) + "\n", encoding="utf-8")
         for count, (inputs, expected) in enumerate(_examples(task)):
-            _save(made / TASK / f"inputs_{count}.npz", task.region.arguments, inputs)
-            _save(made / TASK / f"expected_{count}.npz", task.region.results, expected)
+            _save(draft / TASK / f"inputs_{count}.npz", task.region.arguments, inputs)
+            _save(draft / TASK / f"expected_{count}.npz", task.region.results, expected)
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -75,19 +75,19 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Raises:
         CannotExport: that is there and holds something, or cannot be written.
     """
-    made: Path | None = None
+    draft: Path | None = None
     try:
         check_new(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=".pcp-export-", dir=folder.parent))
-        yield made
-        made.chmod(0o755)
-        os.replace(made, folder)
+        draft = Path(tempfile.mkdtemp(prefix=".pcp-export-", dir=folder.parent))
+        yield draft
+        draft.chmod(0o755)
+        os.replace(draft, folder)
     except OSError as error:
         raise CannotExport(f"{folder} cannot be written: {error.strerror or error}") from None
     finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _examples(task: Task) -> list[tuple[list[Any], list[Any]]]:
@@ -95,12 +95,12 @@ def _examples(task: Task) -> list[tuple[list[Any], list[Any]]]:
     region = task.region
     exact = plan(widened(region))
     recipe = Recipe(sets=SETS, ranges=site_ranges(region))
-    found = []
+    examples = []
     for index in range(SETS):
         inputs = random_arguments(region.arguments, recipe, index)
         results, _ = flatten(exact.run(*widened_arrays(region.arguments, inputs)))
-        found.append((inputs, [np.asarray(each) for each in results]))
-    return found
+        examples.append((inputs, [np.asarray(each) for each in results]))
+    return examples
 
 
 def _save(file: Path, entries: Sequence[Any], arrays: Sequence[Any]) -> None:
@@ -114,5 +114,5 @@ def _save(file: Path, entries: Sequence[Any], arrays: Sequence[Any]) -> None:
 
 def _readable(array: Any) -> Any:
     """An array in a type that every NumPy reads: numbers of bfloat16 and the like as float32, which holds them exactly."""
-    found = np.asarray(array)
-    return found if found.dtype.kind in "biufc" else found.astype(np.float32)
+    values = np.asarray(array)
+    return values if values.dtype.kind in "biufc" else values.astype(np.float32)

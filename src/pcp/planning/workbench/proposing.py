@@ -99,13 +99,13 @@ def proposals(
                     f"the endpoint failed {failures} times in a row; at last: {error}"
                 ) from None
             continue
-        found = _tried(number, said, task, bench, folder / str(number), start, ends)
-        yield found
-        if found.admission.accepted:
+        turn = _tried(number, said, task, bench, folder / str(number), start, ends)
+        yield turn
+        if turn.admission.accepted:
             return
         talk += [
             {"role": "assistant", "content": said[:MOST_CODE]},
-            {"role": "user", "content": f"{found.admission}\n{_AGAIN}"},
+            {"role": "user", "content": f"{turn.admission}\n{_AGAIN}"},
         ]
 
 
@@ -136,7 +136,7 @@ def _tried(
     return Round(number, admission, code, program)
 
 
-def write_proposed(task: Task, found: Round, folder: Path) -> None:
+def write_proposed(task: Task, proposed: Round, folder: Path) -> None:
     """Write an answer as a kernel of StableHLO text, with the python that it came from beside it, which nothing executes.
 
     Arguments:
@@ -145,10 +145,10 @@ def write_proposed(task: Task, found: Round, folder: Path) -> None:
     Raises:
         CannotExport: it holds something, or cannot be written.
     """
-    assert found.program is not None
-    files = {"kernel.mlir": found.program.text, "proposed.py": found.code}
-    with new_folder(folder) as made:
-        _write(made, task, "stablehlo", files)
+    assert proposed.program is not None
+    files = {"kernel.mlir": proposed.program.text, "proposed.py": proposed.code}
+    with new_folder(folder) as draft:
+        _write(draft, task, "stablehlo", files)
 
 
 def _write(folder: Path, task: Task, language: str, files: dict[str, str]) -> None:

@@ -29,11 +29,11 @@ def region_in(program: Program, digits: str, target: Target) -> Program:
     Raises:
         RegionNotFound: it has none, or none or several of that beginning; the message names those that there are.
     """
-    found = site_classes(prepared(program), target, bare=True)
-    meant = [each for each in found if each.digest.startswith(digits)]
+    classes = site_classes(prepared(program), target, bare=True)
+    meant = [each for each in classes if each.digest.startswith(digits)]
     if len(meant) == 1:
         return meant[0].region
-    if not found:
+    if not classes:
         raise RegionNotFound(
             f"program {program.digest[:12]} has no region that kernels compute; expected one with products, softmax, "
             "norms, attention, cross entropy or activations"
@@ -42,7 +42,7 @@ def region_in(program: Program, digits: str, target: Target) -> Program:
     beginning = f" whose digest begins with {digits!r}" if digits else ""
     raise RegionNotFound(
         f"program {program.digest[:12]} has {words}{beginning}; name one as PROGRAM:DIGITS, the costliest first: "
-        + "; ".join(map(_named, (meant or found)[:MOST_NAMED]))
+        + "; ".join(map(_named, (meant or classes)[:MOST_NAMED]))
     )
 
 

@@ -324,10 +324,10 @@ def _identifiers(task: Task) -> list[str]:
 
 def _cpp(task: Task) -> str:
     taken = [_ffi(entry.spec) for entry in task.region.arguments]
-    made = [_ffi(entry.spec) for entry in task.region.results]
+    returned = [_ffi(entry.spec) for entry in task.region.results]
     parameters = [f"ffi::Buffer<{each}> {name}" for each, name in zip(taken, _identifiers(task), strict=True)]
-    parameters += [f"ffi::ResultBuffer<{each}> y{place}" for place, each in enumerate(made)]
-    kinds = [*(("Arg", each) for each in taken), *(("Ret", each) for each in made)]
+    parameters += [f"ffi::ResultBuffer<{each}> y{place}" for place, each in enumerate(returned)]
+    kinds = [*(("Arg", each) for each in taken), *(("Ret", each) for each in returned)]
     lines = [f"{' ' * 34}.{kind}<ffi::Buffer<{each}>>()" for kind, each in kinds]
     return _CPP.format(
         about=_about(task),
@@ -350,8 +350,10 @@ def _cuda(task: Task) -> str:
         f"const {_c(entry.spec)}* {name}"
         for name, entry in zip(_identifiers(task), task.region.arguments, strict=True)
     ]
-    made = [f"{_c(entry.spec)}* y{place}" for place, entry in enumerate(task.region.results)]
-    return _CUDA.format(about=_about(task), signature=_signature(task), parameters=", ".join([*taken, *made]))
+    returned = [f"{_c(entry.spec)}* y{place}" for place, entry in enumerate(task.region.results)]
+    return _CUDA.format(
+        about=_about(task), signature=_signature(task), parameters=", ".join([*taken, *returned])
+    )
 
 
 def _c(spec: TensorSpec) -> str:
