@@ -85,7 +85,7 @@ def _cgroup_limits() -> list[int]:
 
 
 def is_read_only(array: np.ndarray[Any, Any]) -> bool:
-    """Whether nobody in this process can write to its memory: that of `bytes`, or a file mapped for reading."""
+    """Whether nobody in this process can write to its memory: it belongs to `bytes`, or to a file mapped for reading."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:

@@ -1,4 +1,4 @@
-"""The vector-Jacobian product of a python function of JAX arrays, as another such function."""
+"""The vector-Jacobian product of a python function of JAX arrays, as another function of JAX arrays."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

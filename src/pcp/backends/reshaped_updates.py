@@ -44,7 +44,7 @@ def _writes_to_a_reshaped_array(op: ir.Operation) -> bool:
 
 
 def _chosen(x: Tensor, block: Tensor, *starts: Tensor) -> Value:
-    """`block[i - start]` where there is such an element, and `x[i]` elsewhere."""
+    """`block[i - start]` where that element exists, and `x[i]` elsewhere."""
     room = [n - m for n, m in zip(x.shape, block.shape, strict=True)]
     begins = [clip(start.astype(DType.i64), 0, most) for start, most in zip(starts, room, strict=True)]
     moved = dynamic_slice(

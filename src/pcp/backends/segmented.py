@@ -46,7 +46,7 @@ class SegmentedExecutable:
 
     @functools.cached_property
     def memory(self) -> MemoryUse:
-        """Bytes that one call takes: those of the segment during which most are taken."""
+        """Bytes that one call takes: as many as during the segment that takes the most."""
         arguments = sum(entry.spec.bytes for entry in self._program.arguments)
         results = sum(entry.spec.bytes for entry in self._program.results)
         aliased, most, exact = 0, 0, True

@@ -120,7 +120,7 @@ class Target:
         """The target of one device.
 
         Arguments:
-            place: the device or its name, with or without that of a backend before it: `cpu:0`, `arena:cpu`; None takes the
+            place: the device or its name, with or without a backend's name before it: `cpu:0`, `arena:cpu`; None takes the
                 default one. A target is returned as it is.
             options: of the compiler.
             backend: its name.

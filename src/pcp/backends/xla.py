@@ -120,7 +120,7 @@ class XLABackend:
     """Kinds of devices on which options suit some programs."""
 
     def devices(self) -> list[Device]:
-        """The devices of this process, those of the default platform first."""
+        """The devices of this process, the default platform's first."""
         return list(_devices())
 
     def options_for(self, program: Program, target: Target) -> CompileOptions:

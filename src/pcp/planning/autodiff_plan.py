@@ -48,7 +48,7 @@ class AutoDiffPlan:
         self._kept: tuple[list[Buffer], list[Buffer]] | None = None
 
     def forward(self, *arguments: Any) -> Any:
-        """The results for arguments as those of the plan's `run`; what an earlier `forward` kept is given up.
+        """The results for the arguments that the plan's `run` takes; what an earlier `forward` kept is dropped.
 
         Raises:
             TreeMismatch, ArgumentMismatch, OutOfMemory: as `Plan.run`.

@@ -278,7 +278,7 @@ def checked_buckets(buckets: Buckets, program: SymbolicProgram) -> dict[str, tup
 
 
 def by_size(function: _F) -> _F:
-    """`pcp.plan`, of symbolic programs as well: what it makes of such plans at every size by the same arguments."""
+    """`pcp.plan` that takes symbolic programs, too: their plan takes every size, and plans it with the same arguments."""
 
     @functools.wraps(function)
     def planning(program: Any, *others: Any, buckets: Buckets | None = None, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A program compiled for a device, called with arguments nested as those of the function that it was traced from."""
+"""A program compiled for a device, called with arguments nested like those that it was traced with."""
 
 import copy
 from collections.abc import Mapping, Sequence

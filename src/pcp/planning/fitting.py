@@ -156,7 +156,7 @@ class _Source:
 
 
 def _divided_by(source: _Source, program: Program, target: Target) -> Callable[[int], _Source | None]:
-    """What computes the batch of a path in parts: kernels are for whole values, so those of a part are chosen for it before."""
+    """What divides the batch of a path into parts: a kernel is for one size, so kernels are chosen for a part's sizes first."""
     path = source.path
     if path.choices and path.prepared:
         in_parts = InParts(path, program, target)

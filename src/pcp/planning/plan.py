@@ -119,7 +119,7 @@ class Plan(Compiled):
         return tuple(row for tuned in classes for row in tuned.rows.values())
 
     def errors(self, *arguments: Any) -> list[ResultError]:
-        """The error of every result on these arguments, against float64, and that of the plain path; state is not consumed.
+        """The error of every result on these arguments, against float64, and the plain path's; state is not consumed.
 
         It compiles the program twice more, once in float64.
 

@@ -64,7 +64,7 @@ def streamed(
         UnknownBackend, UnknownDevice: the device is not here.
         InvalidMemoryLimit: as `pcp.plan`.
         NotAPath: `path` is none.
-        PathMismatch: it belongs to another program, another backend, or other options than those of the target.
+        PathMismatch: it belongs to another program, another backend, or other options than the target's.
         ToleranceAndPath: both are given.
         InvalidTolerance, InvalidBudget: a number that is none.
         ToleranceUnreachable: as it is written, the program misses the tolerance.
@@ -102,7 +102,7 @@ def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:
 def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, limit: int) -> Path:
     """The program as it is written, or with the first kernels that are exact enough, if these are faster.
 
-    Times are relative to those of the whole at home, beside which all are measured and by whose float64 all are judged.
+    Times are relative to the whole program at home: all are measured beside it, and judged by its float64.
     """
     classes = site_classes(whole.prepared, target, whole.tolerance)
     rounding = whole.tolerance / conditions.strategy.error_of_bits

@@ -193,7 +193,7 @@ class ArenaExecutable:
         return self._views[key]
 
     def _bind(self, storage: Storage, array: Array) -> None:
-        """Let the steps that take views of a storage take those of another array."""
+        """Let the steps that take views of a storage take views of another array."""
         self._given[storage], memory = array, _bytes_of(array)
         for steps, place, views, over in self._readers[storage]:
             function, old = steps[place]

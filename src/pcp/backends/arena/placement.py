@@ -17,10 +17,10 @@ def placed(storages: Iterable[Storage]) -> int:
     """Give each storage its offset, so that no two that live at the same time overlap.
 
     Each is placed in the smallest gap that holds it, as in Pisarchyk and Lee, "Efficient memory management for deep neural net
-    inference" (2020), section 5, in the order of theirs or of some others: that which takes the fewest bytes.
+    inference" (2020), section 5, in their order or in some others, whichever takes the fewest bytes.
 
     Arguments:
-        storages: those of the workspace, with their first and last instruction.
+        storages: of the workspace, with their first and last instruction.
 
     Returns:
         The size of the workspace in bytes.

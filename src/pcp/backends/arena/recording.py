@@ -19,7 +19,7 @@ from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
 
 Lowering = Callable[["Recorder", ir.Operation, list[View]], Sequence[View]]
-"""From an operation and the views of its operands to those of its results; it emits what computes them."""
+"""From an operation and the views of its operands to the views of its results; it emits what computes them."""
 
 SMALL = 4096
 """Bytes up to which an argument or result is copied, which costs less than to make the views of another array."""

@@ -35,7 +35,7 @@ FAMILIES = {
         "--iree-llvmcpu-target-cpu",
         ("host", "generic"),
     ),
-    # The profile has no fixed width of subgroups: those of vendors give wrong numbers on a device of another width.
+    # The profile has no fixed width of subgroups: vendors' profiles give wrong numbers on a device of another width.
     # Commands that are recorded once for all calls compute, on lavapipe, with the arrays of an earlier call.
     "vulkan": Family(
         "vulkan",

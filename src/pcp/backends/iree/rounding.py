@@ -22,7 +22,7 @@ _EXACT = (
     "ceil",
     "bitcast_convert",
 )
-"""Elementwise operations that make a number of bfloat16 of such numbers without rounding it."""
+"""Elementwise operations whose result is a bfloat16 number, without rounding, where their operands are."""
 _ROUNDING = (Kind.elementwise, Kind.broadcasting, Kind.reduction, Kind.product)
 
 

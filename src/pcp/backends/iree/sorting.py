@@ -67,7 +67,7 @@ def _is_place(value: Value, axis: int) -> bool:
 
 
 def _compare(op: ir.Operation, block: ir.Block, number: int) -> None:
-    """What the sort compares, and for equal elements their places, which are those of operand `number`."""
+    """What the sort compares, and for equal elements their places, which operand `number` holds."""
     old, arguments = op.regions[0].blocks[0], list(block.arguments)
     pairs = arguments[: len(old.arguments)]
     swapped = [pairs[each ^ 1] for each in range(len(pairs))]

@@ -23,8 +23,8 @@ def compiled_in_places(
 
     Arguments:
         bound: the flat places of arguments that are bound, where what they alone decide is computed apart.
-        home: of the operations that the placement does not name, and of arguments and results. Its options are those of
-            the operations, also where all of them are streamed.
+        home: of the operations that the placement does not name, and of arguments and results. Its options hold
+            for the operations, also where all of them are streamed.
 
     Raises:
         UnknownOperation, NotDivisible: as `pcp.rewrite.regions`.

@@ -18,7 +18,7 @@ log = logging.getLogger("pcp.planning.added")
 SECONDS = 60.0
 LONGEST_TEXT = 16 << 20
 MOST_TEXTS = 8
-"""How many of such length one child may write."""
+"""How many texts of that length one child may write."""
 _MODULE = "pcp.planning.added.lowering_child"
 
 MEMORY_BYTES = 8 << 30

@@ -87,7 +87,7 @@ class Store:
     def staged(self, folder: str | os.PathLike[str]) -> Iterator[tuple[Candidate, str]]:
         """A private copy of a folder, and the digest of its content: what is verified there is what `enter` keeps.
 
-        Its name is like that of one that is kept, so that where a kernel's file lies does not tell it that it is verified.
+        Its name is like a kept kernel's: a kernel cannot tell from where its file lies that it is being verified.
 
         Raises:
             InvalidCandidate: the folder holds no kernel.

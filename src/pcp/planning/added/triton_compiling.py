@@ -140,7 +140,7 @@ def said_by(error: Exception) -> str:
 
 
 def _constants(kernel: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of parameters that are constants: those of the configuration, and defaults."""
+    """The values of parameters that are constants: the configuration's, and defaults."""
     unknown = [each for each in config if each not in kernel.arg_names]
     if unknown:
         raise NotTriton(

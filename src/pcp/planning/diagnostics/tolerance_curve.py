@@ -38,7 +38,7 @@ class Point:
     Arguments:
         path: its digest.
         error: the largest that was measured.
-        plain_error: that of the plain path.
+        plain_error: the plain path's.
         speed: relative to the plain path's; 2 is twice as fast.
         seconds: of a call.
         count: of measurements.

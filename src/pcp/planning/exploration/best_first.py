@@ -22,8 +22,8 @@ def best_first(
 
     Arguments:
         costs: of the options of each list, in any order; no list is empty.
-        apart: for each list, those of which only the first option goes with another one than the first here, and the other way
-            round; empty where all go together. No combination that does not go together is ever made.
+        apart: for each list, the lists that conflict with it: of two that do, one has to take its first option. Empty where
+            none do. No combination that breaks this is ever made.
     """
     options = [sorted(range(len(each)), key=each.__getitem__) for each in costs]
     wide = [place for place, each in enumerate(costs) if len(each) > 1]

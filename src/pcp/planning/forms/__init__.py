@@ -1,4 +1,4 @@
-"""Other forms of a program that are faster: equal ones, and such that keep values in fewer bits; measured and judged whole."""
+"""Other forms of a program that are faster: equal ones, and ones that keep values in fewer bits; measured and judged whole."""
 
 from pcp.planning.forms.costs import MeasuredCosts as MeasuredCosts
 from pcp.planning.forms.equal import forms_of as forms_of

@@ -107,7 +107,7 @@ class Judge:
         return (place for place in range(len(self._standards)) if place not in self._ignored)
 
     def _all(self) -> Iterator[tuple[Any, ...]]:
-        """Of each result that of the reference, that of the plain path, and those in other roundings."""
+        """For each result what the reference computes, what the plain path does, and what other roundings make of it."""
         return zip(self._right, self._plain, *self._doubts, strict=True)
 
     def _standard(

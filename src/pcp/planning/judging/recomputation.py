@@ -43,7 +43,7 @@ class _Made:
 
 
 class Recomputing(Copy):
-    """A copy whose cheap values live briefly; the arguments are those of `Copy`."""
+    """A copy whose cheap values live briefly; it takes the arguments of `Copy`."""
 
     def __init__(self, program: Program, to: DType = DType.f64) -> None:
         self._made: dict[Value, _Made] = {}

@@ -1,7 +1,7 @@
 """The same Program in other roundings: how far float32 results are from exact ones, without anything wider than float32.
 
 Every operation that rounds has its results rounded to one bit less, and sums are added up in another order. How far the results
-then move estimates how wrong those of the plain path are, cancellation included.
+then move estimates how wrong the plain path's are, cancellation included.
 
 A compiler computes cheap values again where they are read, in one loop with what reads them. Between operations that are
 disturbed it does so less, and would keep values for the backward pass that the plain path does not. So they are made again
@@ -22,7 +22,7 @@ from pcp.ops.record import RECORDS, Kind, kind_of
 from pcp.planning.judging.recomputation import Recomputing, emitted, is_float32, sliced
 
 _MANTISSA_BITS = 22
-"""Of float32's 23 that are stored. The errors are twice those of float32 then, and others."""
+"""Of the 23 that float32 stores: errors are twice as large as in float32 then, and different ones."""
 
 
 def in_other_roundings(program: Program) -> Program:
@@ -39,7 +39,7 @@ class _OtherRoundings(Recomputing):
 
     def operation(self, op: ir.Operation) -> None:
         outside = self._is_inside
-        # The regions of loops and branches hold arithmetic like outside, those of others say what to do with two elements.
+        # Regions of loops and branches hold arithmetic, as outside; regions of other operations combine two elements.
         self._is_inside = outside or (len(op.regions) > 0 and kind_of(op.name) is not Kind.control)
         super().operation(op)
         self._is_inside = outside
@@ -82,7 +82,7 @@ def _disturbed(value: Value, axes: Sequence[int]) -> Value:
 
 
 def _rounded(value: Value) -> Value:
-    """A float32 value rounded to one bit less; what cannot be, such as the largest numbers, stays."""
+    """A float32 value rounded to one bit less; the largest numbers, which cannot be, stay."""
     if not is_float32(value):
         return value
     bits = {"exponent_bits": 8, "mantissa_bits": _MANTISSA_BITS}

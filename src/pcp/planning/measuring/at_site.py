@@ -42,7 +42,7 @@ FLOOR_UNITS = 512.0
 PRECISE_UNITS = 64.0
 """Roundings up to which a kernel on normal operands is as precise as its element type."""
 SMALL_MOVES = 1e-3
-"""The largest error of such a kernel that the sensitivity of the operation explains, where float64 says what is right."""
+"""The largest error of such a precise kernel that the operation's sensitivity explains, where float64 says what is right."""
 BESIDE = 1e-2
 """What finite numbers may err by beside others that are not: some kernels compute in another way then."""
 ROUNDING = 8.0
@@ -175,9 +175,9 @@ class _Trial:
         return Failure.inaccurate, f"has an error of {error:.2g}; at most {limit:.2g} is expected there"
 
     def _moved_limit(self, case: Case, place: int) -> float:
-        """How wrong one may be that keeps fewer bits: as results move where operands move by what it errs on normal ones.
+        """How wrong a kernel of fewer bits may be: as far as results move where operands move by its error on normal ones.
 
-        Where the largest score takes all, nothing moves with roundings, but all with those of fewer bits.
+        Where the largest score takes all, roundings to many bits move nothing, and roundings to fewer bits move everything.
         """
         own = self._own(place)
         if case is self._normal or own <= PRECISE_UNITS * self._roundings[place]:

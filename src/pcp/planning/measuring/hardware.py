@@ -49,7 +49,7 @@ def hardware_of(target: Target) -> Hardware:
 def versions(backend: str = DEFAULT) -> str:
     """The versions that decide what code a program becomes and how it is judged, as one line.
 
-    Those of XLA bear no name, as rows and paths from before there were other backends; those of others begin with theirs.
+    XLA's bear no name, as in rows and paths that are older than the other backends; another backend's begin with its name.
 
     Raises:
         UnknownBackend: there is no such backend.
@@ -66,7 +66,7 @@ def versions(backend: str = DEFAULT) -> str:
 
 
 def made_with(target: Target, placement: Placement | None) -> tuple[str, str]:
-    """The hardware and the versions that the numbers of a path depend on: those of its target, and of all its other places.
+    """The hardware and the versions that the numbers of a path depend on: of its target, and of all its other places.
 
     Raises:
         UnknownBackend, UnknownDevice, InvalidTarget: as `Placement.targets`, `hardware_of`.

@@ -82,7 +82,7 @@ class Measurement:
         seconds: of every timed call.
         plain_seconds: of the plain path, timed in turn with it.
         error: the largest error of the results; see `pcp.planning.judging.tolerance`.
-        plain_error: that of the plain path.
+        plain_error: the plain path's.
         peak_bytes: memory of one call.
         failure: why there are no times, or no error.
         detail: what the failure said.
@@ -113,7 +113,7 @@ class Measurement:
 
     @property
     def least_plain(self) -> float | None:
-        """The smallest tolerance that those of the plain path are within."""
+        """The smallest tolerance that the plain path's results are within."""
         if self.plain_error is None:
             return None
         return least_tolerance(self.plain_error, self.judgement.plain_slice if self.judgement else 0.0)

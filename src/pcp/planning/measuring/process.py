@@ -166,7 +166,7 @@ class Apart(KeptProcess):
         return Runnable(executable, [replace(entry, alias=None) for entry in request.subject.arguments])
 
     def ask(self, seconds: float, *words: Any) -> dict[str, Any]:
-        """As of any such process; raises ChildEnded, too, where it says that the candidate failed, and how."""
+        """As of any child process; it raises ChildEnded also where the child says that the candidate failed, and how."""
         answer = super().ask(seconds, *words)
         if "failure" in answer:
             is_one = answer["failure"] in list(Failure)

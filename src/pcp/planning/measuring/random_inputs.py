@@ -30,8 +30,8 @@ class Recipe:
         sets: how many different lists of arguments are made; one shows no stale result.
         ranges: name of an integer argument, its least value and one more than its largest; other integers are 0 or 1. Or name
             of an argument of floats, and the numbers that it lies between.
-        warm_calls: how often the plain program is called on its own state before, so that moments are those of a run. The
-            state that is not called `params` is then zero in the beginning.
+        warm_calls: how often the plain program is called on its own state first, so that moments are as in a run. State
+            that is not called `params` then begins as zero.
     """
 
     seed: int = 0

@@ -118,7 +118,7 @@ class Request:
 
     @property
     def is_moved(self) -> bool:
-        """Whether operations of the candidate run elsewhere than those of the subject."""
+        """Whether operations of the candidate run elsewhere than the subject's."""
         return self.elsewhere is not None or self.placement is not None
 
     @property

@@ -75,7 +75,7 @@ def is_surely_slower(seconds: Sequence[float], plain_seconds: Sequence[float], t
 
 
 def joint(blocks: Iterable[Block]) -> Block:
-    """The calls of all blocks as those of one."""
+    """All blocks as one block with the calls of all."""
     listed = list(blocks)
     return tuple(x for mine, _ in listed for x in mine), tuple(x for _, other in listed for x in other)
 
@@ -95,7 +95,7 @@ def calm_blocks(blocks: Sequence[Block], least: float = math.inf) -> list[bool]:
 def upper_ratio(
     candidate: Sequence[float], incumbent: Sequence[float], confidence: float = CONFIDENCE
 ) -> float:
-    """The upper confidence bound of the undisturbed time of one relative to that of the other.
+    """The upper confidence bound of the candidate's undisturbed time, relative to the incumbent's.
 
     Neighbouring calls are resampled together, because what disturbs one often disturbs the other.
 

@@ -65,7 +65,7 @@ class Case:
 
     @functools.cached_property
     def right(self) -> list[Any]:
-        """Every result, not finite where that of the operation itself is not."""
+        """What every result should be; not finite where the operation's own result is not."""
         if not self.is_exact:
             return self.plain
         pairs = zip(self._run(self.buffers), self.plain, strict=True)
@@ -82,7 +82,7 @@ class Case:
         return self.moves_by(0.0)
 
     def moves_by(self, part: float) -> list[float]:
-        """The same where they move by such a part of theirs, if that is more."""
+        """The same where operands move by this part of themselves, if that is more."""
         return self._errors(self._run(_moved(self._subject, self.buffers, self._seed, part)))
 
     def _errors(self, results: Sequence[Any]) -> list[float]:
@@ -130,7 +130,7 @@ def _operands(subject: Subject, kind: Kind, seed: int) -> list[Buffer]:
 
 
 def _moved(subject: Subject, buffers: Sequence[Buffer], seed: int, part: float) -> list[Buffer]:
-    """The operands, some roundings away, or such a part of theirs."""
+    """The operands moved by some roundings, or by this part of themselves, if that is more."""
     rng = np.random.default_rng([8, seed])
     operands = []
     for entry, buffer in zip(subject.program.arguments, buffers, strict=True):

@@ -125,7 +125,7 @@ class Subject:
         )
 
     def _evaluated(self, index: int, name: str, oracle: Oracle | None) -> Results:
-        """Results on one list of arguments by an oracle; without one those of the plain path."""
+        """An oracle's results on one list of arguments; without an oracle, the plain path's."""
         if oracle is None:
             return self._plain[index]
         self._stage(name)

@@ -64,7 +64,7 @@ def tried(
     """Try a candidate. At a site it is verified after it was timed, and only if it may be of use.
 
     Arguments:
-        subject: that of the request.
+        subject: the request's.
         compile_candidate: None compiles it here.
     """
     try:
@@ -244,7 +244,7 @@ def _check_repeated(
     """Sums whose order is left to chance differ by roundings; that is no fault where no bits are asked for.
 
     Arguments:
-        error: of the candidate, whose roundings may be larger than those of its results' type.
+        error: of the candidate, whose roundings may be larger than its results' type explains.
     """
     for place, (a, b) in enumerate(zip(first, again, strict=True)):
         if is_noise(subject.comparison, a, b, bits, error):

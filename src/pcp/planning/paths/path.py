@@ -54,7 +54,7 @@ class Path:
         moves: what makes of the program what is run, each at another place; kept in order.
         backend: the name of what compiles.
         prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
-            it is written, as all are whose results are to be those of the plain path, bit for bit.
+            it is written, as always where results are to be the plain path's, bit for bit.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
     """
 

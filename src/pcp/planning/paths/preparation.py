@@ -40,7 +40,7 @@ def _prepared(program: Program, as_written: bool, forms: tuple[Move, ...]) -> Pr
 
 
 def without_unknown_composites(program: Program) -> Program:
-    """The program without composites that kernels do not know by name: what such a one computes may hold sites.
+    """The program without composites that kernels do not know by name: what these compute may hold sites.
 
     One that brings its own derivative stays.
     """

@@ -19,7 +19,7 @@ Array = npt.NDArray[np.float64]
 LENGTHS = (4.0, 8.0, 16.0)
 """Of neighbourhoods, in units of the features."""
 NOISES = (0.3, 1.0)
-"""Standard deviations of a measurement, relative to that of all."""
+"""Standard deviations of a measurement, relative to that of all values."""
 SLOPES = (0.05, 0.3)
 """Standard deviations of the trend's slope along a feature, relative to that of all values."""
 OUTLIER = 4.0

@@ -28,7 +28,7 @@ class Duels:
     evidence: Evidence
 
     def fought(self, challenger: Path, champion: Path) -> Asking[Answer]:
-        """Times of one path in turn with those of another, which has the plain program's place; None if there is no time.
+        """Times of a challenger in turn with a champion, which has the plain program's place; None if there is no time.
 
         It ends once the challenger surely does not win. Its errors are not measured.
         """

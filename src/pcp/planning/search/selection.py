@@ -22,7 +22,7 @@ class ErrorModel:
     """Predicts the error of a whole plan.
 
     Arguments:
-        weights: of the squared error of each class in that of the results.
+        weights: how much the squared error of each class weighs in the results' squared error.
         seen: selections and the squares of their measured errors.
     """
 
@@ -130,7 +130,7 @@ def _cover(classes: Sequence[MeasuredClass], chosen: dict[str, Alternative]) -> 
 def _overlapping(
     wide: MeasuredClass, classes: Sequence[MeasuredClass], chosen: Mapping[str, Alternative]
 ) -> dict[str, float]:
-    """Which part of the sites of each class with kernels cannot have them where those of another have, by digest."""
+    """For each other class with kernels, by digest, the part of its sites without any where the wide class has its own."""
     shares = {}
     for each in classes:
         if each is not wide and chosen[each.sites.digest].kernel is not None:

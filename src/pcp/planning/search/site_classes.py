@@ -101,8 +101,9 @@ def classes_of(
 
 
 def decided_operands(program: Program, sites: Iterable[Site], count: int) -> dict[str, tuple[int, ...]]:
-    """The operands of sites that bound arguments alone decide, by the keys of sites; without those of which no kernel computes
-    anything once, and those of sites inside of composites.
+    """For each site, by its key, the operands that bound arguments alone decide.
+
+    Sites inside of composites are left out, and sites whose kernels compute nothing once.
 
     Arguments:
         program: that has the sites.

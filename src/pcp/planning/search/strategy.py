@@ -55,7 +55,7 @@ class Strategy:
         whole_calls, whole_seconds: of a whole program, timed at least.
         whole_share: the part of the budget that one such timing takes at most.
         coarse_seconds: the same of a path that is timed against others, too.
-        warm_calls: calls of a training step before it is judged, so that its moments are those of a run.
+        warm_calls: calls of a training step before it is judged, so that its moments are as in a run.
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
         error_of_bits: a kernel that keeps n bits of its operands is not tried in all families at once where the tolerance is
             less than this times 2^-n.
@@ -76,7 +76,7 @@ class Strategy:
         most_verified: the part of the budget that verifying PCP's own kernels takes at most where nothing else is measured.
 
         expected: a whole that should gain more than this by its kernels' gains alone, but did not, is measured again later.
-        confirmed: of such paths as many are, those that should save most.
+        confirmed: how many of these paths: the ones that should save most.
 
         duel_seconds: how long a duel is timed.
         effort: refining takes at most this part of the time of everything before it.

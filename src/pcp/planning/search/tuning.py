@@ -241,9 +241,8 @@ class _OneClass:
     def _is_in_doubt(self, kernel: Kernel) -> bool:
         """Whether a kernel may be faster than what was measured of it says, or is said to be so only by noise.
 
-        It is if it seems faster than the operation, and is near to its rival, but not beyond noise; if all its calls were made
-        while the machine was disturbed; and if it is the best of a class for which nothing is faster, unless it is not faster
-        at similar sites either.
+        It is in doubt if it seems faster than the operation and near to its rival, but not beyond noise; if the machine was
+        disturbed during all its calls; or if it is the best where nothing is faster, unless similar sites say that it is not.
         """
         row = self._tuned.rows[kernel.name]
         count = self._evidence.count(self._each.digest, kernel_label(kernel))

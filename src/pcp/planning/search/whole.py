@@ -149,7 +149,7 @@ class Whole:
 
         Arguments:
             rival: the time relative to the plain program's that it has to be below to be of interest.
-            seconds: to time it for, if it has to be measured; None takes those of the strategy.
+            seconds: to time it for, if it has to be measured; None takes the strategy's.
             times: how often it has to have been measured.
         """
 
@@ -187,7 +187,7 @@ class Whole:
 
         Arguments:
             times: how often it has to have been measured, 2 or more.
-            seconds: to time it for each time; None takes those of the strategy.
+            seconds: to time it for each time; None takes the strategy's.
         """
         strategy, known = evidence.strategy, evidence.known(self.subject).get(path.digest)
         is_doubtful = known is not None and not strategy.is_faster(known.blocks)

@@ -69,14 +69,14 @@ def within_memory(found: Found, search: Search, limit: int) -> Asking[Found]:
 
 
 def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Iterator[Path]:
-    """The paths to be made to fit: what was found; if it fits in parts only, the fastest kernels of all families, unless it has
-    them; if none fits, the plain one.
+    """The paths to be made to fit, one after another.
 
-    Kernels that save no time may keep less, so that fewer parts are enough. They come first where a search had no time to find
-    any.
+    The first is what was found, unless the search had no time. Where it does not fit, or only in parts, paths with the fastest
+    kernels of all families follow until one is taken: kernels that save no time may keep less, so that fewer parts are enough.
+    Where nothing fits, the plain path is the last.
 
     Arguments:
-        options: what was made of those before.
+        options: what fits and is exact enough so far; it grows between two paths.
     """
     path = found.path.having(REMADE.name)
     is_unsearched = path.is_plain and not found.complete
@@ -88,7 +88,7 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
             if len(options) > before or (lean == path and options):
                 break
             if lean != path:
-                yield lean  # as long as they are too wrong
+                yield lean  # the next one follows if this one is not taken
     if not options and (is_unsearched or not path.is_plain):
         yield search.whole.plain
 

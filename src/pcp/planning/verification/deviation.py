@@ -101,7 +101,7 @@ def _error(y: Array, exact: Array, scale: Scale) -> float:
 def judgements_of(
     expected: Expectation, results: Sequence[Sequence[Array]], nonfinite: str
 ) -> list[tuple[Values, Deviation]]:
-    """One judgement of every list of arguments: that of its worst result.
+    """For every list of arguments the judgement of its worst result.
 
     Arguments:
         nonfinite: as for `judged`.

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 
 LARGE = 1 << 18
-"""Elements of operands from which on only the first `FEW` kinds of values are tried, and those of indices."""
+"""Operands with this many elements are tried with the first `FEW` kinds of values only, and the kinds of indices."""
 FEW = 6
 SHORT = 1 << 21
 """Elements of all arrays of a wide problem up to which it is tried on more than one list of arguments."""
@@ -44,8 +44,8 @@ class Outcome:
         exact: in float64.
         flushed: in float64 too, where denormal operands are read as 0.
         plain: by the plain program.
-        scale: the size of what was added up to each element, the result for the absolute values of the operands; or that of a
-            typical one. What is larger itself is judged on its own scale.
+        scale: for each element the size of what was added up to it, which is the result for the operands' absolute values, but
+            at least the size of a typical element. What is larger itself is judged on its own scale.
     """
 
     exact: Array

@@ -20,9 +20,9 @@ def repeated(
     arguments: Sequence[np.ndarray[Any, Any]],
     text: str | None,
 ) -> tuple[float, dict[str, list[float]]]:
-    """How much faster calls on repeated operands are, beside those of the plain program, and the times of all calls.
+    """How much more a kernel gains from repeated operands than the plain program does, and the times of all calls.
 
-    On a busy machine they may seem so for a short time; then they are timed for longer, and the least counts.
+    On a busy machine it may seem to gain for a short time; then it is timed for longer, and the least gain counts.
 
     Arguments:
         text: as for `CandidateProcess.run`.

@@ -21,7 +21,7 @@ BLOCK = 8192
 
 
 def shape_of(operands: Sequence[View]) -> tuple[int, ...]:
-    """The shape of an elementwise result: in the body of a reduction that of whole arrays, which its type does not say."""
+    """The shape of an elementwise result: in a reduction's body the shape of whole arrays, which its type does not say."""
     return np.broadcast_shapes(*(view.shape for view in operands))
 
 

@@ -82,7 +82,7 @@ def padded(
     interior: Sequence[int],
     out: View | None = None,
 ) -> View:
-    """An array with elements around and between those of another; negative edges cut off."""
+    """An array with elements added around and between another's; negative edges are cut off."""
     shape = tuple(
         n + max(0, n - 1) * i + a + b for n, a, b, i in zip(x.shape, low, high, interior, strict=True)
     )

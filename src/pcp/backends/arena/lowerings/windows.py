@@ -39,7 +39,7 @@ class Geometry:
         return padded(r, x, value, self.low, self.high, [n - 1 for n in self.base])
 
     def windows(self, x: View) -> View:
-        """All windows: an axis for each place of a window, behind those of the windows."""
+        """All windows: the axes that count them, then the axes inside of one."""
         counts = tuple(
             max(0, (n - (size - 1) * d - 1) // s + 1)
             for n, size, s, d in zip(x.shape, self.sizes, self.strides, self.dilations, strict=True)

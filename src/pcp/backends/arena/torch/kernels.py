@@ -35,7 +35,7 @@ INTEGERS = _types(np.int8, np.int16, np.int32, np.int64, np.uint8)
 COMPLEX = _types(np.complex64, np.complex128)
 NUMBERS = FLOATS | INTEGERS
 PRODUCTS = NUMBERS - _types(np.float16) | COMPLEX
-"""All but those of float16, which it adds up too slowly: the arena makes them float32 first."""
+"""All but products of float16, which it adds up too slowly: the arena makes them float32 first."""
 COPIED = NUMBERS | COMPLEX | _types(bool)
 
 NARROW_LEAST = 256

@@ -1,4 +1,4 @@
-"""Which instructions of a recording torch runs: those of its table, on types and views that it takes."""
+"""Which instructions of a recording torch runs: the ones in its table, on types and views that it takes."""
 
 import inspect
 from collections.abc import Sequence
@@ -66,6 +66,6 @@ def _reduces(instruction: Instruction) -> bool:
 
 
 def has_tensor(view: View) -> bool:
-    """Whether torch has an array of such strides: whole elements, forwards."""
+    """Whether torch has an array of the same strides: whole elements, forwards."""
     item = view.dtype.itemsize
     return all(stride >= 0 and stride % item == 0 for stride in view.strides)

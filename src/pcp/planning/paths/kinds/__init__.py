@@ -19,7 +19,7 @@ from pcp.planning.paths.move import Move
 from pcp.rewrite.row import Effect, strongest
 
 KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED, BOUND)
-"""In the order in which they stand in a file, and in which those of one stage are made."""
+"""In the order in which they stand in a file, and in which moves of one stage are made."""
 
 LOWERING = (Stage.sites, Stage.whole, Stage.binding)
 """The stages that make of the prepared program what is compiled."""

@@ -33,7 +33,7 @@ class Kind:
         entry: under which its moves stand in a file.
         stage: when they are made.
         written: moves as values of JSON.
-        read: the moves that such a value says; whoever wrote the file, what comes out of it are moves. Raises `NotAPath`.
+        read: the moves in values of JSON, whoever wrote them. Raises `NotAPath` where they are none.
         applied: the program that all moves of this kind make of one; None where they make no other. Raises some `PCPError`
             where they are not for it.
         moved: the moves for a program that is the same at other sizes; None where they hold for their sizes alone.
