@@ -106,10 +106,10 @@ class Lowered:
         """
         from pcp.kernels.jax_lowering import lowered_program  # which imports jax, and most kernels need none
 
-        made = self.describe(op, *residuals, **kept)
-        specs = tuple(operand.spec for operand in made.operands)
-        found = call(lowered_program(made.function, specs, self.platform), *made.operands)
-        return made.results(found if isinstance(found, tuple) else (found,))
+        application = self.describe(op, *residuals, **kept)
+        specs = tuple(operand.spec for operand in application.operands)
+        returned = call(lowered_program(application.function, specs, self.platform), *application.operands)
+        return application.results(returned if isinstance(returned, tuple) else (returned,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,14 +307,14 @@ def _for_family(folder: Path, manifest: Mapping[str, Any]) -> Candidate:
 
 def _only(family: str, manifest: Mapping[str, Any], conditions: Mapping[str, Any]) -> Problem:
     """The problem that StableHLO text computes."""
-    given = table_of(manifest, "problem")
-    if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
+    table = table_of(manifest, "problem")
+    if not table or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
         raise InvalidCandidate(
             "a kernel in StableHLO computes one problem: expected a table [problem] with form, dtype and sizes, and no "
             "conditions beside nonfinite"
         )
-    only_known("key of [problem]", given, _PROBLEM)
-    return problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), table_of(given, "sizes"))
+    only_known("key of [problem]", table, _PROBLEM)
+    return problem(family, table.get("form"), _dtype(table.get("dtype", "f32")), table_of(table, "sizes"))
 
 
 def _problems(
@@ -338,26 +338,26 @@ def _problems(
     def allowed(each: Problem) -> Problem:
         return problem(family, each.form, each.dtype, nearest(dict(each.sizes)))
 
-    made: list[Problem] = []
+    problems: list[Problem] = []
     for dtype in dtypes:
-        made += map(allowed, problems_of(family, forms, dtype))
+        problems += map(allowed, problems_of(family, forms, dtype))
         for shape in list_of("conditions.shapes", conditions.get("shapes", []), object, example):
             if not isinstance(shape, dict):
                 raise InvalidCandidate(f"conditions.shapes has {shape!r}; expected {example}")
             usual = nearest(dict(zip(definition.sizes, definition.standard[0], strict=True)))
             sizes: dict[str, Any] = usual | shape
-            made.append(problem(family, sizes.pop("form", forms[0]), dtype, sizes))
-    made.append(allowed(problem(family, forms[0], dtypes[0])))
+            problems.append(problem(family, sizes.pop("form", forms[0]), dtype, sizes))
+    problems.append(allowed(problem(family, forms[0], dtypes[0])))
     wide = dict.fromkeys(map(allowed, wide_problems_of(family, forms, dtypes[0])))
-    return tuple(dict.fromkeys(made)), tuple(each for each in wide if each not in made)
+    return tuple(dict.fromkeys(problems)), tuple(each for each in wide if each not in problems)
 
 
 def _words(key: str, conditions: Mapping[str, Any], usual: list[str]) -> list[str]:
     """One or more words."""
-    given = list_of(f"conditions.{key}", conditions.get(key, usual), str, f"texts, as {usual!r}")
-    if not given:
+    words = list_of(f"conditions.{key}", conditions.get(key, usual), str, f"texts, as {usual!r}")
+    if not words:
         raise InvalidCandidate(f"conditions.{key} = []; expected one at least, as {usual!r}")
-    return given
+    return words
 
 
 def _limits(name: str, table: Any) -> Limits:

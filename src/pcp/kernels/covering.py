@@ -16,7 +16,7 @@ def cover(sites: Iterable[Site]) -> list[Site]:
     opened: set[str] = set()
     hidden: set[str] = set()
     read: set[str] = set()
-    found = []
+    together = []
     for site in sorted(sites, key=lambda each: (-len(each.takes), len(each.inside), each.key)):
         if (
             taken.isdisjoint(site.takes)
@@ -25,9 +25,9 @@ def cover(sites: Iterable[Site]) -> list[Site]:
             and hidden.isdisjoint(site.reads)
             and read.isdisjoint(site.hides)
         ):
-            found.append(site)
+            together.append(site)
             taken |= site.takes
             opened.update(site.inside)
             hidden |= site.hides
             read |= site.reads
-    return found
+    return together

@@ -79,8 +79,8 @@ def launched(
             for what, each in (("grid", launch.grid), ("block", launch.block))
             for axis, size in zip("xyz", each, strict=True)
         ]
-        made = [*results, *(TensorSpec((size,), DType.u8) for size in launch.scratch)]
-        places = range(len(operands), len(operands) + len(made))
+        outputs = [*results, *(TensorSpec((size,), DType.u8) for size in launch.scratch)]
+        places = range(len(operands), len(operands) + len(outputs))
         config: dict[str, ir.Attribute] = {
             "name": ir.StringAttr.get(name),
             "kernel_type": ir.StringAttr.get("ptx"),
@@ -92,13 +92,13 @@ def launched(
         op = builder.emit(
             "stablehlo.custom_call",
             [operand.value for operand in operands],
-            made,
+            outputs,
             {
                 "call_target_name": TARGET,
                 "backend_config": "",
                 "mhlo.backend_config": ir.DictAttr.get(config),
                 "operand_layouts": _layouts([operand.spec for operand in operands]),
-                "result_layouts": _layouts(made),
+                "result_layouts": _layouts(outputs),
             },
         )
     return [Tensor(value, builder) for value in list(op.results)[: len(results)]]
@@ -128,10 +128,10 @@ def _places() -> Iterator[str]:
     """Files that NVRTC may be: of the packages that JAX for CUDA brings, then of the system."""
     for package in _PACKAGES:
         try:
-            found = importlib.util.find_spec(package)
+            spec = importlib.util.find_spec(package)
         except ModuleNotFoundError:
             continue
-        for folder in (found.submodule_search_locations or ()) if found is not None else ():
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             yield from map(str, sorted(Path(folder, "lib").glob("libnvrtc.so*")))
     system = ctypes.util.find_library("nvrtc")
     if system is not None:
@@ -147,11 +147,11 @@ def _by_nvrtc(library: Any, source: Path) -> str:
         code = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         kind = "ProgramLog" if code else "PTX"
         getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
-        made = ctypes.create_string_buffer(max(1, size.value))
-        getattr(library, f"nvrtcGet{kind}")(program, made)
+        output = ctypes.create_string_buffer(max(1, size.value))
+        getattr(library, f"nvrtcGet{kind}")(program, output)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
-    words = made.value.decode(errors="replace")
+    words = output.value.decode(errors="replace")
     if code:
         raise CUDANotBuilt(f"NVRTC does not build {source.name}: {_short(words)}; mend it")
     return words
@@ -159,15 +159,15 @@ def _by_nvrtc(library: Any, source: Path) -> str:
 
 def _by_nvcc(command: str, source: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "kernel.ptx"
-        arguments = [command, "-ptx", f"-arch={ARCHITECTURE}", "-std=c++17", "-o", str(made), str(source)]
+        ptx = Path(folder) / "kernel.ptx"
+        arguments = [command, "-ptx", f"-arch={ARCHITECTURE}", "-std=c++17", "-o", str(ptx), str(source)]
         try:
             said = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
             raise CUDANotBuilt(f"nvcc does not run: {error}") from None
-        if said.returncode or not made.exists():
+        if said.returncode or not ptx.exists():
             raise CUDANotBuilt(f"nvcc does not build {source.name}: {_short(said.stderr)}; mend it")
-        return made.read_text()
+        return ptx.read_text()
 
 
 def _short(words: str) -> str:

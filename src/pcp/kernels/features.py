@@ -95,12 +95,12 @@ def lacking(requires: Sequence[str], platform: str, *, builds: bool = True) -> s
 
 
 def _bytes(name: str) -> int:
-    found = _MEMORY.fullmatch(name)
-    if found is None:
+    match = _MEMORY.fullmatch(name)
+    if match is None:
         raise InvalidFeature(
             f"{name!r} is no feature; expected memory:NUMBER and MiB, GiB or TiB, as memory:16GiB"
         )
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 @functools.cache
@@ -108,8 +108,8 @@ def _found(platform: str) -> frozenset[str]:
     if platform == "cpu":
         return frozenset({"cpu", *_processor_flags(Path("/proc/cpuinfo"))})
     if platform == "cuda":
-        found = [each.compute_capability for each in _devices("gpu")]
-        least = min((int(each.replace(".", "")) for each in found), default=0)
+        capabilities = [each.compute_capability for each in _devices("gpu")]
+        least = min((int(each.replace(".", "")) for each in capabilities), default=0)
         return frozenset({"cuda", *(f"sm_{number}" for number in _GENERATIONS if number <= least)})
     return frozenset({platform})
 

@@ -91,8 +91,8 @@ class Group:
 
     def reads(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
         """Keys of the operations that make its inputs."""
-        made = map(defining_op, self.inputs)
-        return frozenset(keys[op] for op in made if op is not None and op in keys)
+        makers = map(defining_op, self.inputs)
+        return frozenset(keys[op] for op in makers if op is not None and op in keys)
 
     def computes_twice(self) -> bool:
         """Whether it has a product that others need as well: it would be computed for them once more."""
@@ -124,10 +124,10 @@ class Group:
         types = [value.type for value in self.inputs]
         symbol = private_function(builder.module.operation, pattern.name, types, fill)
         attributes = {**self.matches[0].attributes, _MATCHES: json.dumps(matches)}
-        made = emit_composite(
+        results = emit_composite(
             builder, pattern.name, inputs, [value.type for value in self.results], symbol, attributes
         )
-        return result_owner(made[0])
+        return result_owner(results[0])
 
     def region(self, around: Program, block: ir.Block) -> Program:
         """The group alone, as a Program of its inputs. What the program around it gives up to a result of the group is state
@@ -167,9 +167,9 @@ def users_between(inputs: Iterable[Value], results: Sequence[Value]) -> list[ir.
     """
     if len(results) == 1:
         return []
-    taken_in, made = set(inputs), set(results)
+    taken_in, own = set(inputs), set(results)
     ends, last = set(map(result_owner, results)), result_owner(results[-1])
-    after, found = set(made), list[ir.Operation]()
+    after, users = set(own), list[ir.Operation]()
     has_begun = False
     for view in ir.InsertionPoint(last).block.operations:
         op = view.operation
@@ -178,9 +178,9 @@ def users_between(inputs: Iterable[Value], results: Sequence[Value]) -> list[ir.
         has_begun = has_begun or op in ends
         # Operations of the group that others use stay for them: they are moved like any other.
         if has_begun and op not in ends and not after.isdisjoint([*op.operands, *values_from_outside(op)]):
-            found.append(op)
+            users.append(op)
             after.update(op.results)
-    return found if taken_in.isdisjoint(after - made) else None
+    return users if taken_in.isdisjoint(after - own) else None
 
 
 def groups_in(block: ir.Block) -> list[Group]:
@@ -189,7 +189,7 @@ def groups_in(block: ir.Block) -> list[Group]:
     for family in FAMILIES.values():
         for kind in family.pattern.ends if family.pattern is not None else ():
             ending.setdefault(kind, []).append(family)
-    found: dict[tuple[str, int], list[Match]] = {}
+    by_group: dict[tuple[str, int], list[Match]] = {}
     blocks: list[ir.Block] = []
     for op in walk_block(block):
         families = ending.get(kind_of(op), ())
@@ -203,9 +203,9 @@ def groups_in(block: ir.Block) -> list[Group]:
             if around not in blocks:
                 blocks.append(around)
             # Matches that are not joined are told apart by how many there were before them.
-            number = -blocks.index(around) - 1 if family.pattern.joins else len(found)
-            found.setdefault((family.name, number), []).append(match)
-    groups = [Group(FAMILIES[name], tuple(matches)) for (name, _), matches in found.items()]
+            number = -blocks.index(around) - 1 if family.pattern.joins else len(by_group)
+            by_group.setdefault((family.name, number), []).append(match)
+    groups = [Group(FAMILIES[name], tuple(matches)) for (name, _), matches in by_group.items()]
     apart = [
         group
         for group in groups
@@ -292,8 +292,8 @@ def parts_of(op: ir.Operation) -> list[Part]:
 
 def places_of(op: ir.Operation) -> list[tuple[str, dict[str, int | float]]]:
     """The matches as they are written down: forms, and of every input by its name the operand, or the number that it is."""
-    found: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
-    return found
+    places: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
+    return places
 
 
 def _known_number(value: Value) -> float | None:

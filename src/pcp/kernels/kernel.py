@@ -92,7 +92,7 @@ class Kernel:
         several = len(self.storages) > 1
         for storage in self.storages:
             own = storage.suffix * several
-            made = replace(
+            kernel = replace(
                 self,
                 applies=functools.partial(self._applies_in, storage) if several else self.applies,
                 hands=tuple(f"{each}{own}" for each in self.hands),
@@ -100,10 +100,10 @@ class Kernel:
                 storage=storage,
             )
             yield (
-                made
+                kernel
                 if storage is F32
                 else replace(
-                    made,
+                    kernel,
                     name=f"{self.name}{storage.suffix}",
                     about=f"{self.about}; {self.keeps} {storage.about}",
                     requires=(*self.requires, *storage.requires(self.artifact.kind)),
@@ -172,9 +172,9 @@ class Kernel:
         Raises:
             KernelNotBuilt: it cannot make anything of the operation, though it said that it applies.
         """
-        given = {"storage": self.storage} if len(self.storages) > 1 else {}
+        kept = {"storage": self.storage} if len(self.storages) > 1 else {}
         try:
-            return self.artifact.build(op, *([residuals] if self.takes else []), **given)
+            return self.artifact.build(op, *([residuals] if self.takes else []), **kept)
         except PCPError:
             raise
         except Exception as error:  # whatever attributes raise that are not what their name says

@@ -85,19 +85,19 @@ def entry_of(
 
 def file_of(folder: Path, key: str, text: str, file: str) -> str:
     """A file that a manifest names, which is in the folder."""
-    found = (folder / file).resolve()
-    if not found.is_relative_to(folder.resolve()):
+    path = (folder / file).resolve()
+    if not path.is_relative_to(folder.resolve()):
         raise InvalidCandidate(
             f"{key} = {text!r} lies outside of the folder; all files of a kernel must be in its folder"
         )
-    if not found.is_file():
+    if not path.is_file():
         raise InvalidCandidate(f"{key} = {text!r}, but there is no file {file} in the folder")
     return file
 
 
-def only_known(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+def only_known(what: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuse keys that nobody knows."""
-    for key in given:
+    for key in table:
         if key not in known:
             raise InvalidCandidate(f"unknown {what} {key!r}; there are {', '.join(known)}")
 

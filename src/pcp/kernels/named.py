@@ -45,16 +45,16 @@ class Named:
             if spec.dtype.is_differentiable
         )
 
-    def cotangents(self, op: ir.Operation, found: Mapping[int, Tensor]) -> list[Tensor]:
+    def cotangents(self, op: ir.Operation, cotangents: Mapping[int, Tensor]) -> list[Tensor]:
         """The results of a gradient, from the cotangent of each operand: what other uses gave is added.
 
         Arguments:
             op: the composite.
-            found: cotangents by the place of their operand, of all in `wrt` at least.
+            cotangents: by the place of their operand, of all in `wrt` at least.
         """
-        given = tensors(op)
-        earlier = dict(zip(self.attributes["added"], given[len(self.operands) + 1 :], strict=True))
-        return [earlier[i] + found[i] if i in earlier else found[i] for i in self.attributes["wrt"]]
+        operands = tensors(op)
+        earlier = dict(zip(self.attributes["added"], operands[len(self.operands) + 1 :], strict=True))
+        return [earlier[i] + cotangents[i] if i in earlier else cotangents[i] for i in self.attributes["wrt"]]
 
 
 def tensors(op: ir.Operation) -> list[Tensor]:
@@ -75,7 +75,7 @@ def applies_to_f32(op: ir.Operation) -> bool:
 
 def total(parts: Sequence[Tensor]) -> Tensor:
     """The sum of tensors of one shape, of which there is one at least."""
-    found = parts[0]
+    added = parts[0]
     for part in parts[1:]:
-        found = found + part
-    return found
+        added = added + part
+    return added

@@ -136,8 +136,8 @@ class Tiles:
         row, first = program // (width // columns), program % (width // columns) * columns
 
         def turn(i: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
-            found = step(pallas.ds(row * self.rows + i * together, together), first)
-            return tuple(total + x for total, x in zip(totals, found, strict=True))
+            added = step(pallas.ds(row * self.rows + i * together, together), first)
+            return tuple(total + x for total, x in zip(totals, added, strict=True))
 
         nothing = (jnp.zeros((together, columns), jnp.float32),) * count
         totals = lax.fori_loop(0, self.rows // together, turn, nothing)

@@ -191,17 +191,17 @@ def problem(
         raise UnknownProblem(
             f"family {family!r} does not have the form {form!r}; it has {', '.join(definition.forms)}"
         )
-    given = dict(zip(definition.sizes, definition.large, strict=True)) if sizes is None else dict(sizes)
-    if set(given) != set(definition.sizes) or any(type(n) is not int or n < 1 for n in given.values()):
+    size_of = dict(zip(definition.sizes, definition.large, strict=True)) if sizes is None else dict(sizes)
+    if set(size_of) != set(definition.sizes) or any(type(n) is not int or n < 1 for n in size_of.values()):
         raise UnknownProblem(
-            f"sizes {given} were given for family {family!r}; expected a positive integer for each of "
+            f"sizes {size_of} were given for family {family!r}; expected a positive integer for each of "
             f"{', '.join(definition.sizes)}"
         )
     usual = definition.forms[form]
     more = tuple(
         each for each in attributes.items() if not math.isclose(each[1], usual[each[0]], rel_tol=1e-6)
     )
-    return Problem(family, form, tuple((name, given[name]) for name in definition.sizes), dtype, more)
+    return Problem(family, form, tuple((name, size_of[name]) for name in definition.sizes), dtype, more)
 
 
 def problem_of(family: str, region: Program) -> Problem:
@@ -241,8 +241,8 @@ def wide_problems_of(
         UnknownProblem: there is no such family or form.
     """
     wide = definition_of(family).wide
-    made = _problems(family, forms, dtype, wide, wide[:1])
-    return sorted(made, key=lambda each: each.size)
+    problems = _problems(family, forms, dtype, wide, wide[:1])
+    return sorted(problems, key=lambda each: each.size)
 
 
 def _problems(

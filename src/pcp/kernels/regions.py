@@ -23,9 +23,9 @@ def region_of(*operations: ir.Operation) -> Program:
     Arguments:
         operations: in order; what one returns and another takes is a result only.
     """
-    made = {result for op in operations for result in op.results}
+    produced = {result for op in operations for result in op.results}
     taken = [value for op in operations for value in (*op.operands, *values_from_outside(op))]
-    values = [value for value in dict.fromkeys(taken) if value not in made]
+    values = [value for value in dict.fromkeys(taken) if value not in produced]
 
     def emit(builder: Builder, arguments: Sequence[Value]) -> list[Value]:
         known = dict(zip(values, arguments, strict=True))
@@ -63,8 +63,8 @@ def region_program(
             results = [Tensor(value, builder) for value in emit(builder, list(block.arguments))]
             close_main(main, block, results)
         taken = [donated.get(i) or Argument(str(i), each, Role.input) for i, each in enumerate(specs)]
-        made = [Result(str(i), tensor.spec) for i, tensor in enumerate(results)]
-        describe_signature(main, taken, made, _flat(len(taken)), _flat(len(made)))
+        returned = [Result(str(i), tensor.spec) for i, tensor in enumerate(results)]
+        describe_signature(main, taken, returned, _flat(len(taken)), _flat(len(returned)))
     return Program.from_module(module)
 
 

@@ -39,8 +39,8 @@ def with_residuals(site: Site, kernel: Kernel, platform: str) -> Given | None:
         for each in family.kernels.values()
         if each.hands == kernel.takes and each.is_for(platform) and not each.lacks(platform)
     ]
-    made = (_given(site.region, site.pair, kernel, forward) for forward in handing)
-    return next(filter(None, made), None)
+    candidates = (_given(site.region, site.pair, kernel, forward) for forward in handing)
+    return next(filter(None, candidates), None)
 
 
 def _given(region: Program, pair: Program, kernel: Kernel, forward: Kernel) -> Given | None:
@@ -72,13 +72,13 @@ def _built(
 
     def function(*x: Tensor) -> tuple[Tensor, ...]:
         nonlocal fits
-        made = call(region, *x[:count])
-        first = made[0] if isinstance(made, tuple) else made
+        results = call(region, *x[:count])
+        first = results[0] if isinstance(results, tuple) else results
         op = result_owner(first.value)
         with current_builder().before(op):
-            found = build(op, x[count:])
-        fits = found is not None
-        return tuple(found if found is not None else x)
+            built = build(op, x[count:])
+        fits = built is not None
+        return tuple(built if built is not None else x)
 
     program = trace(function, *(spec(each.shape, each.dtype) for each in specs))
     return program if fits else None

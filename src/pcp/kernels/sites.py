@@ -113,14 +113,14 @@ def _sites(
     inline_calls(module)
     keys = operation_digests(module)
     block = entry_block(module)
-    found: dict[str, Site] = {}
+    sites: dict[str, Site] = {}
     forward: dict[tuple[str, tuple[Value, ...]], ir.Operation] = {}
     loops: dict[ir.Operation, int] = {}
     for op in walk_block(block):
         family, key = family_of(op), keys[op]
         if family is not None and family.gradient:
             forward[family.gradient, tuple(op.operands)] = op
-        if key in found or (family is None and op.name != COMPOSITE):
+        if key in sites or (family is None and op.name != COMPOSITE):
             continue
         region, place, trips = region_of(op), describe_location(op.location), trips_around(op, loops)
         if family is not None:
@@ -131,7 +131,7 @@ def _sites(
                     partners = (forward.get((family.name, each)) for each in _beginnings(op))
                     partner = next(filter(None, partners), None)
                     pair = None if partner is None else region_of(partner, op)
-                found[key] = Site(
+                sites[key] = Site(
                     key,
                     family.name,
                     region,
@@ -152,7 +152,7 @@ def _sites(
                     frozenset(_key_inside(key, each) for each in some)
                     for some in (site.takes, site.hides, site.reads)
                 )
-                found[inner] = replace(
+                sites[inner] = replace(
                     site,
                     key=inner,
                     location=site.location or place,
@@ -168,7 +168,7 @@ def _sites(
         names, lacks = _kernels_for(group.family, only_operation(entry_block(inner_module)), platform, builds)
         if names or bare:
             key = group.key(keys)
-            found[key] = Site(
+            sites[key] = Site(
                 key,
                 group.family.name,
                 region,
@@ -180,7 +180,7 @@ def _sites(
                 reads=group.reads(keys),
                 lacks=lacks,
             )
-    return tuple(found.values())
+    return tuple(sites.values())
 
 
 def _kernels_for(
@@ -277,8 +277,8 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     places = [order[group.last] for group, _ in grouped]
     handed: _Handed = {}
     with context(), building(Builder(module, block)) as builder:
-        made = _composites([group for group, _ in grouped], builder)
-        for place, op, (_, key) in zip(places, made, grouped, strict=True):
+        composites = _composites([group for group, _ in grouped], builder)
+        for place, op, (_, key) in zip(places, composites, grouped, strict=True):
             chosen.append((place, op, functools.partial(_put, choices[key])))
         for _, op, put in sorted(chosen, key=lambda each: each[0]):
             put(op, builder, handed)
@@ -292,13 +292,13 @@ def _composites(groups: Sequence[Group], builder: Builder) -> list[ir.Operation]
     Raises:
         OverlappingSites: two of them wait for each other.
     """
-    made = []
+    composites = []
     for group in groups:  # all of them, before any value is another
         with builder.before(group.last):
             builder.pinned = group.last.location
-            made.append(group.emit(builder, group.inputs))
+            composites.append(group.emit(builder, group.inputs))
             builder.pinned = None
-    for group, op in zip(groups, made, strict=True):
+    for group, op in zip(groups, composites, strict=True):
         users = users_between(op.operands, group.results)
         if users is None:
             raise OverlappingSites(
@@ -309,7 +309,7 @@ def _composites(groups: Sequence[Group], builder: Builder) -> list[ir.Operation]
             user.move_before(group.last)
         for old, new in zip(group.results, op.results, strict=True):
             old.replace_all_uses_with(new)
-    return made
+    return composites
 
 
 def _check_apart(
@@ -349,21 +349,21 @@ def _put(kernel: Kernel, op: ir.Operation, builder: Builder, handed: _Handed) ->
     taken = _residuals_for(kernel, op, handed)
     with builder.before(op):
         builder.pinned = op.location
-        found = kernel.build(op, taken)
+        results = kernel.build(op, taken)
         count = len(op.results)
-        operands = tuple(kernel.hands_to(op, found[:count])) if kernel.hands else ()
-        _replace(op, found if not kernel.hands else found[:count], kernel)
+        operands = tuple(kernel.hands_to(op, results[:count])) if kernel.hands else ()
+        _replace(op, results if not kernel.hands else results[:count], kernel)
         builder.pinned = None
     if kernel.hands and _is_in_main(op):
-        handed[kernel.hands, operands] = found[count:]
+        handed[kernel.hands, operands] = results[count:]
 
 
 def _residuals_for(kernel: Kernel, op: ir.Operation, handed: _Handed) -> Sequence[Tensor]:
     """What a forward kernel handed on that a gradient takes."""
     if not kernel.takes or not _is_in_main(op):
         return ()
-    given = (handed.get((kernel.takes, operands)) for operands in _beginnings(op))
-    return next((found for found in given if found is not None), ())
+    offers = (handed.get((kernel.takes, operands)) for operands in _beginnings(op))
+    return next((residuals for residuals in offers if residuals is not None), ())
 
 
 def _beginnings(op: ir.Operation) -> Iterator[tuple[Value, ...]]:
@@ -381,19 +381,19 @@ def _put_written_out(written: Program, op: ir.Operation, builder: Builder, hande
     """Put a composite's own operations in its place, some of which kernels compute."""
     with builder.before(op):
         builder.pinned = op.location
-        made = call(written, *(Tensor(value, builder) for value in dict.fromkeys(op.operands)))
-        for old, new in zip(op.results, made if isinstance(made, tuple) else (made,), strict=True):
+        results = call(written, *(Tensor(value, builder) for value in dict.fromkeys(op.operands)))
+        for old, new in zip(op.results, results if isinstance(results, tuple) else (results,), strict=True):
             old.replace_all_uses_with(new.value)
         builder.pinned = None
 
 
-def _replace(op: ir.Operation, found: Sequence[Tensor], kernel: Kernel) -> None:
+def _replace(op: ir.Operation, results: Sequence[Tensor], kernel: Kernel) -> None:
     expected = [result.type for result in op.results]
-    given = [tensor.value.type for tensor in found]
-    if given != expected:
+    types = [tensor.value.type for tensor in results]
+    if types != expected:
         raise BadReplacement(
-            f"kernel {kernel.name} returned {', '.join(map(str, given))} in the place of {op.name}, which returns "
+            f"kernel {kernel.name} returned {', '.join(map(str, types))} in the place of {op.name}, which returns "
             f"{', '.join(map(str, expected))}; expected the same"
         )
-    for old, new in zip(op.results, found, strict=True):
+    for old, new in zip(op.results, results, strict=True):
         old.replace_all_uses_with(new.value)

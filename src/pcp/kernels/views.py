@@ -51,15 +51,15 @@ def view_of(value: Value) -> View:
         first = sum(start * stride for start, stride in zip(starts, inner.strides, strict=True))
         strides = tuple(step * stride for step, stride in zip(steps, inner.strides, strict=True))
         return View(inner.base, inner.start + first, strides)
-    found = _reshaped(spec_of(op.operands[0].type).shape, inner.strides, spec_of(value.type).shape)
-    return itself if found is None else View(inner.base, inner.start, found)
+    new_strides = _reshaped(spec_of(op.operands[0].type).shape, inner.strides, spec_of(value.type).shape)
+    return itself if new_strides is None else View(inner.base, inner.start, new_strides)
 
 
 def _reshaped(shape: Sequence[int], strides: Sequence[int], to: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of the same elements in another shape; None if some axis of it would need two."""
     if 0 in shape:
         return None
-    found = [0] * len(to)
+    new_strides = [0] * len(to)
     places = [place for place in range(len(shape)) if shape[place] != 1]
     axis = len(to) - 1
     while places:  # the innermost axes that can be walked with one step
@@ -70,6 +70,6 @@ def _reshaped(shape: Sequence[int], strides: Sequence[int], to: Sequence[int]) -
         while size > 1 and axis >= 0:
             if size % to[axis]:
                 return None
-            found[axis] = step
+            new_strides[axis] = step
             size, step, axis = size // to[axis], step * to[axis], axis - 1
-    return tuple(found)
+    return tuple(new_strides)

@@ -84,7 +84,7 @@ def _describe(op: ir.Operation, storage: Storage) -> Application:
     return Application(
         Gated(storage is BF16, len(op.results)),
         [reshape(as_kept(each), (-1,)) for each in operands],
-        lambda found: [reshape(widened(each), shape) for each in found],
+        lambda results: [reshape(widened(each), shape) for each in results],
     )
 
 

@@ -67,8 +67,8 @@ def _build(op: ir.Operation) -> list[Tensor]:
     if "cotangent" in part.inputs:
         operands.append(reshape(part.inputs["cotangent"], (-1, width)))
     handler = "gelu" if len(operands) == 2 else "gelu_gradient"
-    (found,) = native_call(_LIBRARY, handler, operands, (rows.spec,), {})
-    return [reshape(found, x.shape)]
+    (y,) = native_call(_LIBRARY, handler, operands, (rows.spec,), {})
+    return [reshape(y, x.shape)]
 
 
 for _name, _about, _pattern in (

@@ -54,10 +54,10 @@ class Elementwise(ABC):
         (size,) = operands[0].shape
         block = math.gcd(MOST, *(each.shape[0] for each in operands))
         result = ((size,), "bfloat16" if self.rounded else "float32")
-        found: Sequence[Array] = launched(
+        outputs: Sequence[Array] = launched(
             self._block, size // block, [result] * self.results, block / self.per_thread, self.interpreted
         )(*operands)
-        return found
+        return outputs
 
     @abstractmethod
     def computed(self, *operands: Array) -> Sequence[Array]:
@@ -77,8 +77,8 @@ class Elementwise(ABC):
             place = first if size == results[0].shape[0] else first % size
             return triton.load(operand.at[pallas.ds(place, block)]).astype(jnp.float32)
 
-        for result, found in zip(results, self.computed(*map(read, operands)), strict=True):
-            triton.store(result.at[pallas.ds(first, block)], found.astype(result.dtype))
+        for result, value in zip(results, self.computed(*map(read, operands)), strict=True):
+            triton.store(result.at[pallas.ds(first, block)], value.astype(result.dtype))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -100,10 +100,10 @@ class Gelu:
         rows, width = shape = operands[0].shape
         results = [(shape, "bfloat16" if self.rounded else "float32")]
         results += [((rows // SUMMED.rows, width), "float32")] if self.summed else []
-        found: Sequence[Array] = self._tiles.launched(self._block, shape, results, self.interpreted)(
+        outputs: Sequence[Array] = self._tiles.launched(self._block, shape, results, self.interpreted)(
             *operands
         )
-        return found
+        return outputs
 
     @property
     def _tiles(self) -> Tiles:
@@ -122,9 +122,9 @@ class Gelu:
             place = pallas.ds(first, columns)
             known = triton.load(bias.at[pallas.ds(0, 1), place])
             operands = [triton.load(each.at[rows, place]).astype(jnp.float32) for each in (x, *more)]
-            found = self._computed(operands[0] + known, *operands[1:])
-            triton.store(result.at[rows, place], found.astype(result.dtype))
-            return [found] * self.summed
+            value = self._computed(operands[0] + known, *operands[1:])
+            triton.store(result.at[rows, place], value.astype(result.dtype))
+            return [value] * self.summed
 
         row, first, totals = self._tiles.run(width, step, len(sums))
         for reference, total in zip(sums, totals, strict=True):
@@ -153,10 +153,10 @@ def _describe(op: ir.Operation, storage: Storage) -> Application:
     rows = [reshape(each, (-1, x.shape[-1])) for each in operands]
     sums = column_sums(op.results[0]) if rows[0].shape[0] % SUMMED.rows == 0 else []
 
-    def results(found: Sequence[Tensor]) -> list[Tensor]:
+    def results(outputs: Sequence[Tensor]) -> list[Tensor]:
         if sums:
-            replace_column_sums(sums, sum_(found[1], 0))
-        return [reshape(widened(found[0]), x.shape)]
+            replace_column_sums(sums, sum_(outputs[1], 0))
+        return [reshape(widened(outputs[0]), x.shape)]
 
     return Application(Gelu(storage is BF16, bool(sums)), rows, results)
 

@@ -195,10 +195,10 @@ class Forward:
         rows = ((batch, heads, queries), "float32")
         results = [(query.shape, str(query.dtype)), rows, rows]
         programs = -(-queries // blocks.queries) * batch * heads
-        found: Sequence[Array] = self.attention.launched(self._block, programs, results, blocks)(
+        outputs: Sequence[Array] = self.attention.launched(self._block, programs, results, blocks)(
             query, key, value, *ends
         )
-        return found
+        return outputs
 
     def _block(self, *references: Reference) -> None:
         import jax.numpy as jnp
@@ -267,17 +267,17 @@ class Backward:
         result, largest, reciprocal = kept
         products = result.astype(jnp.float32) * cotangent.astype(jnp.float32)
         inner = jnp.transpose(jnp.sum(products, -1), (0, 2, 1))
-        given = (query, key, value, cotangent, inner, largest, reciprocal, *ends)
+        operands = (query, key, value, cotangent, inner, largest, reciprocal, *ends)
         attention, blocks = self.attention, self.attention.of_queries
         batch, queries, heads, _ = query.shape
         _, keys, of_keys, _ = key.shape
         programs = -(-queries // blocks.queries) * batch * heads
         results = [(query.shape, str(query.dtype))]
-        (of_query,) = attention.launched(self._of_queries, programs, results, blocks)(*given)
+        (of_query,) = attention.launched(self._of_queries, programs, results, blocks)(*operands)
         blocks = attention.of_keys
         programs = -(-keys // blocks.keys) * batch * of_keys
         results = [(each.shape, str(each.dtype)) for each in (key, value)]
-        of_key, of_value = attention.launched(self._of_keys, programs, results, blocks)(*given)
+        of_key, of_value = attention.launched(self._of_keys, programs, results, blocks)(*operands)
         return of_query, of_key, of_value
 
     def _of_queries(self, *references: Reference) -> None:
@@ -342,8 +342,8 @@ class Backward:
                     totals[1] + triton.dot(weights.astype(query.dtype), cotangent, trans_a=True),
                 )
 
-            made: tuple[Array, Array] = looks.over(blocks.queries, step, totals)
-            return made
+            sums: tuple[Array, Array] = looks.over(blocks.queries, step, totals)
+            return sums
 
         nothing = (jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32))
         of_keys_sum, of_values_sum = lax.fori_loop(0, share, of_one, nothing)

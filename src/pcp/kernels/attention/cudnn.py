@@ -52,10 +52,10 @@ class Added:
     sees: Tensor | None
 
     @classmethod
-    def of(cls, layout: Layout, given: Sequence[Tensor]) -> "Added | None":
+    def of(cls, layout: Layout, operands: Sequence[Tensor]) -> "Added | None":
         """From the operands of an attention; None if nothing is."""
         heads = layout.heads
-        masks = {kind: heads.spread(x, kind, Order.by_length) for kind, x in heads.masks(given).items()}
+        masks = {kind: heads.spread(x, kind, Order.by_length) for kind, x in heads.masks(operands).items()}
         if not masks:
             return None
         seen = [mask for kind, mask in masks.items() if kind == "mask" and heads.sight.finite == -math.inf]
@@ -93,9 +93,9 @@ class Calls:
     @classmethod
     def of(cls, op: ir.Operation) -> "Calls":
         """Those of an attention or of its gradient."""
-        layout, given = Layout.of(op), tensors(op)
-        taken = (layout.taken(x, kind) for x, kind in zip(given, ATTENTION.operands, strict=False))
-        return cls(layout, tuple(taken), Added.of(layout, given))
+        layout, operands = Layout.of(op), tensors(op)
+        taken = (layout.taken(x, kind) for x, kind in zip(operands, ATTENTION.operands, strict=False))
+        return cls(layout, tuple(taken), Added.of(layout, operands))
 
     @property
     def biases(self) -> list[Tensor]:
@@ -128,8 +128,8 @@ class Calls:
         results = (TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key)
         target = f"__cudnn$fmha{'ScaleBias' * len(self.biases)}SoftmaxBackward"
         operands = (*self.operands, normaliser, cotangent, *self.biases, y, *self.ends)
-        found = _call(target, operands, results, self.described(True))
-        return [transpose(x, (0, 2, 1, 3)) for x in found]
+        cotangents = _call(target, operands, results, self.described(True))
+        return [transpose(x, (0, 2, 1, 3)) for x in cotangents]
 
     def answered(self, x: Tensor) -> Tensor:
         """A result or cotangent, NaN for queries that see no key: cuDNN mixes all values then."""

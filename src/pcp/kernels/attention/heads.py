@@ -48,22 +48,26 @@ class Heads:
     def of(cls, op: ir.Operation) -> "Heads | None":
         """The heads of a composite; None if its operands do not run over the same sets of keys."""
         named = Named.of(op)
-        given = dict(named.attributes)
+        attributes = dict(named.attributes)
         sizes = {
             axis: size
             for names, spec in zip(ATTENTION.operands, named.operands, strict=False)
-            for axis, size in zip(given[names], spec.shape, strict=True)
+            for axis, size in zip(attributes[names], spec.shape, strict=True)
         }
-        keys = given["axis"]
-        batch = tuple(axis for axis in given["query"] if axis in given["key"] and axis != CONTRACTED)
-        free = [axis for axis in given["query"] if axis not in given["key"]]
-        if set(given["value"]) != {*batch, keys, FREE} or not free:
+        keys = attributes["axis"]
+        batch = tuple(
+            axis for axis in attributes["query"] if axis in attributes["key"] and axis != CONTRACTED
+        )
+        free = [axis for axis in attributes["query"] if axis not in attributes["key"]]
+        if set(attributes["value"]) != {*batch, keys, FREE} or not free:
             return None
-        queries = given["queries"] if "queries" in given else max(free, key=lambda axis: sizes[axis])
+        queries = (
+            attributes["queries"] if "queries" in attributes else max(free, key=lambda axis: sizes[axis])
+        )
         if queries not in free:
             return None
         groups = tuple(axis for axis in free if axis != queries)
-        return cls(given, sizes, batch, groups, queries, keys)
+        return cls(attributes, sizes, batch, groups, queries, keys)
 
     @classmethod
     def of_f32(cls, op: ir.Operation) -> "Heads | None":
@@ -91,9 +95,9 @@ class Heads:
         if order is Order.by_heads:
             return self.batch, *([groups] if has_queries else []), (length,), (width,)
         heads = (*self.batch[1:], *groups)
-        found = (self.batch[:1], heads, (length,)) if is_mask else (self.batch[:1], (length,), heads)
-        found = (*found, (width,))
-        return tuple((axis,) for axis in _flat(found)) if order is Order.apart else found
+        names = (self.batch[:1], heads, (length,)) if is_mask else (self.batch[:1], (length,), heads)
+        names = (*names, (width,))
+        return tuple((axis,) for axis in _flat(names)) if order is Order.apart else names
 
     def shape(self, kind: str, order: Order) -> tuple[int, ...]:
         """The sizes of these axes."""

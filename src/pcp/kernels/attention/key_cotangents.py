@@ -51,10 +51,10 @@ def with_mean(x: Tensor) -> Tensor | None:
     if op is not None and op.name == "stablehlo.reshape":
         before = with_mean(Tensor(op.operands[0], current_builder()))
         return None if before is None else reshape(before, x.shape)
-    found = terms.match(_WITHOUT_MEAN, View.of(x.value))
-    if found is None or (x.ndim, found["axis"]) != (4, 1):
+    bindings = terms.match(_WITHOUT_MEAN, View.of(x.value))
+    if bindings is None or (x.ndim, bindings["axis"]) != (4, 1):
         return None
-    kept = as_kept(Tensor(found["of_keys"].value, current_builder()))
+    kept = as_kept(Tensor(bindings["of_keys"].value, current_builder()))
     return kept if kept.dtype is DType.bf16 else None
 
 

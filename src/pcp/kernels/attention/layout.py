@@ -53,11 +53,11 @@ class Layout:
         ordered = self.heads.returned(tensor, kind, Order.by_length)
         return self._inside(convert(ordered, DType.f32), kind)
 
-    def cotangents(self, op: ir.Operation, found: Sequence[Tensor]) -> list[Tensor]:
+    def cotangents(self, op: ir.Operation, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The results of a gradient, from the cotangents of query, key and value."""
         named = Named.of(op)
         wrt = named.attributes["wrt"]
-        kinds = enumerate(zip(found, ATTENTION.operands, strict=True))
+        kinds = enumerate(zip(cotangents, ATTENTION.operands, strict=True))
         returned = {place: self.returned(x, kind) for place, (x, kind) in kinds}
         if 1 in wrt and are_added_up(op.results[wrt.index(1)]):
             names = self.heads.attributes["key"]

@@ -63,19 +63,19 @@ class Lengths:
         if not sight.has_lengths:
             return None
         kinds = [kind for kind in LENGTHS if kind in sight.by]
-        given = dict(zip(kinds, tensors(op)[3:], strict=False))
+        by_kind = dict(zip(kinds, tensors(op)[3:], strict=False))
         axes = lengths_axes(heads)
         sizes = [heads.sizes[axis] for axis in axes]
         queries, keys = (full(sizes, most, DType.i32) for most in heads.lengths)
-        if "key_lengths" in given:
-            spread = along(given["key_lengths"], heads.attributes["key_lengths"], axes)
+        if "key_lengths" in by_kind:
+            spread = along(by_kind["key_lengths"], heads.attributes["key_lengths"], axes)
             keys = minimum(maximum(spread, 0), keys)
         reach = where(greater(keys, 0), heads.lengths[0], 0)
         if sight.window is not None:
             reach = minimum(reach, sight.band.turned.some(keys, 0)[1])  # behind all that see the last key
         queries = minimum(queries, reach)
-        if "query_lengths" in given:
-            spread = along(given["query_lengths"], heads.attributes["query_lengths"], axes)
+        if "query_lengths" in by_kind:
+            spread = along(by_kind["query_lengths"], heads.attributes["query_lengths"], axes)
             queries = minimum(maximum(spread, 0), queries)
         return cls(heads, axes, queries, keys)
 
@@ -106,10 +106,10 @@ class Masked:
         """That of an attention or of its gradient."""
         heads = Heads.of(op)
         assert heads is not None
-        given, lengths = tensors(op)[: len(Named.of(op).operands)], Lengths.of(op, heads)
+        inputs, lengths = tensors(op)[: len(Named.of(op).operands)], Lengths.of(op, heads)
         if lengths is None:
-            return cls(heads, given, None)
-        operands = [lengths.inside(x, kind) for x, kind in zip(given, ATTENTION.operands, strict=False)]
+            return cls(heads, inputs, None)
+        operands = [lengths.inside(x, kind) for x, kind in zip(inputs, ATTENTION.operands, strict=False)]
         if "key_lengths" not in heads.attributes:
             return cls(heads, operands, lengths)
         names = (*lengths.axes, heads.keys)
@@ -124,12 +124,12 @@ class Masked:
 
     def returned(self, x: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
         """A result with the axes that it has in the program, 0 where it does not count."""
-        found = self.heads.returned(x, kind, order)
-        return found if self.lengths is None else self.lengths.inside(found, kind)
+        result = self.heads.returned(x, kind, order)
+        return result if self.lengths is None else self.lengths.inside(result, kind)
 
     def cotangents(
-        self, op: ir.Operation, found: Sequence[Tensor], order: Order = Order.by_heads
+        self, op: ir.Operation, cotangents: Sequence[Tensor], order: Order = Order.by_heads
     ) -> list[Tensor]:
         """The results of a gradient, from the cotangents of query, key and value."""
-        kinds = enumerate(zip(found, ATTENTION.operands, strict=True))
+        kinds = enumerate(zip(cotangents, ATTENTION.operands, strict=True))
         return Named.of(op).cotangents(op, {i: self.returned(x, kind, order) for i, (x, kind) in kinds})

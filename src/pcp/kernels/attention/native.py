@@ -82,7 +82,7 @@ class _Layout:
         self, read: Sequence[_Read], masks: Mapping[str, Tensor]
     ) -> dict[str, float | Sequence[int]]:
         """What handlers are told of query, key and value, and of masks."""
-        heads, given, sight = self.heads, self.heads.attributes, self.heads.sight
+        heads, attributes, sight = self.heads, self.heads.attributes, self.heads.sight
         queries = (*heads.batch, *(heads.groups or (BROADCAST,)), heads.queries)
         keys = (*heads.batch, heads.keys)
         sizes = {**heads.sizes, BROADCAST: 1}
@@ -90,18 +90,18 @@ class _Layout:
         strides = {kind: each.along(along[kind]) for kind, each in zip(ATTENTION.operands, read, strict=True)}
         for kind in (*ATTENTION.operands, "result"):
             written = dict(zip(self.axes(kind), dense_strides(self.spec(kind).shape), strict=True))
-            made = [written.get(axis, 0) for axis in along[kind]]
-            strides[kind if kind == "result" else f"for_{kind}"] = made
+            steps = [written.get(axis, 0) for axis in along[kind]]
+            strides[kind if kind == "result" else f"for_{kind}"] = steps
         strides |= {kind: [] for kind in MASKS}
         for kind, mask in masks.items():
-            by_axis = dict(zip(given[kind], dense_strides(mask.shape), strict=True))
+            by_axis = dict(zip(attributes[kind], dense_strides(mask.shape), strict=True))
             strides[kind] = _Read(mask, 0, by_axis).along((*queries, heads.keys))
         return {
             "batch": [sizes[axis] for axis in heads.batch],
             "sizes": [sizes[axis] for axis in (*queries[-2:], heads.keys, CONTRACTED, FREE)],
             "starts": [each.start for each in read],
             **strides,
-            "scale": float(given["scale"]),
+            "scale": float(attributes["scale"]),
             "fill": sight.finite,
             "causal": int(sight.offset is not None),
             "skips": int(sight.skips),
@@ -151,8 +151,8 @@ def _attention(op: ir.Operation, storage: Storage) -> list[Tensor]:
 def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -> list[Tensor]:
     call, named = _Call.of(op), Named.of(op)
     cotangent = tensors(op)[len(named.operands)]
-    found = call.gradient(storage, cotangent, residuals or call.forward(storage))
-    return call.masked.cotangents(op, found, Order.apart)
+    cotangents = call.gradient(storage, cotangent, residuals or call.forward(storage))
+    return call.masked.cotangents(op, cotangents, Order.apart)
 
 
 def _applies(op: ir.Operation) -> bool:

@@ -76,11 +76,11 @@ class Operands:
     fill: float
 
     @classmethod
-    def of(cls, heads: Heads, tiling: Tiling, given: list[Tensor], fill: float) -> "Operands":
+    def of(cls, heads: Heads, tiling: Tiling, operands: list[Tensor], fill: float) -> "Operands":
         """From the operands of the composite. The query is multiplied by the scale."""
-        masks = {kind: heads.spread(x, kind) for kind, x in heads.masks(given).items()}
+        masks = {kind: heads.spread(x, kind) for kind, x in heads.masks(operands).items()}
         query, key, value = (
-            heads.turned(x, kind) for x, kind in zip(given, ATTENTION.operands, strict=False)
+            heads.turned(x, kind) for x, kind in zip(operands, ATTENTION.operands, strict=False)
         )
         query = query * heads.attributes["scale"]
         return cls(heads, tiling, query, key, value, masks.get("mask"), masks.get("bias"), fill)
@@ -89,19 +89,19 @@ class Operands:
         """The masked scores of a tile (sets of keys, groups, queries, keys), where keys are seen, if not all are, and the
         derivative of the scores by the product, if they have a cap."""
         q, k = self.query[:, :, rows], self.key[:, columns]
-        found, slope = self.tiling.product(q, k, (3,), (2,)), None
-        given = self.heads.attributes
-        if "cap" in given:
-            bounded = tanh(found * (1 / given["cap"]))
-            found, slope = bounded * given["cap"], 1 - bounded * bounded
+        scores, slope = self.tiling.product(q, k, (3,), (2,)), None
+        attributes = self.heads.attributes
+        if "cap" in attributes:
+            bounded = tanh(scores * (1 / attributes["cap"]))
+            scores, slope = bounded * attributes["cap"], 1 - bounded * bounded
         if self.bias is not None:
-            found = found + self.bias[:, :, rows, columns]
+            scores = scores + self.bias[:, :, rows, columns]
         shape = (rows.stop - rows.start, columns.stop - columns.start)
         band = self.heads.sight.band.within(rows, columns)
         seen = [] if self.mask is None else [self.mask[:, :, rows, columns]]
         seen += band.holds(iota(shape, 0), iota(shape, 1))
         visible = functools.reduce(operator.and_, seen) if seen else None
-        return (found if visible is None else where(visible, found, self.fill)), visible, slope
+        return (scores if visible is None else where(visible, scores, self.fill)), visible, slope
 
 
 def forward(operands: Operands) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
@@ -186,7 +186,7 @@ def _cut(first: int, end: int, block: int | None) -> list[slice]:
 def _whole(parts: Places, heads: Heads) -> Tensor:
     """The cotangent of all keys, from those of blocks of them."""
     length = heads.lengths[1]
-    sums = {place: total(found) for place, found in sorted(parts.items())}
+    sums = {place: total(of_place) for place, of_place in sorted(parts.items())}
     starts, stops = [start for start, _ in sums], [stop for _, stop in sums]
     if [0, *stops] == [*starts, length]:  # side by side
         return concatenate(list(sums.values()), 1)

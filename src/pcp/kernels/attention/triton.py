@@ -31,11 +31,11 @@ H200 that an A100 has memory for."""
 
 def attention_of(layout: Layout) -> Attention:
     """What is computed."""
-    given, width = layout.heads.attributes, layout.sizes[-1]
+    attributes, width = layout.heads.attributes, layout.sizes[-1]
     padded = max(SMALLEST, next_power_of_two(width))
     blocks = next(blocks for most, blocks in BLOCKS.items() if padded <= most)
-    cap = float(given["cap"]) if "cap" in given else None
-    return Attention(float(given["scale"]), cap, layout.heads.sight.band, *blocks)
+    cap = float(attributes["cap"]) if "cap" in attributes else None
+    return Attention(float(attributes["scale"]), cap, layout.heads.sight.band, *blocks)
 
 
 def _ends(layout: Layout) -> list[Tensor]:
@@ -53,7 +53,7 @@ def _attention(op: ir.Operation) -> Application:
     return Application(
         Forward(attention_of(layout)),
         (*_operands(op, layout), *_ends(layout)),
-        lambda found: [Layout(layout.heads).returned(found[0], "result"), *found],
+        lambda results: [Layout(layout.heads).returned(results[0], "result"), *results],
     )
 
 
@@ -63,7 +63,7 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
     return Application(
         Backward(attention_of(layout), given=bool(residuals)),
         (*_operands(op, layout), cotangent, *residuals, *_ends(layout)),
-        lambda found: layout.cotangents(op, found),
+        lambda cotangents: layout.cotangents(op, cotangents),
     )
 
 

@@ -55,10 +55,10 @@ def _side_by_side(conv: Convolution, x: TensorSpec, kernel: TensorSpec, result: 
 def _call(handler: str, conv: Convolution, x: Tensor, kernel: Tensor, result: TensorSpec) -> Tensor:
     """One convolution whose elements lie close together."""
     layout = conv.layout
-    (batch, features, *spatial), outputs, made = layout.x, layout.kernel[0], layout.result[1]
-    count = result.shape[made]
+    (batch, features, *spatial), outputs, channel = layout.x, layout.kernel[0], layout.result[1]
+    count = result.shape[channel]
     window = [axis for axis in range(kernel.ndim) if axis != outputs]
-    places = [axis for axis in range(x.ndim) if axis != made]
+    places = [axis for axis in range(x.ndim) if axis != channel]
     sizes = kernel.shape
     if outputs not in (0, kernel.ndim - 1):  # a window is not one axis of a product then
         kernel = transpose(kernel, (*window, outputs))
@@ -68,8 +68,8 @@ def _call(handler: str, conv: Convolution, x: Tensor, kernel: Tensor, result: Te
 
     def by_axis(of_batch: int, of_features: int, of_others: Iterable[int]) -> list[int]:
         """Numbers for the axes of x, in their order."""
-        found = dict(zip(layout.x, (of_batch, of_features, *of_others), strict=True))
-        return [found[axis] for axis in range(x.ndim)]
+        numbers = dict(zip(layout.x, (of_batch, of_features, *of_others), strict=True))
+        return [numbers[axis] for axis in range(x.ndim)]
 
     attributes: dict[str, int | list[int]] = {
         "places": by_axis(x.shape[batch], 1, (result.shape[axis] for axis in layout.result[2:])),
@@ -83,8 +83,8 @@ def _call(handler: str, conv: Convolution, x: Tensor, kernel: Tensor, result: Te
         "outputs": count,
     }
     last = TensorSpec((*(result.shape[axis] for axis in places), count), result.dtype)
-    (found,) = native_call(LIBRARY, handler, (x, kernel), (last,), attributes)
-    return found if made == x.ndim - 1 else moveaxis(found, -1, made)
+    (y,) = native_call(LIBRARY, handler, (x, kernel), (last,), attributes)
+    return y if channel == x.ndim - 1 else moveaxis(y, -1, channel)
 
 
 def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:

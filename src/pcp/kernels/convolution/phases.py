@@ -28,9 +28,9 @@ def by_phases(conv: Convolution, x: Tensor, kernel: Tensor, result: TensorSpec, 
     """The convolution, of a form that `has_phases`."""
     total = None
     for phase in itertools.product(*map(range, conv.x_dilation)):
-        found = _phase(conv, x, kernel, result, phase, convolve)
-        if found is not None:
-            total = found if total is None else total + found
+        part = _phase(conv, x, kernel, result, phase, convolve)
+        if part is not None:
+            total = part if total is None else total + part
     return zeros(result.shape, result.dtype) if total is None else total
 
 
@@ -58,5 +58,5 @@ def _phase(
         shape[of_result], widths[of_result] = count, (first, behind, apart - 1)
     part = kernel if set(steps) == {1} else slice_(kernel, starts, kernel.shape, steps)
     close = replace(conv, padding=tuple(padding), x_dilation=(1,) * len(phase))
-    found = convolve(close, x, part, TensorSpec(tuple(shape), result.dtype))
-    return pad(found, widths) if any(map(any, widths)) else found
+    convolved = convolve(close, x, part, TensorSpec(tuple(shape), result.dtype))
+    return pad(convolved, widths) if any(map(any, widths)) else convolved

@@ -29,10 +29,10 @@ def _gradient(op: ir.Operation, normalisers: Sequence[Tensor]) -> list[Tensor]:
     rows = Rows.of(op)
     logits, _, cotangent = tensors(op)[:3]
     operands = (rows.logits, *rows.factors(cotangent), *normalisers)
-    (found,) = native_call(
+    (gradient,) = native_call(
         _LIBRARY, "cross_entropy_gradient", operands, (rows.logits.spec,), {}, in_place={0: 0}
     )
-    return rows.named.cotangents(op, {0: reshape(found, logits.shape)})
+    return rows.named.cotangents(op, {0: reshape(gradient, logits.shape)})
 
 
 def _applies(op: ir.Operation) -> bool:

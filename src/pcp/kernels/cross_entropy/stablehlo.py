@@ -79,11 +79,11 @@ class Rows:
 
     def losses(self, total: Tensor, picked: Tensor) -> Tensor:
         """The loss of each row, or its negative, from its normaliser and the logit of its target."""
-        given = self.named.attributes
-        if given["negated"]:  # the logarithm of the likelihood, which is picked from a row of its own
-            found = picked - total
-            return found if self.known is None else where(self.known, found, given["outside"])
-        return total - (picked if self.known is None else where(self.known, picked, given["outside"]))
+        attributes = self.named.attributes
+        if attributes["negated"]:  # the logarithm of the likelihood, which is picked from a row of its own
+            likelihood = picked - total
+            return likelihood if self.known is None else where(self.known, likelihood, attributes["outside"])
+        return total - (picked if self.known is None else where(self.known, picked, attributes["outside"]))
 
     def factors(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         """Targets, -1 where none is a class, and factors of (softmax, less 1 at the target) in the cotangent of the logits."""
@@ -103,8 +103,8 @@ class Rows:
             chosen = chosen & expand_dims(self.known, 1)
         if self.named.attributes["negated"]:
             known = self.known
-            found = where(chosen, factor, 0.0) - softmax
-            return found if known is None else where(expand_dims(known, 1), found, 0.0)
+            gradient = where(chosen, factor, 0.0) - softmax
+            return gradient if known is None else where(expand_dims(known, 1), gradient, 0.0)
         return softmax - where(chosen, factor, 0.0)
 
 
@@ -129,30 +129,30 @@ def _loss_in_blocks(op: ir.Operation) -> list[Tensor]:
         return dynamic_update_slice(done, part.losses(part.normalisers(), part.chosen()), (index * step,))
 
     count = rows.targets.size
-    found = fori_loop(0, count // step, block, zeros((count,)))
-    return [reshape(found, rows.named.results[0].shape)]
+    losses = fori_loop(0, count // step, block, zeros((count,)))
+    return [reshape(losses, rows.named.results[0].shape)]
 
 
 def _gradient(op: ir.Operation) -> list[Tensor]:
     rows = Rows.of(op)
-    given = tensors(op)[2]
-    found = rows.gradient(reshape(given, (given.size,)))
-    return rows.named.cotangents(op, {0: reshape(found, rows.named.operands[0].shape)})
+    cotangent = tensors(op)[2]
+    gradient = rows.gradient(reshape(cotangent, (cotangent.size,)))
+    return rows.named.cotangents(op, {0: reshape(gradient, rows.named.operands[0].shape)})
 
 
 def _gradient_in_blocks(op: ir.Operation) -> list[Tensor]:
     """A loop over blocks of rows, each of which is written into its place."""
     rows, step = Rows.of(op), _rows_of_block(op)
-    given = tensors(op)[2]
-    g = reshape(given, (given.size,))
+    cotangent = tensors(op)[2]
+    g = reshape(cotangent, (cotangent.size,))
 
     def block(index: Tensor, done: Tensor) -> Tensor:
         start = index * step
         part = rows.block(start, step).gradient(dynamic_slice(g, (start,), (step,)))
         return dynamic_update_slice(done, part, (start, 0))
 
-    found = fori_loop(0, g.size // step, block, zeros(rows.logits.shape))
-    return rows.named.cotangents(op, {0: reshape(found, rows.named.operands[0].shape)})
+    gradient = fori_loop(0, g.size // step, block, zeros(rows.logits.shape))
+    return rows.named.cotangents(op, {0: reshape(gradient, rows.named.operands[0].shape)})
 
 
 def _has_blocks(op: ir.Operation) -> bool:

@@ -109,8 +109,8 @@ class Normaliser:
         rows, classes = logits.shape
         results = [((rows,), "float32")]
         threads = _Chunks(0, classes, LANES).size / PER_LANE
-        found: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted)(logits)
-        return found
+        normalisers: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted)(logits)
+        return normalisers
 
     def _row(self, logits: Reference, result: Reference) -> None:
         from jax.experimental import pallas
@@ -137,10 +137,10 @@ class Gradient:
         chunks = _Chunks(0, classes, MOST)
         results = [(logits.shape, "bfloat16")]
         in_place = {0: 0} if self.overwrites and logits.dtype == "bfloat16" else {}
-        found: Sequence[Array] = launched(
+        gradient: Sequence[Array] = launched(
             self._chunk, rows * chunks.count, results, chunks.size / PER_THREAD, self.interpreted, in_place
         )(logits, targets, factors, *(normaliser or Normaliser(self.interpreted)(logits)))
-        return found
+        return gradient
 
     def _chunk(
         self,
@@ -168,18 +168,18 @@ def _loss(op: ir.Operation) -> Application:
     return Application(
         Normaliser(),
         (logits,),
-        lambda found: [reshape(rows.losses(found[0], rows.chosen()), shape), found[0]],
+        lambda results: [reshape(rows.losses(results[0], rows.chosen()), shape), results[0]],
     )
 
 
 def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
-    rows, given = Rows.of(op), tensors(op)
-    targets, factors = rows.factors(given[2])
-    logits = reshape(as_kept(given[0]), rows.logits.shape)
+    rows, operands = Rows.of(op), tensors(op)
+    targets, factors = rows.factors(operands[2])
+    logits = reshape(as_kept(operands[0]), rows.logits.shape)
     return Application(
         Gradient(overwrites=not is_argument(logits)),
         (logits, targets, factors, *residuals),
-        lambda found: rows.named.cotangents(op, {0: reshape(widened(found[0]), given[0].shape)}),
+        lambda results: rows.named.cotangents(op, {0: reshape(widened(results[0]), operands[0].shape)}),
     )
 
 

@@ -42,9 +42,9 @@ class Draw:
     @classmethod
     def of(cls, op: ir.Operation) -> "Draw":
         """Of an operation `pcp.dropout`."""
-        given = Named.of(op).attributes
-        left = 1 - given["rate"]
-        divides: bool = given["divides"]
+        attributes = Named.of(op).attributes
+        left = 1 - attributes["rate"]
+        divides: bool = attributes["divides"]
         below = math.ceil(float(np.float32(left)) * 2**BITS)
         return cls(below, float(np.float32(left if divides else 1 / left)), divides)
 
@@ -62,8 +62,8 @@ def _build(op: ir.Operation) -> list[Tensor]:
     draw, (key, x) = Draw.of(op), tensors(op)
     flat = reshape(x, (-1,))
     told = {"below": draw.below, "by": draw.by, "divides": int(draw.divides)}
-    (found,) = native_call(_LIBRARY, "dropout", (key, flat), (flat.spec,), told)
-    return [reshape(found, x.shape)]
+    (y,) = native_call(_LIBRARY, "dropout", (key, flat), (flat.spec,), told)
+    return [reshape(y, x.shape)]
 
 
 def _has_elements(op: ir.Operation) -> bool:

@@ -40,14 +40,14 @@ class Dropout:
         (size,) = x.shape
         block = math.gcd(MOST, size)
         results = [((size,), "bfloat16" if self.rounded else "float32")]
-        found: Sequence[Array] = launched(
+        outputs: Sequence[Array] = launched(
             functools.partial(self._block, block),
             size // block,
             results,
             block / PER_THREAD,
             self.interpreted,
         )(key, x)
-        return found
+        return outputs
 
     def _block(self, block: int, key: Reference, x: Reference, result: Reference) -> None:
         import jax.numpy as jnp
@@ -85,7 +85,7 @@ def _describe(op: ir.Operation, storage: Storage) -> Application:
     return Application(
         Dropout(Draw.of(op), storage is BF16),
         [key, reshape(as_kept(x), (-1,))],
-        lambda found: [reshape(widened(found[0]), x.shape)],
+        lambda results: [reshape(widened(results[0]), x.shape)],
     )
 
 

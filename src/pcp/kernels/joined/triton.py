@@ -42,7 +42,7 @@ def _joined(count: int) -> Term:
     """So many parts of one size along the last axis, in order: `part0`, `part1`, ..."""
     names = tuple(value(f"part{place}") for place in range(count))
 
-    def ways(view: View, found: Bindings) -> Iterator[Bindings]:
+    def ways(view: View, bindings: Bindings) -> Iterator[Bindings]:
         placed = [_placed(term) for term in _terms(view.value, count)]
         parts = sorted((each for each in placed if each is not None), key=lambda each: each[0])
         width, left = divmod(view.shape[-1], count) if parts else (0, 0)
@@ -50,7 +50,7 @@ def _joined(count: int) -> Term:
             return
         views = [each for _, each in parts]
         if all(each.shape == (*view.shape[:-1], width) for each in views):
-            yield {**found, **{name.name: each for name, each in zip(names, views, strict=True)}}
+            yield {**bindings, **{name.name: each for name, each in zip(names, views, strict=True)}}
 
     return Term(ways, "add", operands=names)
 
@@ -102,8 +102,8 @@ class Join:
         rows, width = shape = parts[0].shape
         whole = len(parts) * width
         results = [((rows, whole), "bfloat16"), ((rows // TILES.rows, whole), "float32")]
-        found: Sequence[Array] = TILES.launched(self._block, shape, results, self.interpreted)(*parts)
-        return found
+        outputs: Sequence[Array] = TILES.launched(self._block, shape, results, self.interpreted)(*parts)
+        return outputs
 
     def _block(self, *references: Reference) -> None:
         import jax.numpy as jnp
@@ -129,19 +129,19 @@ class Join:
 
 def _describe(op: ir.Operation) -> Application:
     (part,) = parts_of(op)
-    given = list(part.inputs.values())
+    inputs = list(part.inputs.values())
     # The mean that rounding left in keys' cotangents matters where they are added up: only those sums are without it.
-    whole = [with_mean(each) for each in given]
+    whole = [with_mean(each) for each in inputs]
     operands = [
-        as_kept(each) if before is None else before for each, before in zip(given, whole, strict=True)
+        as_kept(each) if before is None else before for each, before in zip(inputs, whole, strict=True)
     ]
     sums = column_sums(op.results[0])
 
-    def results(found: Sequence[Tensor]) -> list[Tensor]:
+    def results(outputs: Sequence[Tensor]) -> list[Tensor]:
         if sums:
             vanish = [each is not None for each in whole]
-            replace_column_sums(sums, without_what_vanishes(sum_(found[1], 0), vanish))
-        return [reshape(widened(found[0]), (*given[0].shape[:-1], -1))]
+            replace_column_sums(sums, without_what_vanishes(sum_(outputs[1], 0), vanish))
+        return [reshape(widened(outputs[0]), (*inputs[0].shape[:-1], -1))]
 
     rows = [reshape(each, (-1, each.shape[-1])) for each in operands]
     return Application(Join(), rows, results)

@@ -93,9 +93,9 @@ def built(library: Library) -> Build:
         NoCompiler: there is none, and no build.
         BuildFailed: the compiler refuses the source, or the folder of builds cannot be written.
     """
-    found = kept(library)
-    if found is not None:
-        return found
+    build = kept(library)
+    if build is not None:
+        return build
     # Processes that start together want the same libraries, and the largest takes half a minute to build.
     with turn(
         folder() / f"{library.name}.lock",
@@ -142,8 +142,8 @@ def missing(name: str) -> str:
     reason = refusal(name)
     if reason:
         return reason
-    found = _outcome(name, os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden())
-    return found if isinstance(found, str) else ""
+    outcome = _outcome(name, os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden())
+    return outcome if isinstance(outcome, str) else ""
 
 
 def build_here(name: str) -> Build:
@@ -155,9 +155,9 @@ def build_here(name: str) -> Build:
     reason = missing(name)
     if reason:
         raise NativeUnavailable(f"the native library {name!r} is missing: {reason}")
-    found = _outcome(name, os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden())
-    assert isinstance(found, Build)
-    return found
+    build = _outcome(name, os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden())
+    assert isinstance(build, Build)
+    return build
 
 
 @functools.cache
@@ -173,9 +173,9 @@ def builds() -> Iterator[Build]:
     """Every build here whose description can be read, those that came with PCP first."""
     for place in (SHIPPED, folder()):
         for file in sorted(place.glob("*.json")):
-            found = _described(place, file.stem)
-            if found is not None:
-                yield found
+            build = _described(place, file.stem)
+            if build is not None:
+                yield build
 
 
 def build_of(digest: str) -> Build | None:
@@ -216,8 +216,8 @@ def compiler_here() -> tuple[str, str]:
     """
     if "compiler" in hidden():
         raise NoCompiler(f"{VARIABLE} hides the C++ compiler")
-    found, named = compiler(), os.environ.get("CXX", "")
-    if found is None:
+    command, named = compiler(), os.environ.get("CXX", "")
+    if command is None:
         tried = (
             f"CXX names {named!r}, which is not there"
             if named
@@ -227,7 +227,7 @@ def compiler_here() -> tuple[str, str]:
             f"there is no C++ compiler ({tried}); install one (Debian, Ubuntu: apt install g++) and run "
             "`pcp kernels build`"
         )
-    return found, _version(found)
+    return command, _version(command)
 
 
 @functools.cache
@@ -291,6 +291,6 @@ def _compiled(file: Path, name: str, source: str, advice: str) -> Build:
         ) from None
     except subprocess.SubprocessError:
         raise BuildFailed(f"{version} took more than {SECONDS:g} s for {file.name}") from None
-    found = build_of(digest)
-    assert found is not None
-    return found
+    build = build_of(digest)
+    assert build is not None
+    return build

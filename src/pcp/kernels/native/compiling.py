@@ -80,10 +80,10 @@ def own_library(command: str) -> tuple[str, ...]:
 
 def digest_of_headers(include: Path) -> str:
     """The digest of XLA's headers in a folder."""
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for file in sorted(include.glob("xla/ffi/api/*.h")):
-        made.update(file.read_bytes())
-    return made.hexdigest()
+        hasher.update(file.read_bytes())
+    return hasher.hexdigest()
 
 
 def digest_of_build(name: str, source: str, version: str, flags: Sequence[str], headers: str) -> str:
@@ -126,15 +126,15 @@ def compile_library(
     digest = digest_of_build(name, source, version, flags, headers)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as place:
-        made, described = Path(place) / "library.so", Path(place) / "library.json"
+        built, described = Path(place) / "library.so", Path(place) / "library.json"
         linked = own_library(command)
-        arguments = [command, *flags, "-isystem", str(include), "-o", str(made), str(file), *linked]
+        arguments = [command, *flags, "-isystem", str(include), "-o", str(built), str(file), *linked]
         said = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=SECONDS)
-        if said.returncode or not made.exists():
+        if said.returncode or not built.exists():
             raise Refused(_complaint(said.stderr, said.returncode))
         facts = {
             "library": name,
-            "content": hashlib.sha256(made.read_bytes()).hexdigest(),
+            "content": hashlib.sha256(built.read_bytes()).hexdigest(),
             "source": source,
             "compiler": version,
             "flags": flags,
@@ -143,8 +143,8 @@ def compile_library(
         }
         described.write_text(json.dumps(facts))
         with contextlib.suppress(OSError):
-            made.chmod(0o500)
-        os.replace(made, folder / f"{digest}.so")
+            built.chmod(0o500)
+        os.replace(built, folder / f"{digest}.so")
         os.replace(described, folder / f"{digest}.json")
     return digest
 

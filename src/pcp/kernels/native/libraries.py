@@ -40,10 +40,10 @@ class Library:
     @property
     def source_digest(self) -> str:
         """Of the source and its headers, as they are now."""
-        made = hashlib.sha256()
+        hasher = hashlib.sha256()
         for file, content in included_by(self.source).items():
-            made.update(f"{file.name} {len(content)} ".encode() + content)
-        return made.hexdigest()
+            hasher.update(f"{file.name} {len(content)} ".encode() + content)
+        return hasher.hexdigest()
 
 
 def included_by(source: Path) -> dict[Path, bytes]:
@@ -51,21 +51,21 @@ def included_by(source: Path) -> dict[Path, bytes]:
 
     What is not where an `#include` says is a header of XLA's, which has a digest of its own, or is missed by the compiler.
     """
-    found: dict[Path, bytes] = {}
+    contents: dict[Path, bytes] = {}
     waiting = [source]
     while waiting:
         file = waiting.pop()
-        if file in found:
+        if file in contents:
             continue
-        content = found[file] = file.read_bytes()
+        content = contents[file] = file.read_bytes()
         named = (Path(os.fsdecode(name)) for name in _INCLUDE.findall(_CONTINUED.sub(b"", content)))
         waiting += (
             beside for name in named if (beside := Path(os.path.normpath(file.parent / name))).is_file()
         )
-    ways = {file: Path(os.path.relpath(file, source.parent)).parts for file in found}
+    ways = {file: Path(os.path.relpath(file, source.parent)).parts for file in contents}
     return {
-        file: found[file]
-        for file in sorted(found, key=lambda file: (file != source, len(ways[file]), ways[file]))
+        file: contents[file]
+        for file in sorted(contents, key=lambda file: (file != source, len(ways[file]), ways[file]))
     }
 
 

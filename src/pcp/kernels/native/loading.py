@@ -47,10 +47,10 @@ def load_for(program: Program) -> None:
 
 def is_admitted(op: ir.Operation) -> bool:
     """Whether a custom call from the wire calls a handler of a build that PCP_NATIVE_KERNELS names by digest."""
-    found = _TARGET.fullmatch(string_of(op.attributes["call_target_name"]))
-    if found is None or not set(op.attributes[i].name for i in range(len(op.attributes))) <= _PLAIN:
+    match = _TARGET.fullmatch(string_of(op.attributes["call_target_name"]))
+    if match is None or not set(op.attributes[i].name for i in range(len(op.attributes))) <= _PLAIN:
         return False
-    build = build_of(found[2])
+    build = build_of(match[2])
     return (
         "api_version" in op.attributes
         and ir.IntegerAttr(op.attributes["api_version"]).value == TYPED
@@ -62,8 +62,8 @@ def is_admitted(op: ir.Operation) -> bool:
 def is_from_outside(op: ir.Operation) -> bool:
     """Whether a custom call runs machine code that came from outside: a handler of a user's library, or a kernel for GPUs."""
     name = string_of(op.attributes["call_target_name"])
-    found = _TARGET.fullmatch(name)
-    build = None if found is None else build_of(found[2])
+    match = _TARGET.fullmatch(name)
+    build = None if match is None else build_of(match[2])
     return name == PTX if build is None else build.library.startswith(OUTSIDE)
 
 

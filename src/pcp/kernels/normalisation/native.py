@@ -79,12 +79,12 @@ def _gradient(op: ir.Operation, statistics: Sequence[Tensor]) -> list[Tensor]:
         (rows.spec, vector, vector),
         _numbers(named, named.name),
     )
-    found = {0: reshape(of_x, x.shape)}
+    cotangents = {0: reshape(of_x, x.shape)}
     for kind, sums in (("scale", of_scale), ("bias", of_bias)):
         if named.attributes[kind]:
-            spec = named.operands[len(found)]
-            found[len(found)] = reshape(sums if spec.size == sums.size else sum_(sums), spec.shape)
-    return named.cotangents(op, found)
+            spec = named.operands[len(cotangents)]
+            cotangents[len(cotangents)] = reshape(sums if spec.size == sums.size else sum_(sums), spec.shape)
+    return named.cotangents(op, cotangents)
 
 
 _STATISTICS = ("norm.mean", "norm.deviation")

@@ -59,8 +59,8 @@ class Operands:
 
     def scaled(self, normed: Tensor) -> Tensor:
         """The result from what was normalised."""
-        found = normed if self.scale is None else normed * self.scale
-        return found if self.bias is None else found + self.bias
+        scaled = normed if self.scale is None else normed * self.scale
+        return scaled if self.bias is None else scaled + self.bias
 
 
 def _spread(parameter: Tensor, x: Tensor, named: Named) -> Tensor:
@@ -74,8 +74,8 @@ def _spread(parameter: Tensor, x: Tensor, named: Named) -> Tensor:
 def _mean_by_product(x: Tensor, axis: int) -> Tensor:
     """A mean as a product with 1/n, n times: products of matrices run in blocks, on all cores."""
     size = x.shape[axis]
-    found = dot_general(x, full((size,), 1 / size, x.dtype), ((axis,), (0,)))
-    return reshape(found, [1 if i == axis else n for i, n in enumerate(x.shape)])
+    mean = dot_general(x, full((size,), 1 / size, x.dtype), ((axis,), (0,)))
+    return reshape(mean, [1 if i == axis else n for i, n in enumerate(x.shape)])
 
 
 def _mean_of_sum(x: Tensor, axis: int) -> Tensor:
@@ -130,10 +130,10 @@ def _sum_of_rows(x: Tensor, axis: int, shape: tuple[int, ...], by_product: bool)
 
 
 def _size(shape: tuple[int, ...]) -> int:
-    found = 1
+    size = 1
     for n in shape:
-        found *= n
-    return found
+        size *= n
+    return size
 
 
 def _gradient(mean_of: Mean, by_product: bool) -> Callable[[ir.Operation], list[Tensor]]:
@@ -147,14 +147,14 @@ def _gradient(mean_of: Mean, by_product: bool) -> Callable[[ir.Operation], list[
         normed = centred * deviation
         h = g if operands.scale is None else g * operands.scale
         projected = h - normed * mean_of(h * normed, axis)
-        found = {0: deviation * (projected - mean_of(h, axis) if operands.is_centred else projected)}
+        cotangents = {0: deviation * (projected - mean_of(h, axis) if operands.is_centred else projected)}
         place = 1
         for kind, cotangent in (("scale", g * normed), ("bias", g)):
             if named.attributes[kind]:
                 shape = named.operands[place].shape
-                found[place] = _sum_of_rows(cotangent, axis, shape, by_product)
+                cotangents[place] = _sum_of_rows(cotangent, axis, shape, by_product)
                 place += 1
-        return named.cotangents(op, found)
+        return named.cotangents(op, cotangents)
 
     return build
 

@@ -146,11 +146,11 @@ class ResidualForward:
         import jax.numpy as jnp
 
         rows, vector = _rows_and_vector(result)
-        found = rows.read(x) + rows.read(residual) + vector.read(shift)
-        found = found.astype(total.dtype)
-        rows.write(total, found)
-        found = jnp.where(rows.inside, found.astype(jnp.float32), 0.0)
-        normed, _ = self.norm.normed(found, rows)
+        added = rows.read(x) + rows.read(residual) + vector.read(shift)
+        added = added.astype(total.dtype)
+        rows.write(total, added)
+        added = jnp.where(rows.inside, added.astype(jnp.float32), 0.0)
+        normed, _ = self.norm.normed(added, rows)
         rows.write(result, normed * vector.read(scale) + vector.read(bias))
 
 
@@ -195,10 +195,10 @@ class Backward:
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)
         results = [(shape, self.norm.dtype), ((programs * self._sums, width), "float32")]
-        found: Sequence[Array] = launched(
+        outputs: Sequence[Array] = launched(
             self._rows, programs, results, _threads(width), self.norm.interpreted
         )(*operands)
-        return found
+        return outputs
 
     @property
     def _sums(self) -> int:
@@ -221,14 +221,14 @@ class Backward:
             normed, reciprocal = self.norm.normed(rows.read(x_ref), rows)
             g = functools.reduce(operator.add, map(rows.read, cotangents))
             h = g * scale
-            found = h - normed * _mean(h * normed, rows)
+            cotangent = h - normed * _mean(h * normed, rows)
             if self.norm.centred:
-                found = found - _mean(h, rows)
-            found = found * reciprocal
+                cotangent = cotangent - _mean(h, rows)
+            cotangent = cotangent * reciprocal
             for each in more:
-                found = found + rows.read(each)
-            rows.write(of_x, rows.stochastically_rounded(found) if self.norm.rounded else found)
-            added = (g * normed, *[g] * self.shifted, *[found] * self.summed)
+                cotangent = cotangent + rows.read(each)
+            rows.write(of_x, rows.stochastically_rounded(cotangent) if self.norm.rounded else cotangent)
+            added = (g * normed, *[g] * self.shifted, *[cotangent] * self.summed)
             return tuple(
                 total + jnp.sum(x, axis=0, keepdims=True) for total, x in zip(before, added, strict=True)
             )
@@ -248,7 +248,7 @@ def _forward(op: ir.Operation, storage: Storage) -> Application:
     return Application(
         Forward(Norm.of(named, named.name, storage)),
         (rows_of(as_kept(x)), *_vectors(named, parameters, x.shape[-1])),
-        lambda found: [reshape(widened(found[0]), x.shape)],
+        lambda results: [reshape(widened(results[0]), x.shape)],
     )
 
 
@@ -279,16 +279,16 @@ def _residual(op: ir.Operation, storage: Storage) -> Application:
             reshape(shift + more, (1, x.shape[-1])),
             *_vectors(named, parameters_of(part), x.shape[-1]),
         ),
-        lambda found: [reshape(widened(each), x.shape) for each in found],
+        lambda results: [reshape(widened(each), x.shape) for each in results],
     )
 
 
 def _gradient(op: ir.Operation, storage: Storage) -> Application:
-    named, given = Named.of(op), tensors(op)
+    named, inputs = Named.of(op), tensors(op)
     count = len(named.operands)
-    x, *parameters = given[:count]
-    earlier = dict(zip(named.attributes["added"], given[count + 1 :], strict=True))
-    cotangents = _kept_terms(given[count])
+    x, *parameters = inputs[:count]
+    earlier = dict(zip(named.attributes["added"], inputs[count + 1 :], strict=True))
+    cotangents = _kept_terms(inputs[count])
     operands = [
         rows_of(as_kept(x)),
         _vectors(named, parameters, x.shape[-1])[0],
@@ -300,10 +300,10 @@ def _gradient(op: ir.Operation, storage: Storage) -> Application:
     wrt = named.attributes["wrt"]
     sums = column_sums(op.results[wrt.index(0)]) if 0 in wrt else []
 
-    def results(found: Sequence[Tensor]) -> list[Tensor]:
-        cotangents = {0: reshape(widened(found[0]), x.shape)}
+    def results(outputs: Sequence[Tensor]) -> list[Tensor]:
+        cotangents = {0: reshape(widened(outputs[0]), x.shape)}
         kinds = ["scale", *["bias"] * shifted]
-        *totals, last = _rows_of_sums(found[1], len(kinds) + bool(sums))
+        *totals, last = _rows_of_sums(outputs[1], len(kinds) + bool(sums))
         if sums:
             replace_column_sums(sums, last)
         else:
@@ -312,8 +312,8 @@ def _gradient(op: ir.Operation, storage: Storage) -> Application:
             if named.attributes[kind]:
                 place = len(cotangents)
                 shape = named.operands[place].shape
-                made = reshape(whole if math.prod(shape) == whole.size else sum_(whole), shape)
-                cotangents[place] = earlier[place] + made if place in earlier else made
+                gradient = reshape(whole if math.prod(shape) == whole.size else sum_(whole), shape)
+                cotangents[place] = earlier[place] + gradient if place in earlier else gradient
         return [cotangents[i] for i in wrt]
 
     return Application(Backward(norm, len(cotangents), shifted, bool(sums)), operands, results)

@@ -75,9 +75,9 @@ def _coefficients(part: Part) -> tuple[Tensor | None, ...]:
 
 
 def _vector(coefficients: tuple[Tensor | None, ...]) -> Tensor:
-    given = zip(coefficients, _COEFFICIENTS.values(), strict=True)
+    pairs = zip(coefficients, _COEFFICIENTS.values(), strict=True)
     return concatenate(
-        [full((1,), usual, DType.f32) if each is None else reshape(each, (1,)) for each, usual in given], 0
+        [full((1,), usual, DType.f32) if each is None else reshape(each, (1,)) for each, usual in pairs], 0
     )
 
 
@@ -95,7 +95,7 @@ def _build(op: ir.Operation) -> list[Tensor]:
         own.append(known[same])
     arrays = [part.inputs[name] for part in parts for name in _ARRAYS]
     places = {"parameter": 0, "first": 1, "second": 2}
-    made = native_call(
+    results = native_call(
         _LIBRARY,
         "adamw",
         (*arrays, *map(_vector, kinds)),
@@ -108,7 +108,7 @@ def _build(op: ir.Operation) -> list[Tensor]:
         },
     )
     # The pattern's results are moments first.
-    return [made[len(places) * i + k] for i in range(len(parts)) for k in (1, 2, 0)]
+    return [results[len(places) * i + k] for i in range(len(parts)) for k in (1, 2, 0)]
 
 
 register_kernel(

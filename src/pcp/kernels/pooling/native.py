@@ -35,8 +35,8 @@ def _applies(op: ir.Operation) -> bool:
 def _gradient(op: ir.Operation) -> list[Tensor]:
     named, (x, cotangent, *_) = Named.of(op), tensors(op)
     told = {name: list(named.attributes[name]) for name in _TOLD}
-    (found,) = native_call(_LIBRARY, "max_pool_gradient", (x, cotangent), (x.spec,), told)
-    return named.cotangents(op, {0: found})
+    (gradient,) = native_call(_LIBRARY, "max_pool_gradient", (x, cotangent), (x.spec,), told)
+    return named.cotangents(op, {0: gradient})
 
 
 register_family(

@@ -35,9 +35,9 @@ def cuts_of(x: Value) -> list[ir.Operation]:
     part = width // len(users)
     if part * len(users) != width or part < LEAST:
         return []
-    found = {_bounds(user): user for user in users}
+    cuts = {_bounds(user): user for user in users}
     wanted = [(*((0, size, 1) for size in rows), (i * part, (i + 1) * part, 1)) for i in range(len(users))]
-    return [found[each] for each in wanted] if found.keys() == set(wanted) else []
+    return [cuts[each] for each in wanted] if cuts.keys() == set(wanted) else []
 
 
 def _bounds(cut: ir.Operation) -> tuple[tuple[int, ...], ...]:
@@ -52,9 +52,9 @@ def _biased(op: ir.Operation) -> list[Tensor]:
     shape = spec_of(op.results[0].type).shape
 
     def multiplied(right: Tensor, bias: Tensor) -> Tensor:
-        found = dot_general(rows, right, ((1,), (axis,)), dtype=DType.bf16)
-        found = found + broadcast_to(reshape(bias, (1, -1)), found.shape)
-        return convert(reshape(found, (*shape[:-1], -1)), DType.f32)
+        y = dot_general(rows, right, ((1,), (axis,)), dtype=DType.bf16)
+        y = y + broadcast_to(reshape(bias, (1, -1)), y.shape)
+        return convert(reshape(y, (*shape[:-1], -1)), DType.f32)
 
     cuts, vector = cuts_of(op.results[0]), reshape(bias, (-1,))
     if not cuts:
@@ -64,8 +64,8 @@ def _biased(op: ir.Operation) -> list[Tensor]:
         multiplied(narrow(right, 1 - axis, first, first + width), narrow(vector, 0, first, first + width))
         for first in range(0, shape[-1], width)
     ]
-    for cut, made in zip(cuts, parts, strict=True):
-        cut.results[0].replace_all_uses_with(made.value)
+    for cut, value in zip(cuts, parts, strict=True):
+        cut.results[0].replace_all_uses_with(value.value)
     return [concatenate(parts, -1)]
 
 

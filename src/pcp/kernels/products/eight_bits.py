@@ -66,5 +66,5 @@ def multiplied(product: Product, x: Tensor, y: Tensor) -> Tensor:
     left, right = (
         _rounded(_matrix(each, axes, inner)) for each, axes in zip((x, y), product.contract, strict=True)
     )
-    found = dot_general(left, right, ((1,), (1,)), dtype=DType.bf16)
-    return convert(reshape(found, product.result.shape), DType.f32)
+    matrix = dot_general(left, right, ((1,), (1,)), dtype=DType.bf16)
+    return convert(reshape(matrix, product.result.shape), DType.f32)

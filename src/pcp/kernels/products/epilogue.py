@@ -41,11 +41,11 @@ def _activated(x: Term) -> list[tuple[str, Term]]:
 def _forms() -> dict[str, Roots]:
     dot = product(value("left"), value("right"))
     biased, residual = dot + vector("bias"), full("residual")
-    found: dict[str, Roots] = {}
+    forms: dict[str, Roots] = {}
     for before in (biased, dot):
         for name, root in _activated(before):
-            found[f"{name}, {len(found)}"] = (dot, root)
-    return found | {
+            forms[f"{name}, {len(forms)}"] = (dot, root)
+    return forms | {
         "none, bias and residual": (residual + biased,),
         "none, bias": (biased,),
         "none, residual": (residual + dot,),

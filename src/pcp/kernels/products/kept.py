@@ -33,7 +33,7 @@ def with_kept_panels(program: Program, bound: Sequence[int]) -> Program:
         return program
     module = opened(program)
     block = entry_block(module)
-    decided, found = decided_values(block, bound), False
+    decided, has_panels = decided_values(block, bound), False
     with context(), building(Builder(module, block)) as builder:
         for op in block_operations(block):
             if (
@@ -45,8 +45,8 @@ def with_kept_panels(program: Program, bound: Sequence[int]) -> Program:
                     builder.pinned = op.location
                     _put(op, form)
                     builder.pinned = None
-                found = True
-    return Program.from_module(module) if found else program
+                has_panels = True
+    return Program.from_module(module) if has_panels else program
 
 
 def _form_of(op: ir.Operation) -> str | None:
@@ -75,9 +75,9 @@ def _put(op: ir.Operation, form: str) -> None:
     left, right, *more = (Tensor(value, builder) for value in op.operands)
     sizes, strides = _numbers(op, "sizes"), _numbers(op, "right_strides")
     _, columns, inner, *batch = sizes
-    made = TensorSpec((math.prod(batch), words_of(form, columns, inner)), DType.u32)
+    packed = TensorSpec((math.prod(batch), words_of(form, columns, inner)), DType.u32)
     attributes = {"sizes": [columns, inner, *batch], "strides": strides}
-    (panels,) = call_build(build, f"keep_{form}", [right], [made], attributes)
+    (panels,) = call_build(build, f"keep_{form}", [right], [packed], attributes)
     kept: dict[str, float | Sequence[int]] = {
         "sizes": sizes,
         "left_strides": _numbers(op, "left_strides"),

@@ -30,10 +30,10 @@ ALONE = {"bias": 0, "residual": 0, "activation": 0}
 
 def _strides(shape: Sequence[int]) -> list[int]:
     """Of a dense array, in elements."""
-    found = [1]
+    strides = [1]
     for size in reversed(shape[1:]):
-        found.insert(0, found[0] * size)
-    return found[: len(shape)]
+        strides.insert(0, strides[0] * size)
+    return strides[: len(shape)]
 
 
 def _as_one(spec: TensorSpec, axes: Axes) -> int | None:
@@ -48,13 +48,13 @@ def _as_one(spec: TensorSpec, axes: Axes) -> int | None:
 
 def _read(x: Tensor, batch: Axes, down: Axes, right: Axes) -> tuple[Tensor, list[int]]:
     """An operand that can be read as matrices, and its strides: down, right, and those of the batch."""
-    found = [_as_one(x.spec, down), _as_one(x.spec, right)]
-    if None in found:
+    steps = [_as_one(x.spec, down), _as_one(x.spec, right)]
+    if None in steps:
         x = transpose(x, (*batch, *down, *right))
         batch, down, right = _in_order(len(batch), len(down), len(right))
-        found = [_as_one(x.spec, down), _as_one(x.spec, right)]
+        steps = [_as_one(x.spec, down), _as_one(x.spec, right)]
     strides = _strides(x.shape)
-    return x, [*(stride for stride in found if stride is not None), *(strides[axis] for axis in batch)]
+    return x, [*(stride for stride in steps if stride is not None), *(strides[axis] for axis in batch)]
 
 
 def _in_order(*counts: int) -> list[Axes]:
@@ -89,9 +89,9 @@ def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
     # Products of bfloat16 numbers are exact, and added up in float32. XLA has custom calls return float32 instead of bfloat16,
     # and converts that; bits it leaves alone.
     as_bits = product.result.dtype == DType.bf16
-    made = TensorSpec(product.result.shape, DType.u16 if as_bits else DType.f32)
-    found = native_call(LIBRARY, "product_of_bf16", operands, (made,), {**attributes, **ALONE})
-    return [bitcast(each, DType.bf16) for each in found] if as_bits else found
+    spec = TensorSpec(product.result.shape, DType.u16 if as_bits else DType.f32)
+    results = native_call(LIBRARY, "product_of_bf16", operands, (spec,), {**attributes, **ALONE})
+    return [bitcast(each, DType.bf16) for each in results] if as_bits else results
 
 
 def _applies(op: ir.Operation) -> bool:

@@ -68,15 +68,15 @@ class Product:
 
     def emit_tf32(self, x: Tensor, y: Tensor) -> Tensor:
         """As `emit`, with operands rounded to TF32 by the hardware."""
-        made = self.emit(x, y)
-        op = result_owner(made.value)
+        result = self.emit(x, y)
+        op = result_owner(result.value)
         assert op is not None
         op.attributes["algorithm"] = ir.Attribute.parse(
             "#stablehlo.dot_algorithm<lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, "
             "lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
             "allow_imprecise_accumulation = false>"
         )
-        return made
+        return result
 
     def emit(self, x: Tensor, y: Tensor) -> Tensor:
         """The product of other tensors of these shapes, accumulated in the result's element type."""

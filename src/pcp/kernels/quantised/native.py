@@ -63,9 +63,9 @@ def _many(op: ir.Operation, storage: Storage) -> list[Tensor]:
 def _by(handler: str, op: ir.Operation) -> list[Tensor]:
     x, values, *scales = tensors(op)
     rows = reshape(x, (-1, x.shape[-1]))
-    made = TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
-    (found,) = native_call(_LIBRARY, handler, [rows, values, *scales], (made,), {})
-    return [reshape(found, Named.of(op).results[0].shape)]
+    spec = TensorSpec((rows.shape[0], values.shape[0]), DType.f32)
+    (y,) = native_call(_LIBRARY, handler, [rows, values, *scales], (spec,), {})
+    return [reshape(y, Named.of(op).results[0].shape)]
 
 
 register_family(

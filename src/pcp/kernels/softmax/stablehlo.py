@@ -32,10 +32,10 @@ def _gradient(op: ir.Operation) -> list[Tensor]:
     weights, g = exp(shifted), tensors(op)[1]
     softmax = weights * (1 / sum_(weights, axis, keepdims=True))
     if named.name == "log_softmax":
-        found = g - softmax * sum_(g, axis, keepdims=True)
+        cotangent = g - softmax * sum_(g, axis, keepdims=True)
     else:
-        found = softmax * (g - sum_(g * softmax, axis, keepdims=True))
-    return named.cotangents(op, {0: found})
+        cotangent = softmax * (g - sum_(g * softmax, axis, keepdims=True))
+    return named.cotangents(op, {0: cotangent})
 
 
 register_family(

@@ -23,11 +23,11 @@ def register_added(store: Store | None = None) -> list[Kernel]:
     for family in FAMILIES.values():
         for name in [name for name in family.kernels if "#" in name and name not in every]:
             del family.kernels[name]
-    made = []
+    registered = []
     for name, added in every.items():
         kernels = FAMILIES[added.candidate.family].kernels
-        made.append(kernels[name] if name in kernels else register_kernel(_kernel(added)))
-    return made
+        registered.append(kernels[name] if name in kernels else register_kernel(_kernel(added)))
+    return registered
 
 
 def _kernel(added: Added) -> Kernel:
@@ -41,9 +41,9 @@ def _kernel(added: Added) -> Kernel:
         posed = posed_at(candidate, op)
         if posed is None:
             raise KernelNotLowered(f"{added.name} does not fit {op.name} as it stands there; plan again")
-        made = call(lowered(candidate, added.digest, posed.problem), *posed.operands())
-        found = posed.result(*made) if isinstance(made, tuple) else posed.result(made)
-        return [found] if isinstance(found, Tensor) else found
+        computed = call(lowered(candidate, added.digest, posed.problem), *posed.operands())
+        result = posed.result(*computed) if isinstance(computed, tuple) else posed.result(computed)
+        return [result] if isinstance(result, Tensor) else result
 
     return Kernel(
         added.name,

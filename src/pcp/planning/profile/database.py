@@ -73,10 +73,10 @@ def _rename_kernels(connection: sqlite3.Connection) -> None:
         if name == label:
             continue
         with contextlib.suppress(ValueError, AttributeError, InvalidRows):
-            found = replace(_measurement_of(row), path=name)
+            measurement = replace(_measurement_of(row), path=name)
             connection.execute(
                 "update or replace measurements set digest = ?, path = ? where digest = ?",
-                (digest_of(found), name, digest),
+                (digest_of(measurement), name, digest),
             )
 
 
@@ -178,10 +178,10 @@ class ProfileDatabase:
     ) -> list[Measurement]:
         """The rows, oldest first; of one subject, hardware, set of versions or path where given."""
         wanted = {"subject": subject, "hardware": hardware, "versions": versions, "path": path}
-        given = {name: value for name, value in wanted.items() if value is not None}
-        where = " where " + " and ".join(f"{name} = :{name}" for name in given) if given else ""
+        conditions = {name: value for name, value in wanted.items() if value is not None}
+        where = " where " + " and ".join(f"{name} = :{name}" for name in conditions) if conditions else ""
         query = f'select {_LISTED} from measurements{where} order by "when", rowid'
-        return [self._measurement(row) for row in self._file.rows(query, given, since=2)]
+        return [self._measurement(row) for row in self._file.rows(query, conditions, since=2)]
 
     def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
         """The paths that were ever measured of a subject, most promising first: an order to try them in, not a choice.
@@ -193,13 +193,13 @@ class ProfileDatabase:
             subject: digest of the program or region.
             hardware, versions: of here.
         """
-        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        by_path: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for row in self.measurements(subject):
             distance = (
                 2 if row.hardware != hardware else int(versions is not None and row.versions != versions)
             )
-            found[row.path][distance].append(row.ratio)
-        promise = {path: median(ratios[min(ratios)]) for path, ratios in found.items()}
+            by_path[row.path][distance].append(row.ratio)
+        promise = {path: median(ratios[min(ratios)]) for path, ratios in by_path.items()}
         return sorted(promise, key=lambda path: (promise[path], path))
 
     def path_of(self, digest: str) -> Path | None:
@@ -330,16 +330,16 @@ class ProfileDatabase:
             "hardware <> ?": other_hardware_than,
             "versions <> ?": other_versions_than,
         }
-        given = {text: value for text, value in conditions.items() if value is not None}
-        if not given:
+        stated = {text: value for text, value in conditions.items() if value is not None}
+        if not stated:
             raise NothingToPrune(
                 "no condition was given; name the age, program, hardware or versions to remove"
             )
         if not self.file.exists():
             return 0
         with self._file.writing() as connection:
-            query = f"delete from measurements where {' and '.join(given)}"
-            count = connection.execute(query, tuple(given.values())).rowcount
+            query = f"delete from measurements where {' and '.join(stated)}"
+            count = connection.execute(query, tuple(stated.values())).rowcount
             for statement in _ORPHANS:
                 connection.execute(statement)
         self._file.vacuum()
@@ -353,12 +353,12 @@ class ProfileDatabase:
 
 
 def _measurement_of(row: Sequence[Any]) -> Measurement:
-    found = dict(zip(_COLUMNS, row, strict=True))
+    fields = dict(zip(_COLUMNS, row, strict=True))
     for name in ("seconds", "plain_seconds"):
-        found[name] = tuple(map(float, found[name].split()))
-    found["failure"] = None if found["failure"] is None else Failure(found["failure"])
-    found["judgement"] = judgement_of(json.loads(found["judgement"] or "null"))
-    return Measurement(**found)
+        fields[name] = tuple(map(float, fields[name].split()))
+    fields["failure"] = None if fields["failure"] is None else Failure(fields["failure"])
+    fields["judgement"] = judgement_of(json.loads(fields["judgement"] or "null"))
+    return Measurement(**fields)
 
 
 def _insert(connection: sqlite3.Connection, row: Row) -> int:

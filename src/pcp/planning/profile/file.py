@@ -47,7 +47,7 @@ class ProfileFile:
         self._busy_seconds = busy_seconds
 
     def rows(
-        self, query: str, given: Mapping[str, object] | tuple[object, ...] = (), since: int = 1
+        self, query: str, values: Mapping[str, object] | tuple[object, ...] = (), since: int = 1
     ) -> list[tuple[Any, ...]]:
         """What a query finds; nothing where there is no file yet. A file of an older format is brought to that of here first.
 
@@ -63,9 +63,9 @@ class ProfileFile:
         with self._open(writing=False) as connection:
             known = self._format(connection)
             if known == FORMAT or not known or not self._is_writable:
-                return connection.execute(query, given).fetchall() if known >= since else []
+                return connection.execute(query, values).fetchall() if known >= since else []
         with self.writing() as connection:
-            return connection.execute(query, given).fetchall()
+            return connection.execute(query, values).fetchall()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -126,28 +126,28 @@ class ProfileFile:
     def _is_writable(self) -> bool:
         return os.access(self.file, os.W_OK) and os.access(self.file.parent, os.W_OK)
 
-    def _missing(self, found: int) -> list[Step]:
+    def _missing(self, present: int) -> list[Step]:
         """Steps that bring a file of one format to that of here."""
-        if found == FORMAT:
+        if present == FORMAT:
             return []
-        steps = [step for older in range(found, FORMAT) for step in self._migrations.get(older, ())]
-        return [*(steps if found else self._schema), f"pragma user_version = {FORMAT}"]
+        steps = [step for older in range(present, FORMAT) for step in self._migrations.get(older, ())]
+        return [*(steps if present else self._schema), f"pragma user_version = {FORMAT}"]
 
     def _format(self, connection: sqlite3.Connection) -> int:
         """The format of the tables; 0 where there are none."""
         # In this order: another process may make them just now, and writes the version last.
         [tables] = connection.execute("select count(*) from sqlite_master").fetchone()
-        [found] = connection.execute("pragma user_version").fetchone()
-        if found > FORMAT:
+        [present] = connection.execute("pragma user_version").fetchone()
+        if present > FORMAT:
             raise self._unusable(
-                f"it has format {found}, this version of PCP reads up to {FORMAT}",
+                f"it has format {present}, this version of PCP reads up to {FORMAT}",
                 "update planetary-compute-protocol",
             )
-        if tables and not found:
+        if tables and not present:
             raise self._unusable(
                 "it is an SQLite database of something else; expected one that PCP made", _ELSEWHERE
             )
-        return int(found)
+        return int(present)
 
     def _share(self, connection: sqlite3.Connection) -> None:
         """Let readers read while another process writes. SQLite does not wait by itself where two processes do this."""

@@ -81,12 +81,12 @@ def row_of(line: str) -> Row:
         InvalidRows: there is none in it; the message says what is wrong.
     """
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError):
         raise InvalidRows(f"it is not JSON: {line[:40]!r}") from None
-    if not isinstance(found, dict) or len(found) != 1:
+    if not isinstance(entry, dict) or len(entry) != 1:
         raise InvalidRows(f"it begins with {line[:40]!r}; expected one object with one of {_KINDS}")
-    [(kind, value)] = found.items()
+    [(kind, value)] = entry.items()
     if kind == "measurement":
         return measurement_of(value)
     if kind == "path":
