@@ -18,8 +18,8 @@ from pcp.tracing import call
 
 Build = Callable[..., Sequence[Tensor]]
 """From the operation of a site to Tensors in the place of its results, emitted before it, then what it hands its gradient. A
-kernel that takes such residuals is given them as well, or none where the forward operation is computed otherwise; and one of
-several storages, as `storage`, that which it is in."""
+kernel that takes residuals is given them as well, or none where the forward operation is computed otherwise; and a kernel of
+several storages is told its own as `storage`."""
 
 
 @dataclass(frozen=True, slots=True)

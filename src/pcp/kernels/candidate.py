@@ -83,8 +83,7 @@ class Candidate:
         about: one sentence for people.
         file: in the folder.
         function: its name in the file; None for StableHLO.
-        problems: what it is tried on: one for a region, or those of its family, of which the last is large, and its time is
-            measured.
+        problems: what it is tried on: one for a region, or its family's, of which the last is large, and is timed.
         nonfinite: what it returns where an operand has infinities or NaN; see `docs/outside/kernels_from_outside.md`.
         tolerance: the error that it claims not to exceed, by the element type of the operands.
         version: raised with every change of what it computes.
@@ -92,7 +91,7 @@ class Candidate:
         device: the kind of device that it is for; kernels of StableHLO and JAX may stand on any.
         launch: of CUDA, how the kernel is launched.
         capability: of Triton, for GPUs of which compute capability it is compiled, of `CAPABILITIES`.
-        gradient: `derived` by differentiating the kernel, `reference` if that of the plain computation is used, or file and
+        gradient: `derived` by differentiating the kernel, `reference` if the plain computation's is used, or file and
             function of its own.
         wide: problems of the sizes of models, the largest last; they are tried on few kinds of values.
         deterministic: whether it claims to return the same bits for the same operands; None where it says nothing.
@@ -324,7 +323,7 @@ def _problems(
     dtypes: Sequence[DType],
     limits: Mapping[str, Limits],
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """The problems that conditions allow: the standard ones and those of stated shapes, and the wide ones."""
+    """The problems that conditions allow: the standard ones and ones of stated shapes, and the wide ones."""
     if "problem" in manifest:
         raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
     definition = DEFINITIONS[family]

@@ -14,7 +14,7 @@ from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 LEAST_BITS = 8
-"""Of a number that a kernel keeps, if it lowers precision and does not say by a storage how: those of bfloat16."""
+"""Of a number that a kernel keeps, if it lowers precision and does not say by a storage how: as many as bfloat16 has."""
 
 
 class KernelNotBuilt(PCPError):
@@ -56,10 +56,10 @@ class Kernel:
         nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
             (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
             looked at (`skips`): then 0 may stand for 0 NaN in a part of the result.
-        hands: names of the residuals that it hands a kernel of its gradient: `build` returns them after the results. Those of a
-            kernel of several storages are for a gradient in the same.
+        hands: names of the residuals that it hands a kernel of its gradient: `build` returns them after the results. A kernel
+            of several storages hands them to a gradient in the same storage.
         hands_to: from the operation and what stands for its results, the operands of the forward operation that the residuals
-            are of: those of the operation itself, unless it is one of several.
+            are of: the operation's own, unless it is one of several.
         takes: of a gradient, the names of the residuals that it takes. It must do without, too: the forward operation may be
             computed otherwise.
         storages: that it can take; of several, `build` is given that which it is in.

@@ -48,7 +48,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def name_of(manifest: Mapping[str, Any], families: Collection[str]) -> str:
-    """The name of a kernel, which begins with that of a family."""
+    """The name of a kernel, which begins with a family's."""
     name = text_of(manifest, "name")
     if not _NAME.fullmatch(name):
         raise InvalidCandidate(

@@ -17,8 +17,8 @@ class Named:
 
     Arguments:
         name: of what is computed, without `pcp.` and `.vjp`.
-        attributes: those of `pcp.NAME`, with `wrt` and `added` if it is the gradient.
-        operands: those of `pcp.NAME`, shapes and element types.
+        attributes: of `pcp.NAME`, with `wrt` and `added` if it is the gradient.
+        operands: of `pcp.NAME`, shapes and element types.
         results: shapes and element types.
     """
 

@@ -108,7 +108,7 @@ class Tiles:
         results: Sequence[tuple[tuple[int, ...], str]],
         interpreted: bool,
     ) -> Callable[..., Any]:
-        """As the function of this name; of a matrix, whose rows are a multiple of those of a program."""
+        """As the function of this name; of a matrix, whose rows are a multiple of a program's."""
         columns, together = self.block(shape[1])
         programs = shape[0] // self.rows * (shape[1] // columns)
         return launched(body, programs, results, together * columns / self.per_thread, interpreted)

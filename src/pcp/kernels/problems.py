@@ -1,8 +1,8 @@
 """Problems: what kernels compute, each a region with what its operands may be, to judge and to measure kernels on.
 
 A family has forms, which differ in attributes, and sizes with names: from them come plain programs of many sizes. The
-attributes of such a problem are what a kernel from outside is told by keyword. A region of a program is a problem as well, at
-its very shapes.
+attributes of a family's problem are what a kernel from outside is told by keyword. A region of a program is a problem as
+well, at its very shapes.
 """
 
 import functools
@@ -49,7 +49,7 @@ class Definition:
         scales: factors that make the values of floating-point operands large, and small.
         offset: a mean of values beside which their spread is small.
         normwise: whether methods are sound whose error is bounded on the scale of all of the result, as Strassen's, and not on
-            that of each element.
+            the scale of each element.
     """
 
     operands: tuple[str, ...]
@@ -76,7 +76,7 @@ class Problem:
         form: which of its forms; empty for a region.
         sizes: by name; none for a region.
         dtype: element type of the floating-point operands and the result.
-        more: attributes that are not those of the form.
+        more: attributes that differ from the form's.
         region: of a program, alone; None for a form of the family.
     """
 
@@ -180,7 +180,7 @@ def problem(
         form: None takes the family's first.
         dtype: of the floating-point operands.
         sizes: by name, all of them; None takes those that time is measured at.
-        attributes: that may differ from those of the form, by more than a rounding of float32.
+        attributes: that may differ from the form's, by more than a rounding of float32.
 
     Raises:
         UnknownProblem: there is no such family, form or size.
@@ -301,7 +301,7 @@ def _embedding_gradient(indices: Tensor, updates: Tensor, rows: int) -> Tensor:
 
 
 def _sizes(text: str) -> tuple[tuple[int, ...], ...]:
-    """Sizes as they are written: those of one problem are joined by x."""
+    """Sizes as they are written: one problem's are joined by x."""
     return tuple(tuple(map(int, each.split("x"))) for each in text.split())
 
 

@@ -93,8 +93,8 @@ _RENAMED = {"normalisation.bf16": "normalisation.two_passes:bf16"}
 def current_name(name: str) -> str:
     """What a kernel is called of which this is a name, or was one; any other text stays as it is.
 
-    Storages were words of names: that of `product.native_bf16` goes behind a colon, and where no word is left, as of
-    `product.tf32`, the kernel is `xla`. Words that said less, as `attention.cudnn`, are those of the only storage that fits.
+    Storages were words of names: the one in `product.native_bf16` goes behind a colon, and where no word is left, as in
+    `product.tf32`, the kernel is `xla`. A name without one, as `attention.cudnn`, is of the only storage that fits.
     """
     name = _RENAMED.get(name, name)
     family, _, words = name.partition(".")

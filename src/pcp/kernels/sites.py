@@ -52,7 +52,7 @@ class Site:
     """An operation of a program, or several, for which there are kernels.
 
     Arguments:
-        key: the dataflow digest of the operation in its program, or one made of those of several.
+        key: the dataflow digest of the operation in its program, or one made of several operations' digests.
         family: of kernels.
         region: the operations alone, as a Program of their operands.
         kernels: names of those that apply on the device.

@@ -63,7 +63,7 @@ GRADIENT = Pattern(
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Gated(Elementwise):
-    """Gate and what passes to SiLU(gate) times that; with a cotangent as well, to that of the gate, or to those of both."""
+    """From gate and up to SiLU(gate) * up; with a cotangent as well, to the cotangent of gate, or of both."""
 
     def computed(self, *operands: Array) -> Sequence[Array]:
         """Of gate, what passes and perhaps a cotangent, each (n,)."""

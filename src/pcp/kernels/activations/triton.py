@@ -83,7 +83,7 @@ class Elementwise(ABC):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Gelu:
-    """x and bias to the activation; with a cotangent as well, to that of x, and perhaps to parts of the sums of its columns.
+    """From x and bias to the activation; with a cotangent as well, to x's, and perhaps to parts of the sums of its columns.
 
     Arguments:
         rounded: whether the result is kept in bfloat16. It is added up as it was before.

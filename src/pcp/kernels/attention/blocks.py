@@ -1,6 +1,6 @@
 """Attention and its gradient in blocks of queries and keys, in Pallas for Triton: scores live in registers only.
 
-Exponentials are those of 2, so the factor of the scores includes log2(e). Blocks in which no query sees a key cost nothing.
+Exponentials are powers of 2, so the factor of the scores includes log2(e). Blocks in which no query sees a key cost nothing.
 What is beyond a length is not read, so it may be anything, and is written as 0.
 
 Sources: Dao, "FlashAttention-2", 2023, algorithms 1 and 2; the derivative of the cap is 1 - tanh^2.

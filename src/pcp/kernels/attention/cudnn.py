@@ -122,7 +122,7 @@ class Calls:
         return transpose(y, (0, 2, 1, 3)), normaliser
 
     def backward(self, cotangent: Tensor, y: Tensor, normaliser: Tensor) -> list[Tensor]:
-        """The cotangents of query, key and value, from that of the result, and what the forward pass gave."""
+        """The cotangents of query, key and value, from the result's cotangent and what the forward pass gave."""
         batch, of_query, of_keys, queries, keys, width = self.layout.sizes
         of_key = TensorSpec((batch, of_keys, keys, width), DType.bf16)
         results = (TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key)

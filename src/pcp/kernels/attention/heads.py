@@ -33,7 +33,7 @@ class Heads:
         attributes: of the composite.
         sizes: of the scores' axes, and of `CONTRACTED` and `FREE`.
         batch: axes of the scores that query and key have: one for every set of keys.
-        groups: axes that only the query has, but for that of its length: heads that share keys.
+        groups: axes that only the query has, except its length: heads that share keys.
         queries, keys: the axes of the lengths.
     """
 

@@ -33,8 +33,8 @@ def without_mean(of_keys: Tensor, axis: int, count: Tensor | None = None) -> Ten
     """The cotangent of keys without what rounding leaves of its sum over them.
 
     Arguments:
-        axis: that of the keys.
-        count: how many keys count, where not all do; the cotangent of others is 0, and the result is that of no key then.
+        axis: of the keys.
+        count: how many keys count, where not all do; the cotangent of others has to be 0, and means nothing in the result.
     """
     if count is None:
         left = mean(of_keys, axis, keepdims=True)
@@ -45,7 +45,7 @@ def without_mean(of_keys: Tensor, axis: int, count: Tensor | None = None) -> Ten
 
 def with_mean(x: Tensor) -> Tensor | None:
     """The cotangent of keys (batch, keys, heads, width) in bfloat16 of which `without_mean` took the mean off, in the shape of
-    x; None if x is no such.
+    x; None if x is none.
     """
     op = defining_op(x.value)
     if op is not None and op.name == "stablehlo.reshape":

@@ -147,7 +147,7 @@ def _finite(largest: Tensor) -> Tensor:
 
 
 def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The cotangents of query, key and value, axes in order, from that of the result."""
+    """The cotangents of query, key and value, axes in order, from the result's."""
     heads, product = operands.heads, operands.tiling.product
     result, normalisers = forward(operands)
     # The sum over keys of weight times its cotangent is that over the width of result times its cotangent.
@@ -184,7 +184,7 @@ def _cut(first: int, end: int, block: int | None) -> list[slice]:
 
 
 def _whole(parts: Places, heads: Heads) -> Tensor:
-    """The cotangent of all keys, from those of blocks of them."""
+    """The cotangent of all keys, from the cotangents of blocks of them."""
     length = heads.lengths[1]
     sums = {place: total(of_place) for place, of_place in sorted(parts.items())}
     starts, stops = [start for start, _ in sums], [stop for _, stop in sums]

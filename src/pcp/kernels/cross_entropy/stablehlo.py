@@ -93,7 +93,7 @@ class Rows:
         return (targets if known is None else where(known, targets, -1)), factors
 
     def gradient(self, cotangent: Tensor) -> Tensor:
-        """The cotangent of the logits: softmax, less 1 at the target, times that of the loss."""
+        """The cotangent of the logits: softmax, less 1 at the target, times the cotangent of the loss."""
         shifted = self.logits - largest_along(self.logits, -1)
         factor = expand_dims(cotangent, 1)
         # Another exponential than that in the sum: XLA would keep one that both use, which is as large as the logits.

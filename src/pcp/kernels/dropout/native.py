@@ -1,6 +1,6 @@
 """A native kernel for dropout, whose random bits are made in registers.
 
-The mask is that of the program, bit for bit: a number is kept where the upper 23 bits of its random word are below the
+The mask is the program's, bit for bit: a number is kept where the upper 23 bits of its random word are below the
 share that is kept, as `pcp.random.bernoulli` compares them in float32. What is kept is scaled as the program says.
 """
 
@@ -22,7 +22,7 @@ from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["dropout"]
 BITS = 23
-"""Of a random word, from the top: those of a float32's mantissa."""
+"""Of a random word, from the top: as many as a float32's mantissa has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ LARGEST = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Scattered:
-    """Rows that are added to those of a table.
+    """Rows that are added to a table's.
 
     Arguments:
         table: shape (tokens, ...).
-        numbers: shape (rows,), integers; a row whose number is that of no token is left out.
+        numbers: shape (rows,), integers; a row whose number no token has is left out.
         updates: shape (rows, width), what is added.
     """
 

@@ -240,7 +240,7 @@ def _version(command: str) -> str:
 
 @functools.cache
 def _include() -> Path:
-    """The folder of XLA's headers: that of `jax.ffi.include_dir()`, for which all of jax would be imported."""
+    """The folder of XLA's headers, as `jax.ffi.include_dir()` says it, for which all of jax would be imported."""
     jaxlib = find_spec("jaxlib")
     assert jaxlib is not None
     assert jaxlib.submodule_search_locations is not None

@@ -68,7 +68,7 @@ def version_of(command: str) -> str:
 
 
 def own_library(command: str) -> tuple[str, ...]:
-    """The flags for a C++ standard library of its own; none where the compiler has no such library to put in.
+    """The flags for a C++ standard library of its own; none where the compiler has none to put in.
 
     Raises:
         OSError, subprocess.SubprocessError: it does not run.

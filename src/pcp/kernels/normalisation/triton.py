@@ -189,8 +189,8 @@ class Backward:
     summed: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of operands (rows, width), but for scale (1, width). The parts are (programs * sums, width): of each program those
-        of the cotangents of scale and bias, then of the sums of that of x.
+        """Of operands (rows, width), but for scale (1, width). The parts are (programs * sums, width): of each program the
+        sums for the cotangents of scale and bias, then the sums of the columns of x's cotangent.
         """
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)

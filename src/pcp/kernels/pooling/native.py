@@ -1,4 +1,4 @@
-"""A native kernel for the gradient of the largest number of each window of images whose last axis is that of features."""
+"""A native kernel for the gradient of the largest number of each window of images whose last axis holds the features."""
 
 import math
 

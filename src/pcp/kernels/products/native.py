@@ -47,7 +47,7 @@ def _as_one(spec: TensorSpec, axes: Axes) -> int | None:
 
 
 def _read(x: Tensor, batch: Axes, down: Axes, right: Axes) -> tuple[Tensor, list[int]]:
-    """An operand that can be read as matrices, and its strides: down, right, and those of the batch."""
+    """An operand that can be read as matrices, and its strides: down, right, and of the batch."""
     steps = [_as_one(x.spec, down), _as_one(x.spec, right)]
     if None in steps:
         x = transpose(x, (*batch, *down, *right))

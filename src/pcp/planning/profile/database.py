@@ -94,7 +94,7 @@ _MIGRATIONS: dict[int, tuple[Step, ...]] = {
     # In format 4 the storages of kernels were words of their names.
     4: (_rename_kernels,),
 }
-"""What makes the tables of the next format from those of an older one."""
+"""What makes the next format's tables from an older one's."""
 _FORGET_ONE = "delete from measurements where hardware = ? and subject = ? and path = ?"
 _FORGET_OLD = """delete from measurements where hardware = ? and rowid not in
                  (select rowid from measurements where hardware = ? order by rowid desc limit ?)"""

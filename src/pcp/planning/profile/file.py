@@ -31,7 +31,7 @@ class ProfileFile:
     Arguments:
         file: made by the first one that writes.
         schema: statements that make its tables.
-        migrations: steps that make the tables of the next format from those of an older one, by its number.
+        migrations: steps that make the next format's tables from an older one's, by its number.
         busy_seconds: how long to wait for other processes that write.
     """
 
@@ -49,7 +49,7 @@ class ProfileFile:
     def rows(
         self, query: str, values: Mapping[str, object] | tuple[object, ...] = (), since: int = 1
     ) -> list[tuple[Any, ...]]:
-        """What a query finds; nothing where there is no file yet. A file of an older format is brought to that of here first.
+        """What a query finds; nothing where there is no file yet. A file of an older format is brought to today's first.
 
         Arguments:
             query, given: in SQL, and its parameters.
@@ -127,7 +127,7 @@ class ProfileFile:
         return os.access(self.file, os.W_OK) and os.access(self.file.parent, os.W_OK)
 
     def _missing(self, present: int) -> list[Step]:
-        """Steps that bring a file of one format to that of here."""
+        """Steps that bring a file of one format to today's."""
         if present == FORMAT:
             return []
         steps = [step for older in range(present, FORMAT) for step in self._migrations.get(older, ())]

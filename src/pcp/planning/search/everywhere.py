@@ -22,13 +22,13 @@ _TOGETHER = "the fastest of every family"
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> Asking[bool]:
     """Measure the whole program with the kernels that families name for this, as long as there is time.
 
-    Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
-    before them. Where some are exact enough after all, those that were tried last before them are tried at fewer sites, and the
-    exact ones elsewhere. If none are exact enough, each family is tried alone. Kernels that round to fewer bits are not among
-    those of all families where the tolerance is too small for them.
+    First all families together, each with its fastest kernels; as long as these are too wrong, with more exact ones. Where some
+    are exact enough after all, the last ones that were not are tried at fewer sites, with the exact ones at the others. If none
+    are exact enough, each family is tried alone. Kernels that round to so few bits that the tolerance is too small for them are
+    not tried in all families together.
 
     Returns:
-        Whether the fastest of all families are exact enough everywhere, and faster than the plain program.
+        Whether the fastest kernels of all families together are exact enough, and faster than the plain program.
     """
     levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
     for faster, chosen in zip([None, *levels], levels, strict=False):
@@ -60,7 +60,7 @@ def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]
 
 
 def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
-    """Kernels of all families for all classes, the fastest first, exact ones last; nothing where one family has all.
+    """Kernels of all families for all classes, the fastest first, exact ones last; nothing where there is only one family.
 
     Arguments:
         rounding: kernels that keep so few of the bits of their operands that 2^-bits is more than this are left out.
