@@ -135,11 +135,11 @@ class SymbolicPlan:
     def bind(self, /, *arguments: Any, **named: Any) -> "SymbolicPlan":
         """The same with its first arguments given once, whose shapes must not depend on symbols; `run` takes the others.
 
-        All Plans have one copy of them, and of what they compute of them once where that is the same.
+        All Plans share one copy of them, and of what they compute from them once where that is the same.
 
         Raises:
             SizesRefused: the shape of one depends on a symbol.
-            CannotBind: an argument that is given by name is none of the first.
+            CannotBind: an argument that is given by name is not among the first.
             CannotBind, ArgumentMismatch, TreeMismatch: when the first Plan is made, as `Plan.bind`.
         """
         names = parameter_names(self.program.programs[0][1].arguments, self.program.argument_tree)

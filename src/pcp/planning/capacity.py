@@ -91,7 +91,7 @@ def mapped_bytes(program: Program, target: Target, names: Collection[str]) -> in
 
 
 def check_capacity(program: Program, use: MemoryUse, target: Target, limit: int) -> None:
-    """Compare what a call takes on each device with what that has.
+    """Compare what a call takes on each device with what the device has.
 
     Raises:
         OutOfMemory: it takes more; the message says how much and what the largest parts are.

@@ -36,7 +36,7 @@ def searched(
         others: where else the program may run.
 
     Raises:
-        InvalidTolerance, InvalidBudget: a number that is none.
+        InvalidTolerance, InvalidBudget: the tolerance or the budget is not valid.
         ToleranceUnreachable: the plain path misses the tolerance.
         MemoryUnreachable: no path that was tried fits in the memory that was asked for.
         PathDiffers: the best paths compute something else in this process than where they were measured.

@@ -147,7 +147,7 @@ class Compiled:
 
         Raises:
             CannotBind: one of them is donated by every call, or is bound already, or stands behind one that is not given, or
-                there is none of its name; or the path computes something once of more arguments than those.
+                no argument has its name; or the path computes something once from more arguments than these.
             TreeMismatch, ArgumentMismatch: they are not what the plan takes.
             OutOfMemory, ExecutionFailed: of computing what is kept.
         """
@@ -209,7 +209,7 @@ def in_order(names: Sequence[str], bound: int, count: int, named: Mapping[str, A
         count: how many are given by their places.
 
     Raises:
-        CannotBind: there is none of a name, or it is bound or given already, or one before it is not given.
+        CannotBind: no argument has a name that is given, or it is bound or given already, or one before it is not given.
     """
     left = names[bound + count :]
     for name in named:

@@ -63,10 +63,10 @@ def streamed(
     Raises:
         UnknownBackend, UnknownDevice: the device is not here.
         InvalidMemoryLimit: as `pcp.plan`.
-        NotAPath: `path` is none.
+        NotAPath: `path` is not a path.
         PathMismatch: it belongs to another program, another backend, or other options than the target's.
         ToleranceAndPath: both are given.
-        InvalidTolerance, InvalidBudget: a number that is none.
+        InvalidTolerance, InvalidBudget: the tolerance or the budget is not valid.
         ToleranceUnreachable: as it is written, the program misses the tolerance.
     """
     expect_program(program, "pcp.streamed")

@@ -152,7 +152,7 @@ class Store:
         """Take out a kernel by its name, with or without a digest; those that were taken out.
 
         Raises:
-            NotAdded: there is none.
+            NotAdded: no kernel of that name was added.
         """
         every = self.all()
         matches = [each for each in every if name in (each.candidate.name, each.name)]

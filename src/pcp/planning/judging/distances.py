@@ -14,7 +14,7 @@ _CHUNK, _CHUNKS = 1 << 15, 64
 """Elements that are in the caches together, and chunks that one thread takes: larger arrays are walked by every processor."""
 _SAFE_SQUARES = (1e-200, 1e300)
 SAFE_NORM = 1e-90
-"""The square of what is 1e-10 of it is still a number that float64 holds."""
+"""Of a norm this large, a part of 1e-10 still has a square that float64 holds."""
 
 Array = np.ndarray[Any, Any]
 

@@ -30,8 +30,8 @@ class Sketch:
     """Of the results of one call.
 
     Arguments:
-        numbers: of those that norms judge, float32 of shape (results, WIDTH); of state, of what is new in it.
-        rest: the digest of the bits of all others.
+        numbers: of the results that norms judge, float32 of shape (results, WIDTH); of state, only of what is new in it.
+        rest: the digest of the bits of all other results.
     """
 
     numbers: Array

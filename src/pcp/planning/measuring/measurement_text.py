@@ -27,7 +27,7 @@ def measurement_of(value: Any) -> Measurement:
     """The measurement in a value of JSON.
 
     Raises:
-        InvalidRows: there is none in it.
+        InvalidRows: it holds no measurement.
     """
     entries = dict(zip(_NAMES, members(value, tuple(_NAMES)), strict=True))
     failure = entries["failure"]
@@ -57,7 +57,7 @@ def judgement_of(value: Any) -> Judgement | None:
     """The judgement in a value of JSON.
 
     Raises:
-        InvalidRows: there is none in it.
+        InvalidRows: it holds no judgement.
     """
     if value is None:
         return None

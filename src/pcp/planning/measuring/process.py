@@ -175,7 +175,7 @@ class Apart(KeptProcess):
         return answer
 
     def lies(self, words: str) -> ChildEnded:
-        """What it says is none that it may: the process is ended, as it may say more."""
+        """The child said what no child says: the process is ended, as it may say more."""
         self.end()
         return ChildEnded(Failure.crash, words)
 

@@ -48,7 +48,7 @@ class Trial:
 
 
 class Refused(Exception):
-    """The candidate is none; carried to the end of the trial."""
+    """The candidate cannot be taken; this ends the trial."""
 
     def __init__(self, failure: Failure, detail: str) -> None:
         super().__init__(detail)
@@ -88,7 +88,7 @@ def tried(
 
 
 FAILURES = (Refused, ChildEnded, CompilationFailed, ExecutionFailed, OutOfMemory, MemoryError)
-"""What is raised where a candidate is none."""
+"""What is raised where a candidate cannot be taken."""
 
 
 def failed(error: Exception) -> Trial:

@@ -177,7 +177,7 @@ class Path:
         return placement_of(self.moves)
 
     def home(self, place: Target) -> Target:
-        """The target for arguments and results in a place; by the path's own backend, unless that runs all of it elsewhere."""
+        """The target for arguments and results in a place; by the path's own backend, unless that streams to another place."""
         return replace(
             place, backend=place.backend if self.is_streamed else self.backend, options=self.options
         )

@@ -40,7 +40,7 @@ class Region:
         """The program.
 
         Raises:
-            NotARegion: there is none in it, or another one.
+            NotARegion: it holds no region, or another one.
         """
         unpacking = zlib.decompressobj()
         try:
@@ -64,7 +64,7 @@ class Region:
         """The region in letters, checked.
 
         Raises:
-            NotARegion: there is none in them.
+            NotARegion: the letters hold no region.
         """
         if len(text) > 2 * LONGEST_PACKED:
             raise NotARegion(f"the region takes {len(text)} letters; expected at most {2 * LONGEST_PACKED}")

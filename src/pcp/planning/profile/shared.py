@@ -44,7 +44,7 @@ def checked(rows: Sequence[Any]) -> list[Shared]:
     """Rows that somebody sent.
 
     Raises:
-        InvalidRows: they are too many, or one is none.
+        InvalidRows: they are too many, or one is not a row.
     """
     if len(rows) > MOST_ROWS:
         raise InvalidRows(f"it holds {len(rows)} rows; expected at most {MOST_ROWS}")

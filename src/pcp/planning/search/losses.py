@@ -40,7 +40,7 @@ class Losses:
     def confirm(
         self, lost: Sequence[Selection], won: Callable[[Selection, Measurement], Asking[None]]
     ) -> Asking[None]:
-        """Measure losses again; what turns out to be faster than the plain program is handed on, with what is known then."""
+        """Measure losses again; `won` is called with each that is faster than the plain program after all, and its row."""
         strategy = self.evidence.strategy
         left = sorted(lost, key=saved, reverse=True)[: strategy.confirmed]
         seconds = strategy.coarse_seconds if self.is_short else strategy.whole_seconds

@@ -125,7 +125,7 @@ class Search:
         self.complete = all(each.complete for each in self.classes)
 
     def _settle_doubts(self) -> Asking[None]:
-        """Measure kernels again that are in doubt, and the whole with what is the fastest then.
+        """Measure kernels again that are in doubt, then the whole with the fastest.
 
         Nobody waits for that where something is faster already: refining decides between kernels that are about as fast.
         """
@@ -250,8 +250,8 @@ class Search:
     def _is_better(self, path: Path, row: Measurement) -> Asking[bool]:
         """Whether a path that should save more than the fastest so far takes its place.
 
-        It does if it also took less of the plain program's time. Else, where duels are cheap, it does unless the other is
-        surely faster, because what its kernels took alone speaks for it.
+        It does if it took less of the plain program's time. Otherwise, where duels are cheap, it does unless the fastest so
+        far surely wins a duel against it: what its kernels took alone speaks for it.
         """
         if not self._chosen or not self._is_measured_often or row.ratio < self._ratio:
             return row.ratio < self._ratio
@@ -259,7 +259,7 @@ class Search:
         return duel is not None and not is_won(duel, self.strategy)
 
     def _refine(self) -> Asking[None]:
-        """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
+        """Refine the fastest selection, unless nothing was measured before: then an earlier search has finished already."""
         if self._chosen and self.evidence.measured and self._is_measured_often:
             refinement = Refinement(
                 self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen

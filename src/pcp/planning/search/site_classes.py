@@ -49,7 +49,7 @@ class SiteClass:
 
     @property
     def signature(self) -> str:
-        """What it computes of what, and which shapes come out, in one line."""
+        """The family, the shapes that it takes, and the shapes that come out, in one line."""
         takes = ", ".join(str(entry.spec) for entry in self.region.arguments)
         return f"{self.family} ({takes}) -> {', '.join(str(entry.spec) for entry in self.region.results)}"
 

@@ -82,10 +82,10 @@ class Strategy:
         effort: refining takes at most this part of the time of everything before it.
         for_last: the part of the budget that it leaves for measuring the fastest against the plain program.
         change_plausible: a kernel that takes more than this many times as long alone is not faster in the whole.
-        change_hopeless: nor is one that once made the whole take this many times as long.
+        change_hopeless: a kernel that once made the whole take this many times as long is not tried in it again.
 
         for_others: the part of the budget that the search at home leaves for measuring elsewhere, where there are other places.
-        for_placements: the part of what is left then that single operations leave for measuring whole programs.
+        for_placements: the part of what is left then that measuring single operations leaves for measuring whole programs.
         placements: how many placements are measured at most; the first should be the fastest.
         for_memory: the part that kernels and other forms leave for making a path fit, where memory was asked for.
         for_forms: the part that kernels leave for other forms of the program, where there may be some.

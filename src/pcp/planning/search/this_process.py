@@ -197,7 +197,7 @@ def _nudged(arrays: Sequence[Array], seed: int) -> tuple[list[Array], float]:
 def _less_kept(
     program: Program, results: Sequence[Array], before: Sequence[Array], nudged: Sequence[Array]
 ) -> list[Array]:
-    """Results of changed arguments, without the change of the part of them that only stays: it says nothing of what is new."""
+    """Results of changed arguments, without the change in the part that is only kept: it says nothing of what is new."""
     left = list(results)
     for entry, old, new in zip(program.arguments, before, nudged, strict=True):
         if entry.alias is not None and entry.kept and _is_inexact(old):

@@ -35,8 +35,8 @@ class Whole:
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
-        forms: moves that all its paths make before their sites are looked for. The plain path, beside which all are measured,
-            makes none, and the float64 of the program as it is written judges all.
+        forms: moves that all its paths make before their sites are looked for. The plain path makes none: all are measured
+            beside it, and judged by the float64 of the program as it is written.
         bound: how many arguments, flat and from the first, will be bound: all its paths but the plain one compute once what
             these alone decide.
     """

@@ -24,8 +24,8 @@ class Texts:
     """What a kernel becomes, by problem, in a process that lowers for plans.
 
     Arguments:
-        made: the texts. There is none where it calls code that no plan holds, so that its function is what is judged.
-        failed: why it does not become one.
+        made: the texts; none where it calls code that no plan holds, and its function is judged instead.
+        failed: why it becomes no text.
     """
 
     made: Mapping[Problem, str]

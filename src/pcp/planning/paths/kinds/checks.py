@@ -54,5 +54,5 @@ def are_numbers(value: object) -> bool:
 
 
 def is_list_of(value: object, is_entry: Callable[[Any], bool]) -> bool:
-    """Whether it is a list, each of whose entries is one."""
+    """Whether it is a list, and each of its entries is allowed."""
     return isinstance(value, list) and all(map(is_entry, value))
