@@ -225,6 +225,7 @@ def test_paths_that_bind_what_cannot_be(program: Program, count: int, words: str
         pcp.plan(program, path=path)
 
 
+@pytest.mark.cpu  # its path is of native kernels
 def test_a_path_is_saved_and_followed_again(plan: pcp.Plan, tmp_path: File) -> None:
     plan.path.save(tmp_path / "path.json")
     again = pcp.plan(PROGRAM, path=pcp.Path.load(tmp_path / "path.json"))

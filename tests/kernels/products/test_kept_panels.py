@@ -22,6 +22,7 @@ from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.binding import bind_stage
 from pcp.tracing import trace
 
+pytestmark = pytest.mark.cpu  # native kernels
 MANY = [case for case in PRODUCTS if 1 not in (*case[0], *case[1]) and math.prod(case[1]) != case[1][0]]
 FEW = [((1, 1035), (1035, 700), ((1,), (0,)), ((), ())), ((1, 70), (40, 70), ((1,), (1,)), ((), ()))]
 

@@ -21,6 +21,7 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.stored import products_in
 
+pytestmark = pytest.mark.cpu  # where the strategy of these tests looks for them
 BLOCK = (1.0, 1.004, 0.997, 1.002, 0.999)
 
 
