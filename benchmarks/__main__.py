@@ -29,6 +29,7 @@ BENCHMARKS = {
         "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },
     "planning": {
+        "bound": "a token of GPT-2 where what weights decide is computed once, beside in every call",
         "equality": "equal programs by equality saturation beside the plain ones",
         "native_kernels": "native kernels beside XLA's own code for the same sites",
         "plan_depth": "what planning takes with depth",

@@ -168,11 +168,11 @@ user_process.run_as_user(candidate, device("cpu:0"), [], [], 60.0)
 """,
     LOWERING: """
 from pcp.kernels.candidate import read_candidate
-from pcp.planning.added import lowering, store
+from pcp.planning.added import lowering_process
 from pcp.processes import child
 child.subprocess.Popen = lambda *_, **__: wait(next(Path(os.environ["TMPDIR"]).iterdir()))
 candidate = read_candidate(sys.argv[1])
-lowering._asked(store.Added("0" * 64, candidate, {}), candidate.problems[0], "{}")
+lowering_process.lowered_by_child(candidate, candidate.problems[0], lowering_process.as_the_user, 60.0)
 """,
     WORKING: """
 from argparse import Namespace
