@@ -11,6 +11,8 @@ from tests.planning.fake_bench import use
 
 import pcp
 from pcp.ir import Program
+from pcp.planning.conditions import Conditions, evidence_of
+from pcp.planning.forms.stored import tried_stored
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
@@ -19,6 +21,7 @@ from pcp.planning.paths.kinds import STORED
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.strategy import Strategy
+from pcp.planning.search.whole import Whole
 from pcp.rewrite.stored import products_in
 
 pytestmark = pytest.mark.cpu  # where the strategy of these tests looks for them
@@ -102,6 +105,19 @@ def test_classes_alone_where_a_role_is_too_wrong(planned: Any) -> None:
     names = [name for name, _ in plan.path.stored]
     assert names
     assert all(name.startswith("factors ") for name in names)
+
+
+def test_nothing_is_tried_where_the_path_keeps_all_in_fewer_bits_already() -> None:
+    program, target = layers(), pcp.backends.Target.of("cpu:0")
+    whole = Whole(program, 1e-2, target)
+    evidence = evidence_of(Conditions(target, 1 << 30, None, 0.0))
+    form = (STORED.move("bf16", "factors"), STORED.move("bf16", "results"))
+    with pytest.raises(StopIteration) as ended:  # without a question
+        next(tried_stored(Path.of(program, forms=form), whole, evidence, 1 << 30))
+    assert ended.value.value == []
+    question = next(tried_stored(whole.plain, whole, evidence, 1 << 30))
+    assert question.path is not None
+    assert dict(question.path.stored) == {"factors": "bf16", "results": "bf16"}
 
 
 def test_a_tolerance_below_bfloat16_leaves_all_as_it_is(planned: Any) -> None:

@@ -62,6 +62,11 @@ def _with_forms(
     whole, evidence = search.whole, search.evidence
     attempts = yield from looked_at(whole, evidence, limit, found.path, known)
     found = replace(found, measured=evidence.measured)
+    if (
+        not attempts and not found.complete and evidence.seconds_left
+    ):  # it goes on with what was left for forms
+        search = Search(whole, evidence, search.memory_limit)
+        found = yield from search.run()
     if not attempts:
         return found, search
     best = min(attempts, key=lambda each: each.rank)

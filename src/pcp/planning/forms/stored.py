@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+from pcp.kernels.storage import BF16
 from pcp.planning.forms.tried import FormMoves, Tried, tried
 from pcp.planning.paths.kinds import STORED
 from pcp.planning.paths.path import Path
@@ -11,14 +12,11 @@ from pcp.planning.search.question import Asking
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.stored import FACTORS, RESULTS, ProductClass, products_in
 
-_BITS = 8
-"""That bfloat16 keeps."""
-
 
 def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
     """Whether values in fewer bits may be faster on the device, and exact enough."""
     strategy = evidence.strategy
-    is_wide_enough = whole.tolerance >= strategy.error_of_bits * 2.0**-_BITS
+    is_wide_enough = whole.tolerance >= strategy.error_of_bits * 2.0**-BF16.bits
     return (
         is_wide_enough and whole.target.platform in strategy.stored_on and bool(products_in(whole.prepared))
     )
@@ -56,7 +54,7 @@ def tried_stored(path: Path, whole: Whole, evidence: Evidence, limit: int) -> As
 
 
 def _form(kept: Sequence[str]) -> FormMoves:
-    return tuple(STORED.move("bf16", name) for name in sorted(kept))
+    return tuple(STORED.move(BF16.name, name) for name in sorted(kept))
 
 
 def _fewer(kept: Sequence[str], products: Sequence[ProductClass], share: float) -> list[str]:

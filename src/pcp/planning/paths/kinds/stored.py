@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pcp.ir import DType
+from pcp.kernels.storage import BF16
 from pcp.planning.paths.kinds.checks import is_list_of, refused
 from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
 from pcp.planning.paths.move import Move
 from pcp.rewrite.row import Effect
 from pcp.rewrite.stored import FACTORS, RESULTS, stored
 
-STORAGES = {"bf16": DType.bf16}
+STORAGES = {each.name: each.dtype for each in (BF16,)}
 """What a value may be kept in, by name."""
 
 _CLASS = re.compile(rf"({FACTORS}|{RESULTS})( \d+(x\d+)*)?")
