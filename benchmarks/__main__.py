@@ -28,6 +28,9 @@ BENCHMARKS = {
         "gpu-curve": "loss curves of a planned step and of the same as it is written, on a GPU",
         "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },
+    "models": {
+        "models": "training steps of models of transformers and of one by hand, beside torch.compile and eager PyTorch",
+    },
     "planning": {
         "bound": "a token of GPT-2 where what weights decide is computed once, beside in every call",
         "equality": "equal programs by equality saturation beside the plain ones",
@@ -53,6 +56,7 @@ BENCHMARKS = {
 
 # Only by name: on a CPU it takes hours; they need an optional package; they need namespaces of their own.
 BY_NAME = (
+    "models",
     "low_communication",
     "equality",
     "iree",

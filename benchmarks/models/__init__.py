@@ -1,0 +1,1 @@
+"""Models that PCP did not write, trained by PCP and by PyTorch."""

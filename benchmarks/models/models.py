@@ -1,0 +1,158 @@
+"""Training steps of models that PCP did not write: PCP beside torch.compile and eager PyTorch, AdamW, in turns.
+
+    python -m benchmarks models
+    python -m benchmarks models --device cuda:0 --model vit qwen2 --budget 100
+    python -m benchmarks models --only torch.compile planned --model bert --layers 2
+    python -m benchmarks models --dry
+
+PCP imports each by `pcp.from_torch` and plans it by one call, without an example: cold, and again in another process. All start
+from the same weights, and take the same batch. Errors are those of the first step's gradients, each by the definition of
+docs/concepts/paths.md, beside PyTorch's in float64.
+"""
+
+import argparse
+import functools
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.card import is_here
+from benchmarks.models.contestants import CONTESTANTS, Made, Task, contestant, right_gradient
+from benchmarks.models.zoo import MODELS
+from benchmarks.own_process import OwnProcess
+
+TURN = {"cuda": 10, "cpu": 1}
+"""Steps of a turn, by the kind of device."""
+DEFAULT = ("torch.compile", "planned", "plain", "eager")
+HEAD = f"{'':34s} {'ready':>8s} {'again':>8s} {'step':>34s} {'memory':>10s} {'error':>8s}"
+Row = dict[str, Any]
+Tell = Callable[[str], None]
+
+
+def compare(
+    task: Task,
+    kinds: Sequence[str],
+    tolerance: float,
+    budget: float,
+    turns: int,
+    done: Callable[[Row], None],
+    tell: Tell,
+) -> None:
+    """Compare contestants of one model, and give the row of each.
+
+    Arguments:
+        tolerance: of PCP's plan.
+        budget: seconds of planning.
+        turns: of each contestant, after one that warms up.
+    """
+    turn = TURN[task.device.partition(":")[0]]
+    with OwnProcess(right_gradient, task):
+        pass
+    with ExitStack() as stack:
+        processes: list[OwnProcess] = []
+        again: dict[str, float] = {}
+        for kind in kinds:
+            cold = None
+            if kind == "planned":
+                with OwnProcess(
+                    contestant, kind, task, tolerance, budget
+                ) as process:  # gives its memory back
+                    cold = process.made and process.made.ready_seconds
+            process = stack.enter_context(OwnProcess(contestant, kind, task, tolerance, budget))
+            if process.made is None or process.made.error is None:
+                about = process.made.about if process.made else "it does not fit in memory"
+                done({"contestant": kind, "about": about})
+                continue
+            if cold is not None:
+                again[process.made.name] = process.made.ready_seconds
+                process.made = replace(process.made, ready_seconds=cold)
+            took, _ = process.call(turn)
+            step = f"{took / turn * 1e3:.1f} ms a step of the first turn"
+            tell(f"{process.made.name}: error {process.made.error:.2g}, {step}. {process.made.sites}")
+            processes.append(process)
+        seconds: list[list[float]] = [[] for _ in processes]
+        for number in range(turns + 1):
+            for place, process in enumerate(processes):
+                took, _ = process.call(turn)
+                seconds[place] += [took / turn] * (number > 0)
+        for process, times in zip(processes, seconds, strict=True):
+            done(_row(process.made, times, again.get(process.made.name)))
+
+
+def _row(made: Made, seconds: Sequence[float], again: float | None) -> Row:
+    return {
+        "contestant": made.name,
+        "step_seconds": statistics.median(seconds),
+        "fastest_seconds": min(seconds),
+        "slowest_seconds": max(seconds),
+        "peak_bytes": made.bytes,
+        "ready_seconds": made.ready_seconds,
+        "again_seconds": again,
+        "error": made.error,
+        "error_of": made.error_of,
+        "about": made.about,
+    }
+
+
+def line_of(row: Row) -> str:
+    """A row as text."""
+    if "step_seconds" not in row:
+        return f"{row['contestant']:34s} left out: {row['about']}"
+    spread = f"{row['fastest_seconds'] * 1e3:.1f} to {row['slowest_seconds'] * 1e3:.1f}"
+    again = "" if row["again_seconds"] is None else f"{row['again_seconds']:.1f} s"
+    memory = f"{row['peak_bytes'] / 2**30:.1f} GiB" if row["peak_bytes"] else ""
+    return (
+        f"{row['contestant']:34s} {row['ready_seconds']:6.1f} s {again:>8s} {row['step_seconds'] * 1e3:9.1f} ms "
+        f"({spread:>18s}) {memory:>10s} {row['error']:8.2g}  of {row['error_of']}  {row['about']}"
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the benchmark's arguments."""
+    parser.add_argument("--model", nargs="+", choices=list(MODELS), help="which (default: all)")
+    parser.add_argument("--device", default="cpu:0", help="as cuda:0 (default: cpu:0)")
+    parser.add_argument("--layers", type=int, help="how deep (default: as the model is)")
+    parser.add_argument("--samples", type=int, help="of a batch (default: by model and device)")
+    parser.add_argument("--tokens", type=int, help="of a sample (default: by model and device)")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(CONTESTANTS), help=f"in this order (default: {' '.join(DEFAULT)})"
+    )
+    parser.add_argument("--tolerance", type=float, default=0.1, help="of PCP's plan (default: 0.1)")
+    parser.add_argument("--budget", type=float, default=150.0, help="seconds of planning (default: 150)")
+    parser.add_argument("--memory", help="that PCP's plan may take, as 8GiB (default: all that there is)")
+    parser.add_argument("--turns", type=int, default=5, help="of each contestant (default: 5)")
+    parser.add_argument("--dry", action="store_true", help="two layers, short samples, one turn, on cpu:0")
+    parser.add_argument("--out", type=Path, help="file that gets each row as a line of JSON when it is known")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the comparison of each model."""
+    device = "cpu:0" if arguments.dry else arguments.device
+    if not is_here(device):
+        print(f"models: left out, there is no {device} here")
+        return
+    tell: Tell = functools.partial(print, flush=True) if not arguments.json else lambda _: None
+    for name in arguments.model or MODELS:
+        model = MODELS[name]
+        samples, tokens = (1, 64) if arguments.dry else model.sizes[device.partition(":")[0]]
+        samples, tokens = arguments.samples or samples, arguments.tokens or tokens
+        layers = arguments.layers or (2 if arguments.dry else None)
+        tell(f"\n{model.about}, {samples} samples of {tokens}, {layers or 'all'} layers, {device}\n{HEAD}")
+
+        def done(row: Row, name: str = name, samples: int = samples, tokens: int = tokens) -> None:
+            row = {"model": name, "samples": samples, "tokens": tokens, **row}
+            print(json.dumps(row) if arguments.json else line_of(row), flush=True)
+            if arguments.out:
+                with arguments.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+
+        with tempfile.TemporaryDirectory() as folder:
+            task = Task(name, layers, samples, tokens, device, folder, arguments.memory)
+            turns = 1 if arguments.dry else arguments.turns
+            kinds = arguments.only or DEFAULT
+            compare(task, kinds, arguments.tolerance, arguments.budget, turns, done, tell)
