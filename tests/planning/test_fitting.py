@@ -18,7 +18,7 @@ from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
 from pcp.optimizers import sgd
 from pcp.planning import PathMismatch
-from pcp.planning.capacity import human
+from pcp.planning.capacity import human, lower_bound
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.entries import NotAPath
@@ -82,7 +82,7 @@ def test_what_fits_is_left_as_it_is_written(program: pcp.Program) -> None:
     assert plan.path.is_plain
     assert plan.fit is not None
     assert plan.fit.remade == 0
-    assert "of 1.0 GiB asked for: nothing is given up for that" in str(plan)
+    assert "of 1.0 GiB that it may take: nothing is given up for that" in str(plan)
     assert pcp.plan(program).fit is None
 
 
@@ -108,7 +108,7 @@ def test_what_a_plan_says_of_it(program: pcp.Program, whole: int) -> None:
     plan = pcp.plan(program, memory=whole // 2)
     fit = plan.fit
     assert fit is not None
-    assert f"  {human(peak(plan))} of {human(whole // 2)} asked for: " in str(plan)
+    assert f"  {human(peak(plan))} of {human(whole // 2)} that it may take: " in str(plan)
     assert (
         f"{fit.remade} operations run again, {fit.more:.1%} more floating-point operations; without that"
         in str(plan)
@@ -122,8 +122,8 @@ def test_what_a_plan_says_of_it(program: pcp.Program, whole: int) -> None:
 def test_words_for_what_is_given_up() -> None:
     fit = Fit(pcp.Path(""), 2**20, 2**19, 2**21, parts=4, remade=3, more=0.015)
     assert str(fit) == (
-        "512.0 KiB of 1.0 MiB asked for: the batch is computed in 4 parts, 3 operations run again, 1.5% more floating-point "
-        "operations; without that 2.0 MiB"
+        "512.0 KiB of 1.0 MiB that it may take: the batch is computed in 4 parts, 3 operations run again, 1.5% more "
+        "floating-point operations; without that 2.0 MiB"
     )
 
 
@@ -225,3 +225,33 @@ def test_any_program_with_a_gradient_fits(make: Callable[[], tuple[pcp.Program, 
     exact = flatten(run(widened(program), *wide))[0]
     for found, expected in zip(flatten(plan.run(*given))[0], exact, strict=True):
         assert np.linalg.norm(np.asarray(found) - np.asarray(expected)) <= 1e-4 * np.linalg.norm(expected)
+
+
+def test_what_does_not_fit_on_the_device_is_made_to_fit_unasked(
+    program: pcp.Program, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCP_MEMORY_LIMIT", str(whole // 2))
+    plan = pcp.plan(program)
+    assert plan.fit is not None
+    assert peak(plan) <= whole // 2
+    assert f"{human(peak(plan))} of {human(whole // 2)} that it may take: " in str(plan)
+    arguments = drawn(np.float64)
+    monkeypatch.delenv("PCP_MEMORY_LIMIT")
+    near = [
+        np.allclose(a, b, rtol=1e-12)
+        for a, b in zip(flatten(plan.run(*arguments))[0], flatten(run(program, *arguments))[0], strict=True)
+    ]
+    assert all(near)
+
+
+def test_a_refusal_says_what_was_tried(
+    program: pcp.Program, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = lower_bound(program).peak + 1024
+    monkeypatch.setenv("PCP_MEMORY_LIMIT", str(least))
+    message = (
+        rf"the program needs {human(whole)} on cpu:0, which has {human(least)}: (.|\n)*largest values inside: (.|\n)*"
+        r"where values are made again, and the batch is computed in parts, it takes at least \d+\.\d [KM]iB"
+    )
+    with pytest.raises(OutOfMemory, match=message):
+        pcp.plan(program)

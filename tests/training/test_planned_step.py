@@ -132,7 +132,7 @@ def test_a_step_fits_in_the_memory_that_is_asked_for() -> None:
     step = pcp.training_step(program, pcp.optimizers.sgd(1e-2))
     plain = planned_step(step, "cpu:0", 0.0, 0.0, memory="1GiB")
     assert describe_path(plain).startswith("the step runs as it is written: ")
-    assert describe_path(plain).endswith("of 1.0 GiB asked for: nothing is given up for that")
+    assert describe_path(plain).endswith("of 1.0 GiB that it may take: nothing is given up for that")
     whole = plain.memory["cpu:0"].peak
     plan = planned_step(step, "cpu:0", 0.0, 0.0, memory=f"{whole // 2}B")
     assert plan.memory["cpu:0"].peak <= whole // 2

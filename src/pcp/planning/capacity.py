@@ -90,8 +90,11 @@ def mapped_bytes(program: Program, target: Target, names: Collection[str]) -> in
     return sum(entry.spec.bytes for entry in entries.values())
 
 
-def check_capacity(program: Program, use: MemoryUse, target: Target, limit: int) -> None:
+def check_capacity(program: Program, use: MemoryUse, target: Target, limit: int, tried: str = "") -> None:
     """Compare what a call takes on each device with what the device has.
+
+    Arguments:
+        tried: what was tried to make it fit, for people.
 
     Raises:
         OutOfMemory: it takes more; the message says how much and what the largest parts are.
@@ -110,6 +113,7 @@ def check_capacity(program: Program, use: MemoryUse, target: Target, limit: int)
     ]
     if use.exact and use.temporaries:
         lines.append(f"  largest values inside: {_largest_values(operations_of(program))}")
+    lines += [f"  {tried}"] * bool(tried)
     lines.append(f"  {_advice(use)}")
     raise OutOfMemory("\n".join(lines))
 
@@ -137,10 +141,7 @@ def _largest_values(operations: Sequence[Operation]) -> str:
 
 def _advice(use: MemoryUse) -> str:
     if use.temporaries > use.arguments:
-        return (
-            "use a smaller batch or shorter sequences, or a device with more memory; a gradient or a training step takes less "
-            "if it computes values of the forward pass again: give pcp.plan memory='...', or pcp train --memory"
-        )
+        return "use a smaller batch or shorter sequences, or a device with more memory"
     if use.aliased < min(use.arguments, use.results) // 2:
         return (
             "give the role 'state' to arguments that the program replaces, so that results use their memory"

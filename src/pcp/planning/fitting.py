@@ -13,7 +13,7 @@ from typing import Any
 from pcp.autodiff.rematerialisation.candidates import Candidate
 from pcp.backends import MemoryUse, OutOfMemory, Target
 from pcp.ir import Program
-from pcp.planning.capacity import human
+from pcp.planning.capacity import check_capacity, human
 from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.parts import InParts
 from pcp.planning.paths.path import Path
@@ -78,7 +78,7 @@ class Fit:
             if measures
             else "nothing is given up for that"
         )
-        return f"{human(self.peak)} of {human(self.asked)} asked for: {cost}"
+        return f"{human(self.peak)} of {human(self.asked)} that it may take: {cost}"
 
     def to_json(self) -> Mapping[str, Any]:
         """The same as values of JSON."""
@@ -132,6 +132,24 @@ def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool
     if search.best is None:
         raise MemoryUnreachable(_unreachable(program, search.least, plain, limit), search.least.peak)
     return search.best
+
+
+def fitted_unasked(program: Program, use: MemoryUse, target: Target, limit: int, cache: bool) -> Fit:
+    """A path that fits on a device, of a program that does not as it is written.
+
+    Arguments:
+        use: what it takes as it is written.
+
+    Raises:
+        OutOfMemory: none was found; the message says what takes the most.
+    """
+    try:
+        plain = Path.plain(program, dict(target.options), target.backend)
+        return fitted(program, plain, target, limit, cache)
+    except MemoryUnreachable as error:
+        tried = f"where values are made again, and the batch is computed in parts, it takes at least {human(error.least)}"
+        check_capacity(program, use, target, limit, tried)
+        raise
 
 
 class _Source:

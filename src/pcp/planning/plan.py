@@ -29,7 +29,7 @@ from pcp.planning.diagnostics.nan_finder import checked_run
 from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
 from pcp.planning.elsewhere import Place, places_of
-from pcp.planning.fitting import Fit, fitted
+from pcp.planning.fitting import Fit, fitted, fitted_unasked
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
 from pcp.planning.measuring.hardware import made_with
@@ -91,9 +91,8 @@ class Plan(Compiled):
     @functools.cached_property
     def path(self) -> Path:
         """How it is run: save it, and give it to `pcp.plan` to have the same results again, bit for bit."""
-        target = self.target
-        path = self._path or Path.plain(self.program, dict(target.options), target.backend)
-        return path.made_on(*made_with(target, path.placement))
+        path = self._path or Path.plain(self.program, dict(self.target.options), self.target.backend)
+        return path.made_on(*made_with(self.target, path.placement))
 
     @property
     def error(self) -> float | None:
@@ -259,9 +258,9 @@ def plan(
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
             searched, and the program runs as it is written. Where egglog is installed, programs that are equal by algebra are
             searched, too.
-        memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again, and
-            the batch is computed in parts, as little as was found to fit; `Plan.fit` says what was given up. None takes what
-            the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.
+        memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`; None for what the device has, or PCP_MEMORY_LIMIT
+            says. Where it takes more, values are computed again, and the batch is computed in parts, as little as was found to
+            fit; `Plan.fit` says what was given up.
         mapped: names of arguments, like `("params",)`, that will be given as read-only `numpy.memmap`s: a processor reads them
             where they lie, so they may be larger than its memory, and do not count in what has to fit.
         binds: names of the first arguments, like `("weights",)`, that the caller will give to `Plan.bind`. With a tolerance,
@@ -340,10 +339,9 @@ def plan(
         path = path.suited(program, place)
         target = path.home(target)
     elif tolerance is not None:
-        device_limit = capacity.memory_limit(target)
-        asked = None if memory is None else limit
+        most, asked = capacity.memory_limit(target), None if memory is None else limit
         conditions = Conditions(
-            target, device_limit, database, budget, example, progress, judge, memory=asked, bound=bound
+            target, most, database, budget, example, progress, judge, memory=asked, bound=bound
         )
         found, target = searched(program, tolerance, conditions, others)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
@@ -355,11 +353,14 @@ def plan(
     else:
         target = target.suited(program)
     lowered = program if path is None else path.applied(program)
-    compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
+    tapped, labels = (lowered, []) if taps is None else with_taps(lowered)
     placement, once = (None, ()) if path is None else (path.placement, path.bound)
-    executable = compiled_in_places(compiled, target, placement, once if taps is None else (), cache=cache)
-    if taps is not None:
-        executable = TappedExecutable(executable, labels, taps)
+    executable = compiled_in_places(tapped, target, placement, once if taps is None else (), cache=cache)
+    executable = executable if taps is None else TappedExecutable(executable, labels, taps)
+    if path is None and taps is None and not mapped and executable.memory.peak > limit:
+        fit = fitted_unasked(program, executable.memory, target, limit, cache)
+        path, target = fit.path, fit.path.target(target.devices)
+        executable = target.compile(path.applied(program), cache=cache)
     check_capacity(program, executable.memory.without(outside), target, limit)
     return Plan(program, target, executable, path=path, found=found, tolerance=tolerance, fit=fit)
 
