@@ -31,7 +31,7 @@ def _with_loss(model: Any, *names: str, **fixed: Any) -> Any:
     """A module whose arguments have these names in the model, and which returns the loss that the model computes."""
     import torch
 
-    class WithLoss(torch.nn.Module):  # type: ignore[misc]
+    class WithLoss(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
@@ -106,7 +106,7 @@ def _by_hand(layers: int | None) -> Any:
 
     vocabulary, longest, width, heads = 50304, 1024, 768, 12
 
-    class Attention(nn.Module):  # type: ignore[misc]
+    class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
@@ -123,7 +123,7 @@ def _by_hand(layers: int | None) -> Any:
             mixed = torch.softmax(scores, dim=-1) @ v
             return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.norm_1, self.norm_2, self.attention = nn.LayerNorm(width), nn.LayerNorm(width), Attention()
@@ -133,7 +133,7 @@ def _by_hand(layers: int | None) -> Any:
             x = x + self.attention(self.norm_1(x))
             return x + self.mlp(self.norm_2(x))
 
-    class Decoder(nn.Module):  # type: ignore[misc]
+    class Decoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest, width)
