@@ -7,9 +7,12 @@ long, so what is only taken off its own elements before the sum of their exponen
 is NaN without it.
 """
 
+from pcp.backends.rewritten import rewrite_each
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.elementwise import convert, where
+from pcp.tensor import Tensor, current_builder
 
 _EXTREMES = ("stablehlo.maximum", "stablehlo.minimum")
 
@@ -20,20 +23,15 @@ def with_propagated_nan(program: Program) -> Program:
     Those of 16-bit floats are computed in f32, which is exact: XLA's own loops over bfloat16 take ten times as long.
     """
     module = program.module()
-    reductions: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.reduce" and _is_extreme_of_floats(op) and not _is_shift_of_exponentials(op):
-            reductions.append(op)
-        return ir.WalkResult.ADVANCE
-
     with context():
-        module.operation.walk(visit)
-        for op in reductions:
-            with op.location, ir.InsertionPoint(op):
-                op.results[0].replace_all_uses_with(_propagating(op))
-            op.erase()
-    return Program.from_module(module) if reductions else program
+        has_extremes = rewrite_each(module, _forgets_nan, _propagating)
+    return Program.from_module(module) if has_extremes else program
+
+
+def _forgets_nan(op: ir.Operation) -> bool:
+    if op.name != "stablehlo.reduce" or not _is_extreme_of_floats(op):
+        return False
+    return not _is_shift_of_exponentials(op)
 
 
 def _is_extreme_of_floats(op: ir.Operation) -> bool:
@@ -121,40 +119,21 @@ def _origin(value: Value) -> Value:
     return value
 
 
-def _propagating(op: ir.Operation) -> Value:
-    """The same reduction, before it; NaN where an element is."""
+def _propagating(op: ir.Operation, x: Tensor, start: Tensor) -> Tensor:
+    """The same reduction; NaN where an element is."""
     spec = spec_of(op.results[0].type)
     dtype = DType.f32 if spec.dtype.itemsize < 4 else spec.dtype
-    scalar = mlir_type(TensorSpec((), dtype))
-    reduced = ir.Operation.create(
+    scalar, extreme = TensorSpec((), dtype), op.regions[0].blocks[0].operations[0].operation.name
+    builder = current_builder()
+    reduced = builder.emit(
         op.name,
-        [mlir_type(TensorSpec(spec.shape, dtype))],
-        [_converted(operand, dtype) for operand in op.operands],
+        [convert(x, dtype).value, convert(start, dtype).value],
+        [TensorSpec(spec.shape, dtype)],
         {"dimensions": op.attributes["dimensions"]},
         regions=1,
     )
-    block = reduced.regions[0].blocks.append(scalar, scalar)
-    left, right = block.arguments
-    with ir.InsertionPoint(block):
-        combine = op.regions[0].blocks[0].operations[0].operation.name
-        extreme = _made(combine, scalar, left, right)
-        truth = mlir_type(TensorSpec((), DType.bool))
-        direction = ir.Attribute.parse("#stablehlo<comparison_direction NE>")
-        is_nan = _made("stablehlo.compare", truth, left, left, comparison_direction=direction)
-        chosen = _made("stablehlo.select", scalar, is_nan, left, extreme)
-        ir.Operation.create("stablehlo.return", [], [chosen])
-    return _converted(reduced.results[0], spec.dtype)
-
-
-def _converted(value: Value, dtype: DType) -> Value:
-    spec = spec_of(value.type)
-    return (
-        value
-        if spec.dtype == dtype
-        else _made("stablehlo.convert", mlir_type(TensorSpec(spec.shape, dtype)), value)
-    )
-
-
-def _made(name: str, type_: ir.Type, *operands: Value, **attributes: ir.Attribute) -> Value:
-    result: Value = ir.Operation.create(name, [type_], operands, attributes).results[0]
-    return result
+    with builder.region(reduced, 0, (scalar, scalar)) as (first, second):
+        left = Tensor(first, builder)
+        either = Tensor(builder.emit(extreme, [first, second], [scalar]).results[0], builder)
+        builder.emit("stablehlo.return", [where(left != left, left, either).value], ())
+    return convert(Tensor(reduced.results[0], builder), spec.dtype)

@@ -4,14 +4,14 @@ On a processor XLA takes the block from the array before it was reshaped, and do
 overwrites (jaxlib 0.10.2: of `y = x.reshape(5)`, 0 to 4, `y` with `y[:4]` written from 1 on is all 0).
 """
 
-from pcp.ir import Builder, DType, Program
-from pcp.ir.bindings import Value, context, ir
-from pcp.ir.toolkit.walking import every_operation
+from pcp.backends.rewritten import rewrite_each
+from pcp.ir import DType, Program
+from pcp.ir.bindings import context, ir
 from pcp.ops.elementwise import clip
 from pcp.ops.elementwise.comparison import where
 from pcp.ops.indexing.blocks import dynamic_slice
 from pcp.ops.movement import iota, pad
-from pcp.tensor import Tensor, building
+from pcp.tensor import Tensor
 
 
 def with_reshaped_arrays_kept(program: Program) -> Program:
@@ -21,14 +21,8 @@ def with_reshaped_arrays_kept(program: Program) -> Program:
         return program
     module = program.module()
     with context():
-        writes = every_operation(module.operation, _writes_to_a_reshaped_array)
-        for op in writes:
-            builder = Builder(module, ir.InsertionPoint(op).block)
-            with building(builder), builder.before(op), op.location:
-                chosen = _chosen(*(Tensor(value, builder) for value in op.operands))
-            op.results[0].replace_all_uses_with(chosen)
-            op.erase()
-    return Program.from_module(module) if writes else program
+        has_writes = rewrite_each(module, _writes_to_a_reshaped_array, _chosen)
+    return Program.from_module(module) if has_writes else program
 
 
 def _writes_to_a_reshaped_array(op: ir.Operation) -> bool:
@@ -43,7 +37,7 @@ def _writes_to_a_reshaped_array(op: ir.Operation) -> bool:
         value, is_reshaped = owner.operands[0], True
 
 
-def _chosen(x: Tensor, block: Tensor, *starts: Tensor) -> Value:
+def _chosen(_op: ir.Operation, x: Tensor, block: Tensor, *starts: Tensor) -> Tensor:
     """`block[i - start]` where that element exists, and `x[i]` elsewhere."""
     room = [n - m for n, m in zip(x.shape, block.shape, strict=True)]
     begins = [clip(start.astype(DType.i64), 0, most) for start, most in zip(starts, room, strict=True)]
@@ -55,4 +49,4 @@ def _chosen(x: Tensor, block: Tensor, *starts: Tensor) -> Value:
         place = iota(x.shape, axis, DType.i64)
         here = (place >= begin) & (place < begin + size)
         inside = here if inside is None else inside & here
-    return moved.value if inside is None else where(inside, moved, x).value
+    return moved if inside is None else where(inside, moved, x)

@@ -4,14 +4,14 @@ Written out they are products modulo 2^bits for every exponent. What XLA would m
 sees it while compiling; here it is what `pcp.power` says.
 """
 
-from pcp.ir import Builder, Program
+from pcp.backends.rewritten import rewrite_each
+from pcp.ir import Program
 from pcp.ir.bindings import context, ir
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.elementwise import bitwise_and, bitwise_or, equal, less, multiply, not_equal, where
 from pcp.ops.movement import full
-from pcp.tensor import Tensor, building
+from pcp.tensor import Tensor
 
 
 def with_whole_powers(program: Program) -> Program:
@@ -20,14 +20,8 @@ def with_whole_powers(program: Program) -> Program:
         return program
     module = program.module()
     with context():
-        powers = every_operation(module.operation, is_whole_power)
-        for op in powers:
-            builder = Builder(module, op.block)
-            builder.pinned = op.location
-            with building(builder), builder.before(op), op.location:
-                op.results[0].replace_all_uses_with(written(op, builder).value)
-            op.erase()
-    return Program.from_module(module) if powers else program
+        has_powers = rewrite_each(module, is_whole_power, written)
+    return Program.from_module(module) if has_powers else program
 
 
 def is_whole_power(op: ir.Operation) -> bool:
@@ -35,9 +29,8 @@ def is_whole_power(op: ir.Operation) -> bool:
     return op.name == "stablehlo.power" and spec_of(op.results[0].type).dtype.is_integer
 
 
-def written(op: ir.Operation, builder: Builder) -> Tensor:
-    """A power of integers as products, by squaring, where the builder stands."""
-    x, y = (Tensor(value, builder) for value in op.operands)
+def written(op: ir.Operation, x: Tensor, y: Tensor) -> Tensor:
+    """A power of integers as products, by squaring."""
     exponent, is_signed = splat_number(op.operands[1]), x.dtype.kind == "signed"
     known = exponent if isinstance(exponent, int) and exponent >= 0 else None
     product, square = full(x.shape, 1, x.dtype), x

@@ -4,20 +4,18 @@ StableHLO clamps the indices of a gather, and drops the windows of a scatter tha
 integer that there is, and NaN becomes 0, as on XLA and in the arena.
 """
 
-from collections.abc import Callable
-
 from pcp.backends.iree.exceptional import is_exceptional, written
 from pcp.backends.nested_blocks import clamped_indices
-from pcp.ir import Builder, DType
-from pcp.ir.bindings import Value, ir
+from pcp.backends.rewritten import Form, rewrite_each
+from pcp.ir import DType
+from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.elementwise import convert
 from pcp.ops.elementwise.comparison import where
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.movement import concatenate, pad, slice_
 from pcp.ops.reductions.primitives import all_
-from pcp.tensor import Tensor, building, current_builder
+from pcp.tensor import Tensor, current_builder
 
 
 def with_bounds(module: ir.Module) -> bool:
@@ -25,15 +23,7 @@ def with_bounds(module: ir.Module) -> bool:
 
     Scatters of several operands stay as they are: IREE refuses them.
     """
-    unbounded = every_operation(module.operation, _is_concerned)
-    for op in unbounded:
-        builder = Builder(module, ir.InsertionPoint(op).block)
-        with building(builder), builder.before(op), op.location, ir.InsertionPoint(op):
-            form = _WRITTEN.get(op.name, written)
-            bounded = form(op, *(Tensor(value, builder) for value in op.operands))
-        op.results[0].replace_all_uses_with(bounded)
-        op.erase()
-    return bool(unbounded)
+    return rewrite_each(module, _is_concerned, lambda op, *x: _WRITTEN.get(op.name, written)(op, *x))
 
 
 def _is_concerned(op: ir.Operation) -> bool:
@@ -43,7 +33,7 @@ def _is_concerned(op: ir.Operation) -> bool:
     return is_exceptional(op) or (op.name in _WRITTEN and len(op.results) == 1)
 
 
-def _converted(op: ir.Operation, x: Tensor) -> Value:
+def _converted(op: ir.Operation, x: Tensor) -> Tensor:
     to = spec_of(op.results[0].type).dtype
     signed = to.name.startswith("i")
     least, most = (-(2 ** (to.bits - 1)), 2 ** (to.bits - 1) - 1) if signed else (0, 2**to.bits - 1)
@@ -52,23 +42,22 @@ def _converted(op: ir.Operation, x: Tensor) -> Value:
     # As floats, the bounds may be rounded up: what lies on them is not converted either.
     above, below = wide >= float(most), wide <= float(least)
     inside = where(above | below | (wide != wide), 0.0, wide)
-    return convert(where(above, most, where(below, least, convert(inside, through))), to).value
+    return convert(where(above, most, where(below, least, convert(inside, through))), to)
 
 
-def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Value:
+def _gathered(op: ir.Operation, operand: Tensor, indices: Tensor) -> Tensor:
     if indices.dtype.bits < 32:  # IREE takes unsigned ones for signed ones
         indices = convert(indices, DType.i32)
     clamped = clamped_indices(op, operand, indices)
     gather = op.clone().operation
     gather.operands[1] = clamped
-    result: Value = gather.results[0]
-    return result
+    return Tensor(gather.results[0], current_builder())
 
 
-def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tensor) -> Value:
+def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """A scatter into an operand that is longer by a window: windows that do not fit go to its end, which is cut off."""
     axes, shape = WindowAxes.of(op), operand.shape
-    sizes = axes.sizes(operand, updates)
+    sizes = axes.sizes(operand.ndim, updates.shape)
     if indices.dtype.bits < 32:  # the end of an operand may be more than they can say
         indices = convert(indices, DType.i32)
     fits = (indices >= 0) & (indices <= axes.limits(shape, sizes, indices))
@@ -82,7 +71,7 @@ def _scattered(op: ir.Operation, operand: Tensor, indices: Tensor, updates: Tens
     scatter.results[0].set_type(mlir_type(longer.spec))
     # Several may go to the end, in any order.
     scatter.attributes["unique_indices"] = scatter.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
-    return slice_(Tensor(scatter.results[0], current_builder()), [0] * len(shape), shape).value
+    return slice_(Tensor(scatter.results[0], current_builder()), [0] * len(shape), shape)
 
 
 def _longer(x: Tensor, by: dict[int, int]) -> Tensor:
@@ -95,7 +84,7 @@ def _longer(x: Tensor, by: dict[int, int]) -> Tensor:
     return x
 
 
-_WRITTEN: dict[str, Callable[..., Value]] = {
+_WRITTEN: dict[str, Form] = {
     "stablehlo.convert": _converted,
     "stablehlo.gather": _gathered,
     "stablehlo.scatter": _scattered,

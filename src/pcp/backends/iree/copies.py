@@ -11,7 +11,7 @@ from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.movement import concatenate, flip, pad, slice_
 from pcp.tensor import Tensor, building
 
-_SAME_MEMORY = ("reshape", "bitcast_convert", "transpose", "broadcast_in_dim", "optimization_barrier")
+SAME_MEMORY = ("reshape", "bitcast_convert", "transpose", "broadcast_in_dim", "optimization_barrier")
 """Operations whose result may lie where their operand does."""
 _PASSING_ON = ("while", "case", "if", "composite")
 """Operations whose result may be an array that lives on."""
@@ -50,7 +50,7 @@ def is_read_elsewhere(value: Value) -> bool:
         if isinstance(owner, ir.Block):
             return owner.owner.name == "func.func"
         name = owner.name.removeprefix("stablehlo.")
-        if name not in _SAME_MEMORY:
+        if name not in SAME_MEMORY:
             return name in _PASSING_ON or owner.name == "func.call"
         value = owner.operands[0]
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from pcp.ir import DType
-from pcp.ir.bindings import Value, ir
+from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert
 from pcp.ops.elementwise.comparison import where
@@ -33,12 +33,12 @@ def is_exceptional(op: ir.Operation) -> bool:
     )
 
 
-def written(op: ir.Operation, *operands: Tensor) -> Value:
+def written(op: ir.Operation, *operands: Tensor) -> Tensor:
     """An operation by its form, which computes in float32, of 64 bits in its own type."""
     dtype = spec_of(op.results[0].type).dtype
     through = dtype if dtype.itemsize == 8 else DType.f32
     result = WRITTEN[op.name](op.name, *(convert(each, through) for each in operands))
-    return convert(result, dtype).value
+    return convert(result, dtype)
 
 
 def _plain(name: str, *operands: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
 """Blocks of an array written into it elsewhere, as in `x[1:] = x[:-1]`: IREE 3.13 reads them while it overwrites them."""
 
+from pcp.backends.iree.copies import SAME_MEMORY
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.movement import flip
+from pcp.tensor import Tensor, current_builder
 
-_SAME_MEMORY = ("reshape", "bitcast_convert", "transpose", "broadcast_in_dim", "optimization_barrier")
-"""Operations whose result may lie where their operand does."""
 _PARTS = ("slice", "dynamic_slice", "gather", "while", "case", "if", "composite")
 """Operations whose result may be a part of an array that lives on."""
 
@@ -23,7 +23,7 @@ def _may_be_a_part(value: Value) -> bool:
         if isinstance(owner, ir.Block):
             return not _is_main(owner)
         name = owner.name.removeprefix("stablehlo.")
-        if name not in _SAME_MEMORY:
+        if name not in SAME_MEMORY:
             return name in _PARTS or owner.name == "func.call"
         value = owner.operands[0]
 
@@ -33,14 +33,10 @@ def _is_main(block: ir.Block) -> bool:
     return owner.name == "func.func" and ir.StringAttr(owner.attributes["sym_name"]).value == "main"
 
 
-def written_from_a_copy(op: ir.Operation) -> Value:
+def written_from_a_copy(op: ir.Operation, _: Tensor, block: Tensor, *_starts: Tensor) -> Tensor:
     """The same, of a block that was turned around twice, which IREE computes as a new array."""
-    block = op.operands[1]
-    axes = [axis for axis, size in enumerate(spec_of(block.type).shape) if size > 1]
-    dimensions: dict[str, ir.Attribute] = {"dimensions": ir.DenseI64ArrayAttr.get(axes)}
-    for _ in range(2 if axes else 0):
-        block = ir.Operation.create("stablehlo.reverse", [block.type], [block], dimensions).results[0]
-    updated: Value = ir.Operation.create(
-        op.name, [op.results[0].type], [op.operands[0], block, *list(op.operands)[2:]]
-    ).results[0]
-    return updated
+    axes = [axis for axis, size in enumerate(block.shape) if size > 1]
+    copied = flip(flip(block, axes), axes) if axes else block
+    updated = op.clone().operation
+    updated.operands[1] = copied.value
+    return Tensor(updated.results[0], current_builder())

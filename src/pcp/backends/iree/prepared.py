@@ -1,23 +1,23 @@
 """A program as IREE compiles it right: forms that it refuses or gets wrong are written otherwise."""
 
-from collections.abc import Callable
-
-import numpy as np
-
 from pcp.backends.iree.bounds import with_bounds
 from pcp.backends.iree.copies import with_own_arrays
 from pcp.backends.iree.overlapping import writes_a_part, written_from_a_copy
 from pcp.backends.iree.rounding import is_read_unrounded, rounded
 from pcp.backends.iree.sorting import with_order_of_equals
 from pcp.backends.iree.widening import chosen_numbers, widened_without_sign, widens_booleans, widens_unsigned
+from pcp.backends.rewritten import Applies, Form, rewrite_each
 from pcp.backends.whole_powers import with_whole_powers
 from pcp.ir import DType, Program, TensorSpec
-from pcp.ir.bindings import Value, context, ir, run_passes
-from pcp.ir.builder import dense
+from pcp.ir.bindings import context, ir, run_passes
+from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.functions import main_of
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ir.toolkit.walking import every_operation, named_operations
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.walking import named_operations
+from pcp.ops.elementwise import bitcast, convert, exp, sign, where
+from pcp.ops.movement import flip, zeros
 from pcp.ops.record import is_bilinear
+from pcp.tensor import Tensor, current_builder
 
 
 def with_safe_forms(program: Program) -> Program:
@@ -48,12 +48,8 @@ def with_safe_forms(program: Program) -> Program:
         changed = with_bounds(module) or changed
         changed = with_order_of_equals(module) or changed
         changed = with_own_arrays(module) or changed
-        for applies, written in _FORMS:
-            for op in every_operation(module.operation, applies):
-                with op.location, ir.InsertionPoint(op):
-                    op.results[0].replace_all_uses_with(written(op))
-                op.erase()
-                changed = True
+        for applies, form in _FORMS:
+            changed = rewrite_each(module, applies, form) or changed
     return Program.from_module(module) if changed else program
 
 
@@ -65,9 +61,9 @@ def _sums_nothing(op: ir.Operation) -> bool:
     )
 
 
-def _zeros(op: ir.Operation) -> Value:
+def _zeros(op: ir.Operation, *_: Tensor) -> Tensor:
     spec = spec_of(op.results[0].type)
-    return _constant(op.results[0].type, dense(np.zeros(spec.shape, spec.dtype.numpy), spec))
+    return zeros(spec.shape, spec.dtype)
 
 
 def _sums_in_16_bits(op: ir.Operation) -> bool:
@@ -78,12 +74,12 @@ def _sums_in_16_bits(op: ir.Operation) -> bool:
     )
 
 
-def _summed_in_f32(op: ir.Operation) -> Value:
-    narrow = op.results[0].type
-    wide = mlir_type(TensorSpec(spec_of(narrow).shape, DType.f32))
+def _summed_in_f32(op: ir.Operation, *operands: Tensor) -> Tensor:
+    narrow, builder = spec_of(op.results[0].type), current_builder()
     attributes = {name: op.attributes[name] for name in op.attributes if name != "algorithm"}
-    sums = ir.Operation.create(op.name, [wide], list(op.operands), attributes)
-    return _made("convert", narrow, sums.results[0])
+    wide = TensorSpec(narrow.shape, DType.f32)
+    sums = builder.emit(op.name, [each.value for each in operands], [wide], attributes)
+    return convert(Tensor(sums.results[0], builder), narrow.dtype)
 
 
 def _sums_negated(op: ir.Operation) -> bool:
@@ -103,77 +99,47 @@ def _sums_negated(op: ir.Operation) -> bool:
     )
 
 
-def _negated_sum(op: ir.Operation) -> Value:
+def _negated_sum(op: ir.Operation, *_: Tensor) -> Tensor:
     summed = op.clone().operation
     summed.operands[0] = op.operands[0].owner.operands[0]
-    return _made("negate", op.results[0].type, summed.results[0])
+    return -Tensor(summed.results[0], current_builder())
 
 
 def _adds_booleans(op: ir.Operation) -> bool:
     return op.name == "stablehlo.add" and spec_of(op.results[0].type).dtype is DType.bool
 
 
-def _either(op: ir.Operation) -> Value:
-    return _made("or", op.results[0].type, *op.operands)
+def _either(_op: ir.Operation, x: Tensor, y: Tensor) -> Tensor:
+    return x | y
 
 
 def _reverses_unsigned(op: ir.Operation) -> bool:
     return op.name == "stablehlo.reverse" and spec_of(op.results[0].type).dtype.kind == "unsigned"
 
 
-def _reversed_as_signed(op: ir.Operation) -> Value:
-    spec = spec_of(op.results[0].type)
-    signed = mlir_type(TensorSpec(spec.shape, DType(spec.dtype.replace("u", "i"))))
-    operand = _made("bitcast_convert", signed, *op.operands)
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    turned = ir.Operation.create(op.name, [signed], [operand], attributes)
-    return _made("bitcast_convert", op.results[0].type, turned.results[0])
+def _reversed_as_signed(op: ir.Operation, x: Tensor) -> Tensor:
+    turned = flip(bitcast(x, x.dtype.replace("u", "i")), integers_of(op.attributes["dimensions"]))
+    return bitcast(turned, x.dtype)
 
 
 def _is_wide_tanh(op: ir.Operation) -> bool:
     return op.name == "stablehlo.tanh" and spec_of(op.results[0].type).dtype is DType.f64
 
 
-def _tanh_by_exponential(op: ir.Operation) -> Value:
+def _tanh_by_exponential(_op: ir.Operation, x: Tensor) -> Tensor:
     """To some roundings of float64: with `e = exp(-2 |x|)` it is `sign(x) * (1 - e) / (1 + e)`.
 
     Near zero, where that cancels, it is the continued fraction `x / (1 + x² / (3 + x² / (5 + ...)))`.
     """
-    (x,), kind = op.operands, op.results[0].type
-    size, square = _made("abs", kind, x), _made("multiply", kind, x, x)
-    e = _made("exponential", kind, _made("negate", kind, _made("add", kind, size, size)))
-    one = _number(kind, 1.0)
-    ratio = _made("divide", kind, _made("subtract", kind, one, e), _made("add", kind, one, e))
-    divisor = _number(kind, 17.0)
-    for number in range(15, 0, -2):
-        divisor = _made("add", kind, _number(kind, float(number)), _made("divide", kind, square, divisor))
-    is_near = ir.Operation.create(
-        "stablehlo.compare",
-        [mlir_type(TensorSpec(spec_of(kind).shape, DType.bool))],
-        [size, _number(kind, 0.5)],
-        {"comparison_direction": ir.Attribute.parse("#stablehlo<comparison_direction LT>")},
-    ).results[0]
-    near, far = _made("divide", kind, x, divisor), _made("multiply", kind, _made("sign", kind, x), ratio)
-    return _made("select", kind, is_near, near, far)
+    size, square = abs(x), x * x
+    e = exp(-(size + size))
+    divisor = square / 17.0 + 15.0
+    for number in range(13, 0, -2):
+        divisor = square / divisor + float(number)
+    return where(size < 0.5, x / divisor, sign(x) * ((1.0 - e) / (1.0 + e)))
 
 
-def _number(kind: ir.Type, number: float) -> Value:
-    return _constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get_f64(number)))
-
-
-def _constant(kind: ir.Type, value: ir.Attribute) -> Value:
-    constant: Value = ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).results[
-        0
-    ]
-    return constant
-
-
-def _made(name: str, kind: ir.Type, *operands: Value) -> Value:
-    value: Value = ir.Operation.create(f"stablehlo.{name}", [kind], list(operands)).results[0]
-    return value
-
-
-_FORMS: tuple[tuple[Callable[[ir.Operation], bool], Callable[[ir.Operation], Value]], ...] = (
+_FORMS: tuple[tuple[Applies, Form], ...] = (
     (writes_a_part, written_from_a_copy),  # it overwrites what it reads
     (widens_unsigned, widened_without_sign),  # products read them as signed
     (widens_booleans, chosen_numbers),  # products refuse them

@@ -3,10 +3,12 @@
 Few processors compute in bfloat16, so IREE computes in float32, and lets the conversions to bfloat16 and back cancel.
 """
 
-from pcp.ir import DType, TensorSpec
+from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.elementwise import convert
 from pcp.ops.record import Kind, kind_of
+from pcp.tensor import Tensor, current_builder
 
 _BLOCKS = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if")
 """What an operation may stand in; reductions are recognised by their bodies."""
@@ -43,20 +45,13 @@ def _is_constant(value: Value) -> bool:
     return not isinstance(value.owner, ir.Block) and value.owner.name == "stablehlo.constant"
 
 
-def rounded(op: ir.Operation) -> Value:
+def rounded(op: ir.Operation, *_: Tensor) -> Tensor:
     """The same, rounded as float32, to which the conversions lead back that IREE cancels."""
-    narrow = op.results[0].type
-    wide = mlir_type(TensorSpec(spec_of(narrow).shape, DType.f32))
-    value: Value = _made("convert", wide, op.clone().operation.results[0])
-    bits = ir.IntegerType.get_signless(32)
-    fields: dict[str, ir.Attribute] = {
+    builder, bits = current_builder(), ir.IntegerType.get_signless(32)
+    wide = convert(Tensor(op.clone().operation.results[0], builder), DType.f32)
+    fields = {
         name: ir.IntegerAttr.get(bits, number)
         for name, number in (("exponent_bits", 8), ("mantissa_bits", 7))
     }
-    value = ir.Operation.create("stablehlo.reduce_precision", [wide], [value], fields).results[0]
-    return _made("convert", narrow, value)
-
-
-def _made(name: str, kind: ir.Type, operand: Value) -> Value:
-    value: Value = ir.Operation.create(f"stablehlo.{name}", [kind], [operand]).results[0]
-    return value
+    kept = builder.emit("stablehlo.reduce_precision", [wide.value], [wide.spec], fields)
+    return convert(Tensor(kept.results[0], builder), DType.bf16)

@@ -1,22 +1,24 @@
 """Sorts that keep the order of equal elements: IREE 3.13 exchanges those, so their places are sorted with them and decide."""
 
-import numpy as np
+from collections.abc import Sequence
 
-from pcp.ir import DType, TensorSpec
+from pcp.ir import Builder, TensorSpec
 from pcp.ir.bindings import Value, ir
-from pcp.ir.builder import dense
 from pcp.ir.toolkit.attributes import integer_of
 from pcp.ir.toolkit.editing import clone_operations
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.toolkit.walking import every_operation
+from pcp.ops.elementwise import less
+from pcp.ops.movement import iota
+from pcp.tensor import Tensor, building
 
 
 def with_order_of_equals(module: ir.Module) -> bool:
     """Write stable sorts of several arrays so that no two elements are equal; returns whether there are any."""
     stable = every_operation(module.operation, _keeps_order)
     for count, op in enumerate(stable, start=1):
-        ordered = _sorted_with_places(op, count)
+        ordered = _sorted_with_places(module, op, count)
         for old, new in zip(op.results, ordered, strict=False):
             old.replace_all_uses_with(new)
         op.erase()
@@ -32,30 +34,28 @@ def _keeps_order(op: ir.Operation) -> bool:
     return len(op.operands) > 1 or len(block_operations(op.regions[0].blocks[0])) > 1
 
 
-def _sorted_with_places(op: ir.Operation, count: int) -> list[Value]:
+def _sorted_with_places(module: ir.Module, op: ir.Operation, count: int) -> list[Value]:
     """The results of the sort that begins to count places at `count`: IREE makes equal places one, and sorts them once."""
     last = len(spec_of(op.operands[0].type).shape) - 1  # which is meant where none is named
     axis = integer_of(op.attributes["dimension"]) if "dimension" in op.attributes else last
     axis = last if axis < 0 else axis
-    with op.location, ir.InsertionPoint(op):
-        along = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis)
-        operands = list(op.operands)
-        number = next((n for n, value in enumerate(operands) if _is_place(value, axis)), len(operands))
-        if number == len(operands):
-            kind = mlir_type(TensorSpec(spec_of(operands[0].type).shape, DType.i32))
-            operands.append(
-                ir.Operation.create("stablehlo.iota", [kind], [], {"iota_dimension": along}).results[0]
-            )
-        offset = _filled(operands[number], count)
-        operands[number] = _of(operands[number].type, "add", operands[number], offset)
-        types = [value.type for value in operands]
-        attributes = {"dimension": along, "is_stable": ir.BoolAttr.get(False)}
-        sort = ir.Operation.create("stablehlo.sort", types, operands, attributes, regions=1)
-        scalars = [mlir_type(TensorSpec((), spec_of(kind).dtype)) for kind in types for _ in range(2)]
-        block = sort.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
-        _compare(op, block, number)
+    builder = Builder(module, ir.InsertionPoint(op).block)
+    builder.pinned = op.location
+    with building(builder), builder.before(op), op.location, ir.InsertionPoint(op):
+        operands = [Tensor(value, builder) for value in op.operands]
+        places = [n for n, value in enumerate(op.operands) if _is_place(value, axis)]
+        number = places[0] if places else len(operands)
+        operands += [] if places else [iota(operands[0].shape, axis)]
+        operands[number] = operands[number] + count
+        scalars = [TensorSpec((), x.dtype) for x in operands for _ in range(2)]
+        attributes = {"dimension": axis, "is_stable": False}
+        sort = builder.emit(
+            "stablehlo.sort", [x.value for x in operands], [x.spec for x in operands], attributes, regions=1
+        )
+        with builder.region(sort, 0, scalars) as pairs:
+            _compare(op, pairs, number, builder)
         results: list[Value] = list(sort.results)
-        results[number] = _of(types[number], "subtract", results[number], offset)
+        results[number] = (Tensor(results[number], builder) - count).value
     return results
 
 
@@ -66,42 +66,23 @@ def _is_place(value: Value, axis: int) -> bool:
     return integer_of(owner.attributes["iota_dimension"]) == axis and spec_of(value.type).dtype.bits >= 32
 
 
-def _compare(op: ir.Operation, block: ir.Block, number: int) -> None:
+def _compare(op: ir.Operation, arguments: Sequence[Value], number: int, builder: Builder) -> None:
     """What the sort compares, and for equal elements their places, which operand `number` holds."""
-    old, arguments = op.regions[0].blocks[0], list(block.arguments)
+    old = op.regions[0].blocks[0]
     pairs = arguments[: len(old.arguments)]
     swapped = [pairs[each ^ 1] for each in range(len(pairs))]
     outside = {value: value for value in values_from_outside(op)}
     before, after = (
-        clone_operations(
-            block_operations(old),
-            {**outside, **dict(zip(old.arguments, each, strict=True))},
-            block,
-            returned_by(old),
-        )[0]
+        Tensor(
+            clone_operations(
+                block_operations(old),
+                {**outside, **dict(zip(old.arguments, each, strict=True))},
+                builder.scope.block,
+                returned_by(old),
+            )[0],
+            builder,
+        )
         for each in (pairs, swapped)
     )
-    with ir.InsertionPoint(block):
-        direction = "#stablehlo<comparison_direction LT>"
-        first = _made("compare", *arguments[2 * number : 2 * number + 2], comparison_direction=direction)
-        either = _made("or", before, _made("and", _made("not", after), first))
-        ir.Operation.create("stablehlo.return", [], [either])
-
-
-def _filled(like: Value, number: int) -> Value:
-    spec = spec_of(like.type)
-    value = dense(np.full(spec.shape, number, spec.dtype.numpy), spec)
-    constant: Value = ir.Operation.create(
-        "stablehlo.constant", [like.type], attributes={"value": value}
-    ).results[0]
-    return constant
-
-
-def _made(name: str, *operands: Value, **attributes: str) -> Value:
-    parsed = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
-    return _of(mlir_type(TensorSpec((), DType.bool)), name, *operands, **parsed)
-
-
-def _of(kind: ir.Type, name: str, *operands: Value, **attributes: ir.Attribute) -> Value:
-    value: Value = ir.Operation.create(f"stablehlo.{name}", [kind], list(operands), attributes).results[0]
-    return value
+    first = less(*(Tensor(each, builder) for each in arguments[2 * number : 2 * number + 2]))
+    builder.emit("stablehlo.return", [(before | (~after & first)).value], ())

@@ -3,12 +3,12 @@
 It lets products read the narrow type themselves, and forgets that it has no sign; booleans it refuses there.
 """
 
-import numpy as np
-
-from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import Value, ir
-from pcp.ir.builder import dense
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir import DType
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.elementwise import bitcast, bitwise_and, convert, where
+from pcp.ops.movement import full
+from pcp.tensor import Tensor
 
 
 def widens_unsigned(op: ir.Operation) -> bool:
@@ -21,14 +21,11 @@ def widens_unsigned(op: ir.Operation) -> bool:
     )
 
 
-def widened_without_sign(op: ir.Operation) -> Value:
+def widened_without_sign(op: ir.Operation, x: Tensor) -> Tensor:
     """As signed integers of twice the bits or more, of which the upper ones are set to 0."""
-    spec = spec_of(op.operands[0].type)
-    signed, wide = DType(spec.dtype.replace("u", "i")), DType.i64 if spec.dtype is DType.u32 else DType.i32
-    x = _made("bitcast_convert", TensorSpec(spec.shape, signed), op.operands[0])
-    x = _made("convert", TensorSpec(spec.shape, wide), x)
-    x = _made("and", TensorSpec(spec.shape, wide), x, _filled(spec.shape, wide, 2**spec.dtype.bits - 1))
-    return _made("convert", spec_of(op.results[0].type), x)
+    signed, wide = DType(x.dtype.replace("u", "i")), DType.i64 if x.dtype is DType.u32 else DType.i32
+    lower = bitwise_and(convert(bitcast(x, signed), wide), full(x.shape, 2**x.dtype.bits - 1, wide))
+    return convert(lower, spec_of(op.results[0].type).dtype)
 
 
 def widens_booleans(op: ir.Operation) -> bool:
@@ -38,22 +35,7 @@ def widens_booleans(op: ir.Operation) -> bool:
     return spec_of(op.results[0].type).dtype.kind in ("float", "signed", "unsigned")
 
 
-def chosen_numbers(op: ir.Operation) -> Value:
+def chosen_numbers(op: ir.Operation, x: Tensor) -> Tensor:
     """One or zero."""
-    spec = spec_of(op.results[0].type)
-    one, zero = (_filled(spec.shape, spec.dtype, number) for number in (1, 0))
-    return _made("select", spec, op.operands[0], one, zero)
-
-
-def _filled(shape: tuple[int, ...], dtype: DType, number: int) -> Value:
-    spec = TensorSpec(shape, dtype)
-    value = dense(np.full(shape, number, dtype.numpy), spec)
-    constant: Value = ir.Operation.create(
-        "stablehlo.constant", [mlir_type(spec)], attributes={"value": value}
-    ).results[0]
-    return constant
-
-
-def _made(name: str, spec: TensorSpec, *operands: Value) -> Value:
-    value: Value = ir.Operation.create(f"stablehlo.{name}", [mlir_type(spec)], list(operands)).results[0]
-    return value
+    one, zero = (full(x.shape, number, spec_of(op.results[0].type).dtype) for number in (1, 0))
+    return where(x, one, zero)

@@ -82,10 +82,10 @@ class WindowAxes:
         """The axes of the windows' tensor, of a rank, that count windows."""
         return tuple(axis for axis in range(rank) if axis not in self.offset)
 
-    def sizes(self, operand: Tensor, windows: Tensor) -> tuple[int, ...]:
-        """The size of a window along every axis of the operand."""
-        inside = iter(windows.shape[axis] for axis in self.offset)
-        return tuple(1 if axis in self.absent else next(inside) for axis in range(operand.ndim))
+    def sizes(self, rank: int, windows: tuple[int, ...]) -> tuple[int, ...]:
+        """The size of a window along every axis of an operand of a rank, from the shape of the windows' tensor."""
+        inside = iter(windows[axis] for axis in self.offset)
+        return tuple(1 if axis in self.absent else next(inside) for axis in range(rank))
 
     def limits(self, shape: tuple[int, ...], sizes: tuple[int, ...], indices: Tensor) -> TensorLike:
         """The largest index at which a window of `sizes` fits, for each component of an index vector."""

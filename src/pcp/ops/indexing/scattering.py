@@ -95,7 +95,7 @@ def _read(primal: Primal, operand: Tensor, axes: WindowAxes) -> Tensor:
     """What a scatter's windows see of an operand: zeros where a window does not fit and was dropped."""
     count = (len(primal.op.operands) - 1) // 2
     indices, updates = primal.input(count), primal.input(count + 1)
-    sizes = axes.sizes(operand, updates)
+    sizes = axes.sizes(operand.ndim, updates.shape)
     limits = axes.limits(operand.shape, sizes, indices)
     fits = bitwise_and(greater_equal(indices, 0), less_equal(indices, limits))
     if axes.vector < indices.ndim:
@@ -109,7 +109,7 @@ def _any_body(primal: Primal, axes: WindowAxes) -> list[Tensor]:
     count = (len(primal.op.operands) - 1) // 2
     inputs = primal.inputs
     tensors, indices, updates = list(inputs[:count]), inputs[count], list(inputs[count + 1 :])
-    sizes = axes.sizes(tensors[0], updates[0])
+    sizes = axes.sizes(tensors[0].ndim, updates[0].shape)
 
     def joined(old: list[Tensor], at: Tensor, new: list[Tensor], where_: WindowAxes) -> list[Tensor]:
         seen = [gather(x, at, where_, sizes) for x in old]
