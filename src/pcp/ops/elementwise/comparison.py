@@ -20,7 +20,7 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, emit, expor
 
 Array = np.ndarray[Any, Any]
 
-_COMPARE = {
+COMPARISONS = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -37,7 +37,7 @@ elementwise(
     cost=Cost.arithmetic,
     rounds=False,
     derivative=None,
-    fold=lambda op, x, y: _COMPARE[comparison_direction(op)](x, y),
+    fold=lambda op, x, y: COMPARISONS[comparison_direction(op)](x, y),
 )
 equal = comparison("equal", "EQ", ANY, "x == y")
 not_equal = comparison("not_equal", "NE", ANY, "x != y")

@@ -197,7 +197,7 @@ def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
     """The cotangents of both operands, or the same convolution by a kernel that is already turned."""
     conv = Convolution.read(primal.op)
     x, kernel = primal.inputs
-    turned = [i for i, flag in enumerate(_reversal(primal.op)) if flag]
+    turned = turned_in(primal.op)
     if turned:
         again = convert(
             conv.windows(x, reverse(kernel, [conv.layout.kernel[2 + i] for i in turned])), g.dtype
@@ -215,13 +215,14 @@ def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
 
 def is_turned(op: ir.Operation) -> bool:
     """Whether a convolution turns its kernel around along some axis."""
-    return any(_reversal(op))
+    return bool(turned_in(op))
 
 
-def _reversal(op: ir.Operation) -> list[bool]:
+def turned_in(op: ir.Operation) -> list[int]:
+    """The spatial axes along which a convolution reads its kernel backwards."""
     if "window_reversal" not in op.attributes:
         return []
-    return [bool(flag) for flag in ir.DenseBoolArrayAttr(op.attributes["window_reversal"])]
+    return [i for i, flag in enumerate(ir.DenseBoolArrayAttr(op.attributes["window_reversal"])) if flag]
 
 
 def _to_x(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
-from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ir.toolkit.attributes import integer_elements, integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, led_by
 from pcp.ops.batching import BatchingRule
-from pcp.ops.derivative import Primal
 from pcp.ops.movement import pad
 from pcp.symbolic.watching import greatest
 from pcp.tensor import ShapeMismatch, Tensor, current_builder
@@ -124,16 +124,14 @@ class Windows:
         return {(rest, 0): (axis, False), (0, rest): (axis, True)}.get(self.padding[axis])
 
 
-def windows_of(primal: Primal) -> Windows:
+def windows_of(op: ir.Operation) -> Windows:
     """The windows of an operation."""
-    ones = (1,) * primal.input(0).ndim
-    return Windows(
-        primal.integers("window_dimensions") or ones,
-        primal.integers("window_strides") or ones,
-        pairs_of(primal.op, len(ones)),
-        primal.integers("base_dilations") or ones,
-        primal.integers("window_dilations") or ones,
+    ones = (1,) * len(spec_of(op.operands[0].type).shape)
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    sizes, strides, base, spread = (
+        integers_of(op.attributes[name]) if name in op.attributes else ones for name in names
     )
+    return Windows(sizes, strides, pairs_of(op, len(ones)), base, spread)
 
 
 def _unpadded_first(attribute: ir.Attribute, _: int) -> ir.Attribute:

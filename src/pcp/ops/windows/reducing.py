@@ -104,7 +104,7 @@ _EXTREMES = {"maximum": ("GE", "low"), "minimum": ("LE", "high")}
 
 def _cotangents(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     count = len(primal.op.operands) // 2
-    windows, x = windows_of(primal), primal.input(0)
+    windows, x = windows_of(primal.op), primal.input(0)
     name = combiner(primal.op.regions[0])
     if name == "add" and not primal.active[1] and cotangents[0] is not None:
         return [_spread(cotangents[0], x, windows), None]

@@ -22,7 +22,7 @@ def _select_and_scatter(primal: Primal, g: Cotangent) -> Outgoing:
     if direction is None or combiner(primal.op.regions[1]) != "add" or g is None:
         return Expanded(_place_by_place(primal))
     x, source, _ = primal.inputs
-    windows = windows_of(primal)
+    windows = windows_of(primal.op)
     gathered = zeros(source.shape, g.dtype)
     if source.size:
         least = neutral("low" if direction in ("GE", "GT") else "high", x.dtype)
@@ -50,7 +50,7 @@ def _place_by_place(primal: Primal) -> Sequence[Tensor]:
     At one place of all windows there are as many different elements as there are windows, so that no two updates meet.
     """
     operand, source, start = primal.inputs
-    windows, shape = windows_of(primal), source.shape
+    windows, shape = windows_of(primal.op), source.shape
     whole = windows.padded(operand, as_tensor(0, operand.dtype))
     inside = windows.padded(full(operand.shape, True), as_tensor(False))
     selected, chosen_place, known = zeros(shape, operand.dtype), zeros(shape, DType.i32), full(shape, False)

@@ -13,6 +13,7 @@ from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import comparison_direction, integer_of
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.elementwise.comparison import COMPARISONS
 
 Array = np.ndarray[Any, Any]
 
@@ -235,18 +236,8 @@ def _shift(function: Callable[..., Any]) -> Callable[..., object]:
 def _LOGICAL() -> None: ...
 
 
-_COMPARE = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-}
-
-
 def _compare(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
-    function = _COMPARE[comparison_direction(op)]
+    function = COMPARISONS[comparison_direction(op)]
     if "compare_type" in op.attributes and "TOTALORDER" in str(op.attributes["compare_type"]):
 
         def in_total_order(x: Array, y: Array, out: Array) -> None:

@@ -12,9 +12,10 @@ from pcp.backends.arena.lowerings.reductions import ufunc_of
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.regions import combiner, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.indexing.gathering import WindowAxes
 
 Array = np.ndarray[Any, Any]
 Block = tuple[int | slice, ...]
@@ -73,6 +74,13 @@ class Places:
     index_axis: int
     window_axes: tuple[int, ...]
 
+    @classmethod
+    def of(cls, axes: WindowAxes, shape: tuple[int, ...], sizes: tuple[int, ...]) -> "Places":
+        """Those of a gather or scatter."""
+        window = tuple(axis for axis in range(len(shape)) if axis not in axes.absent)
+        batching = tuple(zip(axes.operand_batch, axes.indices_batch, strict=True))
+        return cls(shape, sizes, axes.index_map, batching, axes.vector, window)
+
     def batch(self, indices: Array) -> tuple[int, ...]:
         """The shape of the indices, without the axis of their numbers."""
         return tuple(n for axis, n in enumerate(indices.shape) if axis != self.index_axis)
@@ -129,31 +137,16 @@ class Places:
 
 def _gather(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
     x, indices = operands
-    numbers = dimension_numbers(str(op.attributes["dimension_numbers"]))
-    sizes = integers_of(op.attributes["slice_sizes"])
-    offsets = numbers.get("offset_dims", ())
-    batching = tuple(
-        zip(
-            numbers.get("operand_batching_dims", ()),
-            numbers.get("start_indices_batching_dims", ()),
-            strict=True,
-        )
-    )
-    gone = {*numbers.get("collapsed_slice_dims", ()), *(axis for axis, _ in batching)}
-    window = tuple(a for a in range(len(x.shape)) if a not in gone)
-    starts = numbers.get("start_index_map", ())
-    (index_axis,) = numbers.get("index_vector_dim", (0,))
-    places = Places(x.shape, sizes, starts, batching, index_axis, window)
-    out = r.result(op)
-    rank = len(out.shape)
-    batch_axes = [a for a in range(rank) if a not in offsets]
-    target = out.transposed([*batch_axes, *offsets])
+    axes, out = WindowAxes.of(op), r.result(op)
+    places = Places.of(axes, x.shape, integers_of(op.attributes["slice_sizes"]))
+    batch_axes = axes.outside(len(out.shape))
+    target = out.transposed([*batch_axes, *axes.offset])
     if not out.size:
         return [out]
     whole = r.contiguous(x)
-    axis = _taken_along(places, offsets, len(batch_axes))
+    axis = _taken_along(places, axes.offset, len(batch_axes))
     if axis is not None and out.is_contiguous and indices.dtype != np.uint64:
-        one = indices.at(0, index_axis) if index_axis < len(indices.shape) else indices
+        one = indices.at(0, axes.vector) if axes.vector < len(indices.shape) else indices
         r.emit(_take, axis, whole, r.contiguous(one, np.dtype(np.intp)), out)
         return [out]
 
@@ -196,23 +189,8 @@ def _take(axis: int, x: Array, indices: Array, out: Array) -> None:
 def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
     half = len(operands) // 2
     inputs, indices, updates = operands[:half], operands[half], operands[half + 1 :]
-    numbers = dimension_numbers(str(op.attributes["scatter_dimension_numbers"]))
-    window_axes = numbers.get("update_window_dims", ())
-    batching = tuple(
-        zip(
-            numbers.get("input_batching_dims", ()),
-            numbers.get("scatter_indices_batching_dims", ()),
-            strict=True,
-        )
-    )
-    gone = {*numbers.get("inserted_window_dims", ()), *(axis for axis, _ in batching)}
-    window = tuple(a for a in range(len(inputs[0].shape)) if a not in gone)
-    sizes = [1] * len(inputs[0].shape)
-    for axis, of_update in zip(window, window_axes, strict=True):
-        sizes[axis] = updates[0].shape[of_update]
-    (index_axis,) = numbers.get("index_vector_dim", (0,))
-    starts = numbers.get("scatter_dims_to_operand_dims", ())
-    places = Places(inputs[0].shape, tuple(sizes), starts, batching, index_axis, window)
+    axes = WindowAxes.of(op)
+    places = Places.of(axes, inputs[0].shape, axes.sizes(len(inputs[0].shape), updates[0].shape))
     outs = []
     for index, x in enumerate(inputs):
         out = r.result(op, index, reuse=[x])
@@ -220,8 +198,8 @@ def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
             out = r.new(x.shape, x.dtype)
         r.copy(x, out)
         outs.append(out)
-    scattered = [a for a in range(len(updates[0].shape)) if a not in window_axes]
-    moved = [u.transposed([*scattered, *window_axes]) for u in updates]
+    scattered = axes.outside(len(updates[0].shape))
+    moved = [u.transposed([*scattered, *axes.offset]) for u in updates]
     if not outs[0].size or not updates[0].size:
         return outs
     flat = [r.reshaped(out, (out.size,)) for out in outs]
@@ -229,8 +207,9 @@ def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
     name = combiner(op.regions[0]) if half == 1 else None
     ufunc = ufunc_of(name, inputs[0].dtype)
     replaces = half == 1 and returned_by(block) == [block.arguments[1]]
-    row, is_known = math.prod(sizes), replaces or (ufunc is not None and inputs[0].dtype.kind != "V")
-    by_rows = starts == (0,) and gone == {0} and sizes[1:] == list(places.shape[1:]) and row >= _LONG_ROW
+    row, is_known = places.window, replaces or (ufunc is not None and inputs[0].dtype.kind != "V")
+    is_first = axes.index_map == axes.absent == (0,)
+    by_rows = is_first and places.sizes[1:] == places.shape[1:] and row >= _LONG_ROW
     if by_rows and is_known and half == 1:
         rows = outs[0].reshaped((places.shape[0], row)), r.reshaped(moved[0], (updates[0].size // row, row))
         r.emit(_scattering_rows(ufunc), rows[0], indices, rows[1], writes=(0,))

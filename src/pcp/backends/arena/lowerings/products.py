@@ -9,7 +9,7 @@ import numpy as np
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ops.linear.dot_axes import DotAxes
 
 Array = np.ndarray[Any, Any]
 
@@ -54,14 +54,9 @@ def _for_blas(r: Recorder, x: View, dtype: "np.dtype[Any]") -> View:
 
 
 def _dot_general(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
-    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    x, y = operands
-    batch = [numbers.get(f"{side}_batching_dimensions", ()) for side in ("lhs", "rhs")]
-    summed = [numbers.get(f"{side}_contracting_dimensions", ()) for side in ("lhs", "rhs")]
-    free = [
-        [a for a in range(len(each.shape)) if a not in batch[i] and a not in summed[i]]
-        for i, each in enumerate((x, y))
-    ]
+    axes, (x, y) = DotAxes.of(op), operands
+    batch, summed = axes.batch, axes.contract
+    free = [axes.free(side, len(each.shape)) for side, each in enumerate(operands)]
     b = [x.shape[a] for a in batch[0]]
     m, n = [x.shape[a] for a in free[0]], [y.shape[a] for a in free[1]]
     k = math.prod(x.shape[a] for a in summed[0])
