@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import Artifact
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.native import Library
 from pcp.kernels.storage import STORAGES
@@ -81,6 +83,20 @@ def register_kernel(kernel: Kernel) -> Kernel:
         raise InvalidKernel(f"a kernel named {name!r} is registered already; choose another name")
     family.kernels |= stored
     return kernel
+
+
+def register_with_gradient(kernel: Kernel, gradient: Artifact, **others: Any) -> None:
+    """Enter a kernel, and that of its gradient, of the same name in the family of that, which takes what the first hands on.
+
+    Arguments:
+        gradient: what computes the gradient.
+        others: fields of the gradient's kernel that differ.
+    """
+    register_kernel(kernel)
+    name = FAMILIES[kernel.family].gradient + kernel.name.removeprefix(kernel.family)
+    register_kernel(
+        replace(kernel, **{"name": name, "artifact": gradient, "hands": (), "takes": kernel.hands, **others})
+    )
 
 
 _KEPT = re.compile(

@@ -12,7 +12,7 @@ import json
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
@@ -22,7 +22,7 @@ from pcp.kernels.attention.heads import Heads, Order
 from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16_RESULT
 from pcp.ops.elementwise import convert, greater, maximum, where
 from pcp.ops.movement import iota, transpose
@@ -285,26 +285,17 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
     return layout.cotangents(op, (of_query, of_key, of_value))
 
 
-_RESIDUALS = ("attention.cudnn_result", "attention.cudnn_normaliser")
-_KERNEL = register_kernel(
+register_with_gradient(
     Kernel(
         "attention.cudnn",
         "cuDNN's fused kernel, without scores in memory",
         _applies,
         StableHLO(_attention),
         requires=("sm_80",),
-        hands=_RESIDUALS,
+        hands=("attention.cudnn_result", "attention.cudnn_normaliser"),
         storages=(BF16_RESULT,),
         together=lambda _: 0,
-    )
-)
-register_kernel(
-    replace(
-        _KERNEL,
-        name="attention_gradient.cudnn",
-        artifact=StableHLO(_gradient),
-        nonfinite="skips",
-        hands=(),
-        takes=_RESIDUALS,
-    )
+    ),
+    StableHLO(_gradient),
+    nonfinite="skips",
 )

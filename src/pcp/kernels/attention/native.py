@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
@@ -14,7 +14,7 @@ from pcp.kernels.attention.sight import MASKS
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16, F32, Storage
 from pcp.kernels.views import dense_strides, view_of
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
@@ -162,27 +162,19 @@ def _applies(op: ir.Operation) -> bool:
     return len(heads.groups) <= 1 and 0 not in heads.sizes.values()
 
 
-_RESIDUALS = ("attention.native_result", "attention.native_normaliser")
-_KERNEL = register_kernel(
+_ABOUT = "tile by tile, without scores in memory"
+register_with_gradient(
     Kernel(
         "attention.native",
-        "tile by tile, without scores in memory",
+        _ABOUT,
         _applies,
         Native(_LIBRARY, _attention),
         nonfinite="skips",
         version=2,
-        hands=_RESIDUALS,
+        hands=("attention.native_result", "attention.native_normaliser"),
         storages=(F32, BF16),
         keeps="operands of products",
-    )
-)
-register_kernel(
-    replace(
-        _KERNEL,
-        name="attention_gradient.native",
-        about=f"{_KERNEL.about}; weights are computed again",
-        artifact=Native(_LIBRARY, _gradient),
-        hands=(),
-        takes=_RESIDUALS,
-    )
+    ),
+    Native(_LIBRARY, _gradient),
+    about=f"{_ABOUT}; weights are computed again",
 )

@@ -4,7 +4,6 @@ Operands and result are in bfloat16, sums in float32; no scores are in memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
@@ -15,7 +14,7 @@ from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.pallas import is_numbered_in_32_bits, next_power_of_two
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16_RESULT
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.tensor import Tensor
@@ -77,26 +76,18 @@ def _applies(op: ir.Operation) -> bool:
     return width == heads.sizes[FREE] and width <= max(BLOCKS) and is_numbered_in_32_bits(op)
 
 
-_RESIDUALS = ("attention.triton_result", "attention.triton_largest", "attention.triton_reciprocal")
-_KERNEL = register_kernel(
+_ABOUT = "by blocks of queries and keys, without scores in memory"
+register_with_gradient(
     Kernel(
         "attention.triton",
-        "by blocks of queries and keys, without scores in memory",
+        _ABOUT,
         _applies,
         Lowered(_attention, "cuda"),
         requires=("sm_80",),
         nonfinite="skips",
-        hands=_RESIDUALS,
+        hands=("attention.triton_result", "attention.triton_largest", "attention.triton_reciprocal"),
         storages=(BF16_RESULT,),
-    )
-)
-register_kernel(
-    replace(
-        _KERNEL,
-        name="attention_gradient.triton",
-        about=f"{_KERNEL.about}; weights are computed again",
-        artifact=Lowered(_gradient, "cuda"),
-        hands=(),
-        takes=_RESIDUALS,
-    )
+    ),
+    Lowered(_gradient, "cuda"),
+    about=f"{_ABOUT}; weights are computed again",
 )

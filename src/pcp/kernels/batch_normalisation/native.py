@@ -10,7 +10,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.normalisation.rows import applies_to_rows, rows_of
-from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.registry import Family, register_family, register_with_gradient
 from pcp.ops.movement import reshape
 from pcp.rewrite.raising.normalisation import WHERE_ABOVE, WHERE_NOT_BELOW
 from pcp.tensor import Tensor
@@ -18,7 +18,6 @@ from pcp.tensor import Tensor
 _LIBRARY = LIBRARIES["batch_normalisation"]
 _RELU = ("", WHERE_ABOVE, WHERE_NOT_BELOW)
 """Where a cotangent passes, by the numbers that the handlers are told."""
-_STATISTICS = ("batch_norm.mean", "batch_norm.deviation")
 
 
 def _numbers(named: Named) -> dict[str, float]:
@@ -72,21 +71,14 @@ register_family(
         is_named(BATCH_NORM.gradient_name),
     )
 )
-register_kernel(
+register_with_gradient(
     Kernel(
         "batch_normalisation.native",
         "means and variances of all features in one pass over memory, the result in another",
         _applies,
         Native(_LIBRARY, _forward),
-        hands=_STATISTICS,
-    )
-)
-register_kernel(
-    Kernel(
-        "batch_normalisation_gradient.native",
-        "the gradients of scale and bias in one pass over memory, that of x in another",
-        _applies,
-        Native(_LIBRARY, _gradient),
-        takes=_STATISTICS,
-    )
+        hands=("batch_norm.mean", "batch_norm.deviation"),
+    ),
+    Native(_LIBRARY, _gradient),
+    about="the gradients of scale and bias in one pass over memory, that of x in another",
 )

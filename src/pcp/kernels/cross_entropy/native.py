@@ -9,7 +9,7 @@ from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, tensors
 from pcp.kernels.native import LIBRARIES, native_call
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.registry import register_with_gradient
 from pcp.ops.movement import reshape
 from pcp.tensor import Tensor
 
@@ -39,23 +39,15 @@ def _applies(op: ir.Operation) -> bool:
     return applies_to_f32(op) and Named.of(op).operands[0].shape[-1] > 0
 
 
-_NORMALISER = ("cross_entropy.normaliser",)
-register_kernel(
+register_with_gradient(
     Kernel(
         "cross_entropy.native",
         "maximum and sum of a row's exponentials in one pass over memory",
         _applies,
         Native(_LIBRARY, _loss),
-        hands=_NORMALISER,
-    )
-)
-register_kernel(
-    Kernel(
-        "cross_entropy_gradient.native",
-        "softmax less 1 at the target, where the logits were",
-        _applies,
-        Native(_LIBRARY, _gradient),
-        version=2,
-        takes=_NORMALISER,
-    )
+        hands=("cross_entropy.normaliser",),
+    ),
+    Native(_LIBRARY, _gradient),
+    about="softmax less 1 at the target, where the logits were",
+    version=2,
 )

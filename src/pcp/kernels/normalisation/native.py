@@ -12,7 +12,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, rows_of, vectors_of
-from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.kernels.registry import Family, register_family, register_kernel, register_with_gradient
 from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.terms import Pattern, apply, value
@@ -88,7 +88,7 @@ def _gradient(op: ir.Operation, statistics: Sequence[Tensor]) -> list[Tensor]:
 
 
 _STATISTICS = ("norm.mean", "norm.deviation")
-register_kernel(
+register_with_gradient(
     Kernel(
         "normalisation.native",
         "mean, variance and result of a row while it is in the cache",
@@ -96,7 +96,9 @@ register_kernel(
         Native(_LIBRARY, _forward),
         version=2,
         hands=_STATISTICS,
-    )
+    ),
+    Native(_LIBRARY, _gradient),
+    about="the gradients of x, scale and bias while a row is in the cache",
 )
 register_kernel(
     Kernel(
@@ -110,15 +112,5 @@ register_kernel(
             *(each.value for each in parameters_of(parts_of(op)[0])),
         ),
         together=lambda _: None,
-    )
-)
-register_kernel(
-    Kernel(
-        "normalisation_gradient.native",
-        "the gradients of x, scale and bias while a row is in the cache",
-        applies_to_rows,
-        Native(_LIBRARY, _gradient),
-        version=2,
-        takes=_STATISTICS,
     )
 )
