@@ -3,6 +3,7 @@
 Triton's tensors have sizes that are powers of two: a row that is shorter is read with a mask.
 """
 
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,20 @@ from pcp.kernels.named import Named
 
 Array = Any
 Reference = Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module that is imported when something of it is asked for: most processes need no jax here, which takes its time."""
+
+    name: str
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self.name), attribute)
+
+
+jax, jnp, lax = _Module("jax"), _Module("jax.numpy"), _Module("jax.lax")
+pallas, triton = _Module("jax.experimental.pallas"), _Module("jax.experimental.pallas.triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +54,16 @@ class Rows:
     @property
     def inside(self) -> Array:
         """Where the matrix has a number."""
-        import jax.numpy as jnp
-        from jax import lax
-
         shape = (self.count, self.padded)
         columns = lax.broadcasted_iota(jnp.int32, shape, 1) < self.width
         return columns & (lax.broadcasted_iota(jnp.int32, shape, 0) + self.first < self.rows)
 
     def read(self, reference: Reference) -> Array:
         """These rows of a matrix, in float32."""
-        import jax.numpy as jnp
-        from jax.experimental.pallas import triton
-
         return triton.load(reference.at[self._place], mask=self.inside, other=0.0).astype(jnp.float32)
 
     def write(self, reference: Reference, x: Array) -> None:
         """Put them in their place, rounded to what the matrix keeps."""
-        from jax.experimental.pallas import triton
-
         triton.store(reference.at[self._place], x.astype(reference.dtype), mask=self.inside)
 
     def stochastically_rounded(self, x: Array) -> Array:
@@ -65,9 +72,6 @@ class Rows:
         Rounding to nearest loses all of a small term that is added to what was rounded before, again and again in the same
         direction. The chance is a hash of each number and its place: the same rows give the same bits.
         """
-        import jax.numpy as jnp
-        from jax import lax
-
         bits = lax.bitcast_convert_type(x, jnp.uint32)
         rows, columns = (lax.broadcasted_iota(jnp.uint32, x.shape, axis) for axis in (0, 1))
         first = lax.convert_element_type(self.first, jnp.uint32)
@@ -80,8 +84,6 @@ class Rows:
 
     @property
     def _place(self) -> tuple[Any, Any]:
-        from jax.experimental import pallas
-
         return pallas.ds(self.first, self.count), pallas.ds(0, self.padded)
 
 
@@ -106,12 +108,11 @@ class Tiles:
         body: Callable[..., None],
         shape: tuple[int, int],
         results: Sequence[tuple[tuple[int, ...], str]],
-        interpreted: bool,
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., Sequence[Array]]:
         """As the function of this name; of a matrix, whose rows are a multiple of a program's."""
         columns, together = self.block(shape[1])
         programs = shape[0] // self.rows * (shape[1] // columns)
-        return launched(body, programs, results, together * columns / self.per_thread, interpreted)
+        return launched(body, programs, results, together * columns / self.per_thread)
 
     def run(
         self, width: int, step: Callable[[Array, Array], Sequence[Array]], count: int
@@ -127,10 +128,6 @@ class Tiles:
             The program's number among those of its columns, its first column, and for each array the sums of its columns,
             (1, columns).
         """
-        import jax.numpy as jnp
-        from jax import lax
-        from jax.experimental import pallas
-
         columns, together = self.block(width)
         program = pallas.program_id(0)
         row, first = program // (width // columns), program % (width // columns) * columns
@@ -165,10 +162,9 @@ def launched(
     programs: int,
     results: Sequence[tuple[tuple[int, ...], str]],
     threads: float,
-    interpreted: bool,
     in_place: Mapping[int, int] = MappingProxyType({}),
     stages: int | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Sequence[Array]]:
     """A function of JAX arrays that runs a body once for each program.
 
     Arguments:
@@ -176,22 +172,15 @@ def launched(
         programs: how many.
         results: their shapes, and element types by name.
         threads: of a program, about.
-        interpreted: whether it runs without a GPU, slowly.
         in_place: places of arrays, and of the results that are written over them.
         stages: of a loop, how many turns are read ahead; None as Triton has it.
     """
-    import jax
-    from jax.experimental import pallas
-    from jax.experimental.pallas import triton
-
-    shaped: Callable[..., Any] = jax.ShapeDtypeStruct
     warps = min(next_power_of_two(math.ceil(threads / 32)), 16)
-    call: Callable[..., Any] = pallas.pallas_call(
+    call: Callable[..., Sequence[Array]] = pallas.pallas_call(
         body,
-        out_shape=[shaped(shape, dtype) for shape, dtype in results],
+        out_shape=[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results],
         grid=(programs,),
-        interpret=interpreted,
-        compiler_params=None if interpreted else triton.CompilerParams(num_warps=warps, num_stages=stages),
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=stages),
         input_output_aliases=dict(in_place),
     )
     return call

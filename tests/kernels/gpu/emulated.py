@@ -18,18 +18,33 @@ HERE = PLATFORM == "cuda" and not features.lacking(("sm_80",), "cuda")
 """Whether there is a GPU, so that nothing needs to be emulated."""
 
 
+_call = pallas.pallas_call
+
+
+def _interpreted_call(*arguments: Any, **named: Any) -> Callable[..., Any]:
+    return _call(*arguments, **{**named, "interpret": True, "compiler_params": None})
+
+
+def interpreted(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of JAX arrays whose kernels in Pallas run without a GPU, slowly."""
+
+    def run(*operands: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pallas, "pallas_call", _interpreted_call)
+            return kernel(*operands)
+
+    return run
+
+
 def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have programs with kernels for a GPU of compute capability 8.0 run on a processor."""
-    real_call, real_lowered = pallas.pallas_call, jax_lowering.lowered_program
-
-    def interpreted(*arguments: Any, **named: Any) -> Callable[..., Any]:
-        return real_call(*arguments, **{**named, "interpret": True, "compiler_params": None})
+    real_lowered = jax_lowering.lowered_program
 
     def lowered(function: Callable[..., Any], specs: tuple[TensorSpec, ...], _: str) -> Program:
         return real_lowered(function, specs, "cpu")
 
     monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
-    monkeypatch.setattr(pallas, "pallas_call", interpreted)
+    monkeypatch.setattr(pallas, "pallas_call", _interpreted_call)
     monkeypatch.setattr(jax_lowering, "lowered_program", lowered)
     monkeypatch.setattr(cudnn, "_call", cudnn_call)
 

@@ -11,6 +11,7 @@ from pcp.kernels import apply_kernels, cover, features, kernel_named, sites_of
 from pcp.kernels.activations.triton import SUMMED, Gelu
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.gpu import lowers_for_gpus
+from tests.kernels.gpu.emulated import interpreted
 
 
 def test_it_computes_the_activation_and_its_gradient() -> None:
@@ -27,7 +28,7 @@ def test_it_computes_the_activation_and_its_gradient() -> None:
     of_x = g * ((1 + tanh) / 2 + biased / 2 * slope)
     for operands, expected in (((), exact), ((g,), of_x)):
         for rounded, error in ((False, 1e-6), (True, 3e-3)):
-            (found,) = Gelu(rounded, interpreted=True)(x, bias[None], *operands)
+            (found,) = interpreted(Gelu(rounded))(x, bias[None], *operands)
             assert found.dtype.name == ("bfloat16" if rounded else "float32")
             away = np.asarray(found, np.float64) - expected
             assert np.linalg.norm(away) < error * np.linalg.norm(expected)
@@ -40,9 +41,9 @@ def test_the_gradient_adds_up_its_columns(width: int) -> None:
     rows = 2 * SUMMED.rows
     x, g = (rng.normal(size=(rows, width)).astype(np.float32) for _ in range(2))
     bias = rng.normal(size=(1, width)).astype(np.float32)
-    (alone,) = Gelu(interpreted=True)(x, bias, g)
+    (alone,) = interpreted(Gelu())(x, bias, g)
     for rounded in (False, True):
-        found, sums = Gelu(rounded, summed=True, interpreted=True)(x, bias, g)
+        found, sums = interpreted(Gelu(rounded, summed=True))(x, bias, g)
         assert np.array_equal(np.asarray(found), np.asarray(alone.astype(found.dtype)))
         exact = np.asarray(alone, np.float64).reshape(2, SUMMED.rows, width).sum(1)  # before they are rounded
         assert np.abs(np.asarray(sums) - exact).max() < 1e-5
@@ -51,7 +52,7 @@ def test_the_gradient_adds_up_its_columns(width: int) -> None:
 def test_what_is_no_number_reaches_its_place_and_its_column_alone() -> None:
     rng = np.random.default_rng(0)
     given = [rng.normal(size=(rows, 128)).astype(np.float32) for rows in (SUMMED.rows, 1, SUMMED.rows)]
-    gradient = jax.jit(lambda *operands: Gelu(summed=True, interpreted=True)(*operands))
+    gradient = jax.jit(interpreted(Gelu(summed=True)))
     usual, (total,) = map(np.asarray, gradient(*given))
     for place, number in itertools.product((0, 2), (np.nan, np.inf, -np.inf)):
         changed = [each.copy() for each in given]

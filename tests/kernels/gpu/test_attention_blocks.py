@@ -23,6 +23,7 @@ from pcp.kernels.attention.sight import Band, Sight
 from pcp.planning.paths.preparation import prepared
 from tests.conftest import PLATFORM
 from tests.execution import run
+from tests.kernels.gpu.emulated import interpreted
 from tests.nn.padded_attention import attended, drawn, spoiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -38,7 +39,7 @@ def _computed(attention: Attention, operands: list[Any], ends: Any, given: bool 
         kept = (y, *numbers) if given else ()
         return y, *Backward(attention, given)(q, k, v, g, *kept, *ends)
 
-    found = jax.jit(both)(*operands, *(np.array(each, np.int32) for each in ends))
+    found = jax.jit(interpreted(both))(*operands, *(np.array(each, np.int32) for each in ends))
     return [np.asarray(each, np.float64) for each in found]
 
 
@@ -67,7 +68,7 @@ def test_it_computes_attention_and_its_gradient(
         tuple(np.minimum(each, most) for each, most in zip(ends, (40, keys), strict=True)) if ends else ()
     )
     sight = Sight(40, keys, keys - 40 if causal else None, window, -math.inf, frozenset())
-    attention = Attention(width**-0.5, cap, sight.band, *BLOCKS, interpreted=True)
+    attention = Attention(width**-0.5, cap, sight.band, *BLOCKS)
     given = spoiled(operands, lengths) if ends else operands
     found = _computed(attention, [x.astype(np.float32) for x in given], lengths)
     cut = lengths or ([40] * 3, [keys] * 3)
@@ -76,7 +77,7 @@ def test_it_computes_attention_and_its_gradient(
 
 def test_operands_in_bfloat16_and_a_gradient_without_residuals() -> None:
     operands = [x.astype(ml_dtypes.bfloat16) for x in drawn(24, 24, 2, 1, 16, seed=2)]
-    attention = Attention(0.25, 2.0, Band(None, 1), *BLOCKS, interpreted=True)
+    attention = Attention(0.25, 2.0, Band(None, 1), *BLOCKS)
     found = _computed(attention, operands, ())
     for alone, beside in zip(_computed(attention, operands, (), given=False), found, strict=True):
         np.testing.assert_array_equal(alone, beside)
@@ -111,7 +112,7 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
         triton,
         "attention_of",
         lambda layout: dataclasses.replace(
-            made(layout), interpreted=True, forward=BLOCKS[0], of_queries=BLOCKS[1], of_keys=BLOCKS[2]
+            made(layout), forward=BLOCKS[0], of_queries=BLOCKS[1], of_keys=BLOCKS[2]
         ),
     )
     kernels = {
@@ -122,7 +123,7 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     operands = drawn(40, 70, 4, 2, 16, seed=4)
     given = [x.astype(np.float32) for x in spoiled(operands, ENDS)]
-    program = _applied(_program(causal=True, cap=3.0), "cpu", kernels)
+    program = interpreted(_applied)(_program(causal=True, cap=3.0), "cpu", kernels)
     y, cotangents = run(program, *given[:3], *(np.array(each, np.int32) for each in ENDS), given[3])
     _close([y, *cotangents], attended(*operands, ENDS, causal=True, cap=3.0), 1e-2)
 

@@ -10,6 +10,7 @@ from pcp.ir.toolkit.walking import every_operation
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.cross_entropy import triton
 from pcp.planning.paths.preparation import prepared
+from tests.kernels.gpu.emulated import interpreted
 
 
 @pytest.mark.parametrize("classes", [5, 64, 300])
@@ -26,19 +27,19 @@ def test_it_computes_normalisers_and_gradients(classes: int, monkeypatch: pytest
     wide = logits.astype(np.float64)
     largest = wide.max(1, keepdims=True)
     normaliser = np.log(np.exp(wide - largest).sum(1, keepdims=True)) + largest
-    (found,) = triton.Normaliser(interpreted=True)(logits)
+    (found,) = interpreted(triton.normaliser)(logits)
     assert np.abs(np.asarray(found) - normaliser[:, 0]).max() < 2e-6 * np.abs(normaliser).max()
     exact = np.exp(wide - normaliser)
     exact[targets >= 0, targets[targets >= 0]] -= 1
     exact *= factors[:, None]
     for given in ((), (found,)):
-        (gradient,) = triton.Gradient(interpreted=True)(logits, targets, factors, *given)
+        (gradient,) = interpreted(triton.Gradient())(logits, targets, factors, *given)
         assert gradient.dtype == jnp.bfloat16
         assert np.linalg.norm(np.asarray(gradient, np.float64) - exact) < 3e-3 * np.linalg.norm(exact)
 
 
 def test_a_row_of_nothing_but_minus_infinity_is_no_number() -> None:
-    (found,) = triton.Normaliser(interpreted=True)(np.full((1, 5), -np.inf, np.float32))
+    (found,) = interpreted(triton.normaliser)(np.full((1, 5), -np.inf, np.float32))
     assert not np.isfinite(found[0])
 
 

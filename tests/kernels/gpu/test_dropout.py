@@ -15,6 +15,7 @@ from pcp.ops.dropping import dropped
 from pcp.planning.paths.preparation import prepared
 from tests.execution import run
 from tests.kernels.gpu import lowers_for_gpus
+from tests.kernels.gpu.emulated import interpreted
 
 RNG = np.random.default_rng()
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -34,7 +35,7 @@ def test_it_drops_what_the_program_drops(size: int, rate: float, divides: bool) 
     program = pcp.trace(lambda x, k: dropped(x, k, rate, divides), x, key)
     plain = run(program, x, key)
     for rounded, error in ((False, 1e-6), (True, 4e-3)):
-        (found,) = Dropout(draw_of(program), rounded, interpreted=True)(key, x)
+        (found,) = interpreted(Dropout(draw_of(program), rounded))(key, x)
         assert found.dtype.name == ("bfloat16" if rounded else "float32")
         np.testing.assert_array_equal(np.asarray(found == 0), plain == 0)
         np.testing.assert_allclose(np.asarray(found, "f4"), plain, rtol=error)

@@ -18,6 +18,7 @@ from pcp.kernels.activations.gated import Gated
 from pcp.kernels.groups import groups_in
 from pcp.kernels.regions import only_operation
 from pcp.planning.paths.preparation import prepared
+from tests.kernels.gpu.emulated import interpreted
 
 SHAPES = ((4, 8, 16), (16, 128), (16, 128), (128, 16))
 
@@ -87,7 +88,7 @@ def test_it_computes_the_product_and_its_gradient(size: int) -> None:
         ((cotangent,), [x * logistic * cotangent, of_gate]),
     ):
         for rounded, error in ((False, 1e-6), (True, 3e-3)):
-            found = Gated(rounded, len(exact), interpreted=True)(gate, up, *operands)
+            found = interpreted(Gated(rounded, len(exact)))(gate, up, *operands)
             for y, right in zip(found, exact, strict=True):
                 assert y.dtype.name == ("bfloat16" if rounded else "float32")
                 distance = np.linalg.norm(np.asarray(y, np.float64) - right)

@@ -13,9 +13,10 @@ from pcp.ir import Program
 from pcp.ir.toolkit.functions import entry_block
 from pcp.kernels import apply_kernels, cover, kernel_named, sites_of
 from pcp.kernels.groups import groups_in
-from pcp.kernels.joined.triton import TILES, Join, without_what_vanishes
+from pcp.kernels.joined.triton import TILES, join, without_what_vanishes
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.gpu import lowers_for_gpus
+from tests.kernels.gpu.emulated import interpreted
 
 ROWS, WIDTH = 2 * TILES.rows, 128
 
@@ -73,7 +74,7 @@ def test_what_is_no_whole_of_equal_parts_is_left(
 def test_it_joins_parts_and_adds_up_their_columns(count: int, width: int) -> None:
     rng = np.random.default_rng(count * width)
     parts = [rng.normal(size=(ROWS, width)).astype(ml_dtypes.bfloat16) for _ in range(count)]
-    joined, sums = Join(interpreted=True)(*parts)
+    joined, sums = interpreted(join)(*parts)
     whole = np.concatenate(parts, 1)
     assert joined.dtype.name == "bfloat16"
     assert np.array_equal(np.asarray(joined), whole)
@@ -84,11 +85,11 @@ def test_it_joins_parts_and_adds_up_their_columns(count: int, width: int) -> Non
 def test_what_is_no_number_stays_in_its_place_and_its_column() -> None:
     rng = np.random.default_rng(7)
     usual = [rng.normal(size=(ROWS, WIDTH)).astype(np.float32) for _ in range(2)]
-    join = jax.jit(lambda *parts: Join(interpreted=True)(*parts))
+    joining = jax.jit(interpreted(join))
     for number in (np.nan, np.inf, -np.inf):
         parts = [each.copy() for each in usual]
         parts[1][3, 5] = number
-        joined, sums = (np.asarray(each, np.float32) for each in join(*parts))
+        joined, sums = (np.asarray(each, np.float32) for each in joining(*parts))
         right = np.concatenate(parts, 1)
         assert np.array_equal(joined, right.astype(ml_dtypes.bfloat16).astype(np.float32), equal_nan=True)
         assert np.array_equal(np.argwhere(~np.isfinite(sums)), [[0, WIDTH + 5]])

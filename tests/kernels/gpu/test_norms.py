@@ -10,11 +10,11 @@ import pytest
 import pcp
 from pcp.ir import Program
 from pcp.kernels import apply_kernels, kernel_named, sites_of
-from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm, ResidualForward
+from pcp.kernels.normalisation.triton import ROWS, Backward, Forward, Norm
 from pcp.kernels.pallas import Rows
 from pcp.planning.paths.preparation import prepared
 from tests.execution import QUICK, run
-from tests.kernels.gpu.emulated import HERE, emulate
+from tests.kernels.gpu.emulated import HERE, emulate, interpreted
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 EPSILON = 1e-5
@@ -52,20 +52,20 @@ def test_they_compute_norms_and_gradients(centred: bool, rows: int, width: int) 
     rng = np.random.default_rng(rows + width)
     x, residual, g, added = (rng.normal(1.0, 2.0, (rows, width)).astype(np.float32) for _ in range(4))
     scale, bias = (rng.normal(size=width).astype(np.float32) for _ in range(2))
-    norm, vectors = Norm(EPSILON, centred, interpreted=True), (scale[None], bias[None])
+    norm, vectors = Norm(EPSILON, centred), (scale[None], bias[None])
     y, of_x, of_scale, of_bias = _exact(x, scale, bias, g, centred)
     shift = rng.normal(size=(1, width)).astype(np.float32)
 
     def every(x: Any, residual: Any, shift: Any, scale: Any, bias: Any, g: Any, added: Any) -> Any:
         return (
             Forward(norm)(x, scale, bias),
-            ResidualForward(norm)(x, residual, shift, scale, bias),
+            Forward(norm, "float32")(x, residual, shift, scale, bias),
             Backward(norm)(x, scale, g),
             Backward(norm, summed=True)(x, scale, g, added),
             Backward(norm, shifted=False)(x, scale, g),
         )
 
-    forward, (total, normed), found, with_sums, without = jax.jit(every, compiler_options=QUICK)(
+    forward, (total, normed), found, with_sums, without = jax.jit(interpreted(every), compiler_options=QUICK)(
         x, residual, shift, *vectors, g, added
     )
     _close(forward[0], y)
@@ -84,7 +84,7 @@ def test_a_result_may_be_kept_in_bfloat16() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(7, 24)).astype(np.float32)
     ones, zeros = np.ones((1, 24), np.float32), np.zeros((1, 24), np.float32)
-    (y,) = Forward(Norm(EPSILON, True, rounded=True, interpreted=True))(x, ones, zeros)
+    (y,) = interpreted(Forward(Norm(EPSILON, True, rounded=True)))(x, ones, zeros)
     assert y.dtype.name == "bfloat16"
     _close(y, _exact(x, ones, zeros, x, True)[0], 4e-3)
 
@@ -96,18 +96,18 @@ def test_a_residual_stream_may_be_kept_in_bfloat16(centred: bool) -> None:
     x, residual = (rng.normal(1.0, 2.0, (5, 24)).astype(ml_dtypes.bfloat16) for _ in range(2))
     g, added = (rng.normal(size=(5, 24)).astype(ml_dtypes.bfloat16) for _ in range(2))
     shift, scale, bias = (rng.normal(size=24).astype(np.float32) for _ in range(3))
-    norm = Norm(EPSILON, centred, rounded=True, interpreted=True)
-    total, y = ResidualForward(norm, "bfloat16")(x, residual, shift[None], scale[None], bias[None])
+    norm = Norm(EPSILON, centred, rounded=True)
+    total, y = interpreted(Forward(norm, "bfloat16"))(x, residual, shift[None], scale[None], bias[None])
     assert total.dtype.name == y.dtype.name == "bfloat16"
     _close(total, x.astype(np.float64) + residual + shift, 4e-3)
     kept = np.asarray(total)
     right, of_x, of_scale, _ = _exact(kept, scale, bias, g, centred)
     _close(y, right, 4e-3)  # of the sum as the gradient will read it
-    found = Backward(norm)(kept, scale[None], g, added)
+    found = interpreted(Backward(norm))(kept, scale[None], g, added)
     assert [each.dtype.name for each in found] == ["bfloat16", "float32"]
     _close(found[0], of_x + added, 4e-3)
     _close(_sums(found, 2)[0], of_scale, 1e-5)
-    in_terms = Backward(norm, terms=2)(kept, scale[None], g, added)
+    in_terms = interpreted(Backward(norm, terms=2))(kept, scale[None], g, added)
     _, of_x, of_scale, _ = _exact(kept, scale, bias, g.astype(np.float64) + added.astype(np.float64), centred)
     _close(in_terms[0], of_x, 6e-3)
     _close(_sums(in_terms, 2)[0], of_scale, 1e-5)
@@ -122,10 +122,10 @@ def test_cotangents_in_bfloat16_keep_what_many_rows_add() -> None:
     added = np.sign(of_norm).astype(
         ml_dtypes.bfloat16
     )  # on bfloat16's grid, whose steps are wider than what is added
-    (kept, *_) = Backward(Norm(EPSILON, True, rounded=True, interpreted=True))(x, scale, g, added)
+    (kept, *_) = interpreted(Backward(Norm(EPSILON, True, rounded=True)))(x, scale, g, added)
     gained = np.abs(np.asarray(kept, np.float64)).mean() - 1
     assert abs(gained / np.abs(of_norm).mean() - 1) < 0.1  # nothing at all, if they were rounded to nearest
-    again, *_ = Backward(Norm(EPSILON, True, rounded=True, interpreted=True))(x, scale, g, added)
+    again, *_ = interpreted(Backward(Norm(EPSILON, True, rounded=True)))(x, scale, g, added)
     assert np.array_equal(np.asarray(again), np.asarray(kept))
 
 

@@ -17,7 +17,7 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
-from pcp.kernels.pallas import Array, is_numbered_in_32_bits
+from pcp.kernels.pallas import Array, is_numbered_in_32_bits, jnp
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape
@@ -67,8 +67,6 @@ class Gated(Elementwise):
 
     def computed(self, *operands: Array) -> Sequence[Array]:
         """Of gate, what passes and perhaps a cotangent, each (n,)."""
-        import jax.numpy as jnp
-
         x, passed, *more = operands
         logistic = 1.0 / (1.0 + jnp.exp(-x))
         if not more:

@@ -18,7 +18,7 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
-from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, launched
+from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, jnp, launched, pallas, triton
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape, zeros
@@ -40,12 +40,10 @@ class Elementwise(ABC):
     Arguments:
         rounded: whether results are kept in bfloat16.
         results: how many there are.
-        interpreted: whether it runs without a GPU, slowly.
     """
 
     rounded: bool = False
     results: int = 1
-    interpreted: bool = False
     per_thread: ClassVar[int] = 8
     """Numbers that a thread holds."""
 
@@ -54,20 +52,15 @@ class Elementwise(ABC):
         (size,) = operands[0].shape
         block = math.gcd(MOST, *(each.shape[0] for each in operands))
         result = ((size,), "bfloat16" if self.rounded else "float32")
-        outputs: Sequence[Array] = launched(
-            self._block, size // block, [result] * self.results, block / self.per_thread, self.interpreted
-        )(*operands)
-        return outputs
+        return launched(self._block, size // block, [result] * self.results, block / self.per_thread)(
+            *operands
+        )
 
     @abstractmethod
     def computed(self, *operands: Array) -> Sequence[Array]:
         """The results, of numbers in float32."""
 
     def _block(self, *references: Reference) -> None:
-        import jax.numpy as jnp
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         operands, results = references[: -self.results], references[-self.results :]
         block = math.gcd(MOST, *(each.shape[0] for each in operands))
         first = pallas.program_id(0) * block
@@ -88,32 +81,23 @@ class Gelu:
     Arguments:
         rounded: whether the result is kept in bfloat16. It is added up as it was before.
         summed: whether the sums are asked for.
-        interpreted: whether it runs without a GPU, slowly.
     """
 
     rounded: bool = False
     summed: bool = False
-    interpreted: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
         """Of x (rows, width), bias (1, width), perhaps a cotangent (rows, width). Sums are (rows / SUMMED.rows, width)."""
         rows, width = shape = operands[0].shape
         results = [(shape, "bfloat16" if self.rounded else "float32")]
         results += [((rows // SUMMED.rows, width), "float32")] if self.summed else []
-        outputs: Sequence[Array] = self._tiles.launched(self._block, shape, results, self.interpreted)(
-            *operands
-        )
-        return outputs
+        return self._tiles.launched(self._block, shape, results)(*operands)
 
     @property
     def _tiles(self) -> Tiles:
         return SUMMED if self.summed else ROW
 
     def _block(self, x: Reference, bias: Reference, *others: Reference) -> None:
-        import jax.numpy as jnp
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         more, (result, *sums) = others[: -1 - self.summed], others[-1 - self.summed :]
         width = x.shape[1]
         columns, _ = self._tiles.block(width)
@@ -133,8 +117,6 @@ class Gelu:
     @staticmethod
     def _computed(x: Array, *cotangent: Array) -> Array:
         """Of numbers with their bias, in float32."""
-        import jax.numpy as jnp
-
         factor = -2.0 * ROOT / math.log(2.0)
         below = 1.0 + jnp.exp2(x * (factor + factor * CUBIC * (x * x)))
         if not cotangent:

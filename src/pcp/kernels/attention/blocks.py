@@ -15,7 +15,7 @@ from typing import Any
 
 from pcp.kernels.attention.ranges import Range, least
 from pcp.kernels.attention.sight import Band
-from pcp.kernels.pallas import Array, Reference, launched, next_power_of_two
+from pcp.kernels.pallas import Array, Reference, jnp, launched, lax, next_power_of_two, pallas, triton
 
 SMALLEST = 16
 """The least size of a product's axes that Triton takes."""
@@ -46,7 +46,6 @@ class Attention:
         cap: they become cap * tanh(scores / cap); None if they stay.
         band: the keys that a query sees by its number.
         forward, of_queries, of_keys: blocks of the forward pass, and of the cotangents of queries and of keys.
-        interpreted: whether it runs without a GPU, slowly.
     """
 
     scale: float
@@ -55,14 +54,10 @@ class Attention:
     forward: Blocks
     of_queries: Blocks
     of_keys: Blocks
-    interpreted: bool = False
 
     def scores(self, query: Array, key: Array) -> tuple[Array, Array | None]:
         """The logarithms to base 2 of the weights of a block, before the softmax; and their derivative by scale times
         product, less log2(e), if there is a cap."""
-        import jax.numpy as jnp
-        from jax.experimental.pallas import triton
-
         product = triton.dot(query, key, trans_b=True)
         if self.cap is None:
             return product * (self.scale * math.log2(math.e)), None
@@ -87,8 +82,6 @@ class Attention:
 
     def queries_of(self, first: Array, block: int, ends: tuple[Array, Array]) -> Range:
         """The queries that look at some keys."""
-        import jax.numpy as jnp
-
         rows, columns = ends
         looks = Range.of(self.band.turned, first, block, rows, first < columns)
         seen_from = jnp.int32(0) if looks.seen_from is None else looks.seen_from
@@ -102,7 +95,7 @@ class Attention:
         blocks: Blocks,
     ) -> Callable[..., Sequence[Array]]:
         """A function that runs so many programs."""
-        return launched(body, programs, results, 32 * blocks.warps, self.interpreted, stages=blocks.stages)
+        return launched(body, programs, results, 32 * blocks.warps, stages=blocks.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,38 +108,25 @@ class _Head:
 
     def read(self, reference: Reference, first: Array, count: int) -> Array:
         """A block; 0 beyond the length and the width."""
-        from jax.experimental.pallas import triton
-
         place, inside = self._place(reference, first, count)
         return triton.load(place, mask=inside, other=0.0)
 
     def write(self, reference: Reference, first: Array, x: Array) -> None:
         """Put a block in its place, rounded to what the array keeps."""
-        from jax.experimental.pallas import triton
-
         place, inside = self._place(reference, first, x.shape[0])
         triton.store(place, x.astype(reference.dtype), mask=inside)
 
     def read_rows(self, reference: Reference, first: Array, count: int) -> Array:
         """One number for each place; 0 beyond the length."""
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         place = reference.at[self.batch, self.head, pallas.ds(first, count)]
         return triton.load(place, mask=_places(first, count) < self.end, other=0.0)
 
     def write_rows(self, reference: Reference, first: Array, x: Array) -> None:
         """Put numbers in their places."""
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         place = reference.at[self.batch, self.head, pallas.ds(first, x.shape[0])]
         triton.store(place, x, mask=_places(first, x.shape[0]) < self.end)
 
     def _place(self, reference: Reference, first: Array, count: int) -> tuple[Any, Array]:
-        import jax.numpy as jnp
-        from jax.experimental import pallas
-
         width = reference.shape[3]
         padded = max(SMALLEST, next_power_of_two(width))
         place = reference.at[self.batch, pallas.ds(first, count), self.head, pallas.ds(0, padded)]
@@ -155,16 +135,11 @@ class _Head:
 
 
 def _places(first: Array, count: int) -> Array:
-    import jax.numpy as jnp
-
     return first + jnp.arange(count, dtype=jnp.int32)
 
 
 def _program(blocks: int, heads: int) -> tuple[Array, Array, Array]:
     """The batch, head and block of this program. Neighbours share keys, and the last blocks, which see most keys, begin."""
-    from jax import lax
-    from jax.experimental import pallas
-
     program = pallas.program_id(0)
     rest = lax.div(program, blocks)
     return lax.div(rest, heads), lax.rem(rest, heads), blocks - 1 - lax.rem(program, blocks)
@@ -172,8 +147,6 @@ def _program(blocks: int, heads: int) -> tuple[Array, Array, Array]:
 
 def _ends(ends: Sequence[Reference], batch: Array, all_of: tuple[int, int]) -> tuple[Array, Array]:
     """How many queries and keys of a sequence count."""
-    import jax.numpy as jnp
-
     rows, columns = (each[batch] for each in ends) if ends else map(jnp.int32, all_of)
     return rows, columns
 
@@ -195,16 +168,9 @@ class Forward:
         rows = ((batch, heads, queries), "float32")
         results = [(query.shape, str(query.dtype)), rows, rows]
         programs = -(-queries // blocks.queries) * batch * heads
-        outputs: Sequence[Array] = self.attention.launched(self._block, programs, results, blocks)(
-            query, key, value, *ends
-        )
-        return outputs
+        return self.attention.launched(self._block, programs, results, blocks)(query, key, value, *ends)
 
     def _block(self, *references: Reference) -> None:
-        import jax.numpy as jnp
-        from jax import lax
-        from jax.experimental.pallas import triton
-
         query_ref, key_ref, value_ref, *ends, result, largest, reciprocal = references
         attention, blocks = self.attention, self.attention.forward
         _, queries, heads, _ = query_ref.shape
@@ -260,8 +226,6 @@ class Backward:
         self, query: Array, key: Array, value: Array, cotangent: Array, *others: Array
     ) -> Sequence[Array]:
         """The others are the result, largest scores and reciprocals, if they are given, and lengths, if there are any."""
-        import jax.numpy as jnp
-
         ends = others[3:] if self.given else others
         kept = others[:3] if self.given else Forward(self.attention)(query, key, value, *ends)
         result, largest, reciprocal = kept
@@ -281,10 +245,6 @@ class Backward:
         return of_query, of_key, of_value
 
     def _of_queries(self, *references: Reference) -> None:
-        import jax.numpy as jnp
-        from jax import lax
-        from jax.experimental.pallas import triton
-
         query_ref, key_ref, value_ref, cotangent_ref, *numbers_refs, result = references
         blocks = self.attention.of_queries
         _, queries, heads, _ = query_ref.shape
@@ -309,10 +269,6 @@ class Backward:
         _Head(batch, head, jnp.int32(queries)).write(result, first, total * self.attention.scale)
 
     def _of_keys(self, *references: Reference) -> None:
-        import jax.numpy as jnp
-        from jax import lax
-        from jax.experimental.pallas import triton
-
         query_ref, key_ref, value_ref, cotangent_ref, *numbers_refs, of_key, of_value = references
         blocks = self.attention.of_keys
         _, queries, heads, _ = query_ref.shape
@@ -361,9 +317,6 @@ class Backward:
         seen: Array | None,
     ) -> tuple[Array, Array]:
         """The weights of a block, and the cotangents of its products, but for the scale; None sees all."""
-        import jax.numpy as jnp
-        from jax.experimental.pallas import triton
-
         inner, largest, reciprocal = (each[:, None] for each in numbers)
         scores, slope = self.attention.scores(query, key)
         weights = jnp.exp2(scores - largest) * reciprocal

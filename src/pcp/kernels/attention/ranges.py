@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcp.kernels.attention.sight import Band
-from pcp.kernels.pallas import Array
+from pcp.kernels.pallas import Array, jnp, lax
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,12 @@ class Range:
     @classmethod
     def of(cls, band: Band, first: Array, count: int, end: Array, counts: Array) -> "Range":
         """The places, before an end, that belong to some of `count` places from the first one on, if that counts."""
-        import jax.numpy as jnp
-
         lower, upper = band.some(first, count)
         start = jnp.int32(0) if lower is None else jnp.maximum(jnp.int32(0), lower)
         return cls(start, jnp.where(counts, least(end, upper), 0), *band.all(first, count))
 
     def over(self, block: int, step: Callable[[Array, Any, bool], Any], start: Any) -> Any:
         """A step for the first place of each block that holds one of these places; it is told whether something is hidden."""
-        import jax.numpy as jnp
-        from jax import lax
-
         lower, upper = lax.div(self.first, block), lax.div(self.end + (block - 1), block)
         bounds, hides = [lower], []
         if self.seen_from is not None:
@@ -57,6 +52,4 @@ class Range:
 
 def least(end: Array, bound: Array | None) -> Array:
     """An end, or a bound before it, if there is one."""
-    import jax.numpy as jnp
-
     return end if bound is None else jnp.minimum(end, bound)

@@ -14,8 +14,18 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import applies_to_f32, tensors
-from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched, next_power_of_two
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.pallas import (
+    Array,
+    Reference,
+    is_numbered_in_32_bits,
+    jnp,
+    launched,
+    lax,
+    next_power_of_two,
+    pallas,
+    triton,
+)
+from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16, as_kept, is_argument, widened
 from pcp.ops.movement import reshape
 from pcp.tensor import Tensor
@@ -50,25 +60,16 @@ class _Chunks:
 
     def columns(self, chunk: Array) -> Array:
         """Their numbers."""
-        import jax.numpy as jnp
-
         return chunk * self.size + jnp.arange(self.size)
 
     def read(self, reference: Reference, chunk: Array) -> Array:
         """A chunk in float32, -inf after the last column."""
-        import jax.numpy as jnp
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         place = reference.at[self.row, pallas.ds(chunk * self.size, self.size)]
         inside = self.columns(chunk) < self.width
         return jnp.where(inside, triton.load(place, mask=inside, other=0.0).astype(jnp.float32), -jnp.inf)
 
     def write(self, reference: Reference, chunk: Array, x: Array) -> None:
         """Put it in its place."""
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         place = reference.at[self.row, pallas.ds(chunk * self.size, self.size)]
         triton.store(place, x.astype(reference.dtype), mask=self.columns(chunk) < self.width)
 
@@ -76,8 +77,6 @@ class _Chunks:
         """The logarithm of the sum of the row's exponentials. Each column of a chunk has a largest number and a sum of its own,
         which are put together once: no thread waits for another on the way.
         """
-        import jax.numpy as jnp
-        from jax import lax
 
         def step(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             largest, total = state
@@ -94,29 +93,16 @@ class _Chunks:
         return finite + jnp.log(jnp.sum(totals * jnp.exp(tops - finite)))
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Normaliser:
-    """Logits (rows, classes) to the logarithm of the sum of each row's exponentials.
+def normaliser(logits: Array) -> Sequence[Array]:
+    """Logits (rows, classes) to the logarithm of the sum of each row's exponentials, (rows,)."""
+    rows, classes = logits.shape
+    threads = _Chunks(0, classes, LANES).size / PER_LANE
+    return launched(_row, rows, [((rows,), "float32")], threads)(logits)
 
-    Arguments:
-        interpreted: whether it runs without a GPU, slowly.
-    """
 
-    interpreted: bool = False
-
-    def __call__(self, logits: Array) -> Sequence[Array]:
-        """As (rows,)."""
-        rows, classes = logits.shape
-        results = [((rows,), "float32")]
-        threads = _Chunks(0, classes, LANES).size / PER_LANE
-        normalisers: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted)(logits)
-        return normalisers
-
-    def _row(self, logits: Reference, result: Reference) -> None:
-        from jax.experimental import pallas
-
-        row = pallas.program_id(0)
-        result[row] = _Chunks(row, logits.shape[1], LANES).normaliser(logits)
+def _row(logits: Reference, result: Reference) -> None:
+    row = pallas.program_id(0)
+    result[row] = _Chunks(row, logits.shape[1], LANES).normaliser(logits)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -125,22 +111,19 @@ class Gradient:
 
     Arguments:
         overwrites: whether the result takes the memory of logits in bfloat16. XLA copies logits that are needed later first.
-        interpreted: whether it runs without a GPU, slowly.
     """
 
     overwrites: bool = True
-    interpreted: bool = False
 
-    def __call__(self, logits: Array, targets: Array, factors: Array, *normaliser: Array) -> Sequence[Array]:
+    def __call__(self, logits: Array, targets: Array, factors: Array, *known: Array) -> Sequence[Array]:
         """In bfloat16. No class is number -1. The normaliser (rows,) is computed where it is not given."""
         rows, classes = logits.shape
         chunks = _Chunks(0, classes, MOST)
         results = [(logits.shape, "bfloat16")]
         in_place = {0: 0} if self.overwrites and logits.dtype == "bfloat16" else {}
-        gradient: Sequence[Array] = launched(
-            self._chunk, rows * chunks.count, results, chunks.size / PER_THREAD, self.interpreted, in_place
-        )(logits, targets, factors, *(normaliser or Normaliser(self.interpreted)(logits)))
-        return gradient
+        return launched(self._chunk, rows * chunks.count, results, chunks.size / PER_THREAD, in_place)(
+            logits, targets, factors, *(known or normaliser(logits))
+        )
 
     def _chunk(
         self,
@@ -150,9 +133,6 @@ class Gradient:
         normaliser: Reference,
         result: Reference,
     ) -> None:
-        import jax.numpy as jnp
-        from jax.experimental import pallas
-
         count = _Chunks(0, logits.shape[1], MOST).count
         row, chunk = pallas.program_id(0) // count, pallas.program_id(0) % count
         chunks = _Chunks(row, logits.shape[1], MOST)
@@ -166,7 +146,7 @@ def _loss(op: ir.Operation) -> Application:
     logits = reshape(as_kept(tensors(op)[0]), rows.logits.shape)
     shape = rows.named.results[0].shape
     return Application(
-        Normaliser(),
+        normaliser,
         (logits,),
         lambda results: [reshape(rows.losses(results[0], rows.chosen()), shape), results[0]],
     )
@@ -187,8 +167,7 @@ def _applies(op: ir.Operation) -> bool:
     return applies_to_f32(op) and is_numbered_in_32_bits(op)
 
 
-_NORMALISER = ("cross_entropy.triton_normaliser",)
-register_kernel(
+register_with_gradient(
     Kernel(
         "cross_entropy.triton",
         "the logits are read once",
@@ -196,19 +175,11 @@ register_kernel(
         Lowered(_loss, "cuda"),
         requires=("sm_80",),
         version=2,
-        hands=_NORMALISER,
-    )
-)
-register_kernel(
-    Kernel(
-        "cross_entropy_gradient.triton",
-        "softmax less 1 at the target, kept where logits in bfloat16 were",
-        _applies,
-        Lowered(_gradient, "cuda"),
-        requires=("sm_80",),
-        version=3,
-        takes=_NORMALISER,
-        storages=(BF16,),
-        keeps="the result",
-    )
+        hands=("cross_entropy.triton_normaliser",),
+    ),
+    Lowered(_gradient, "cuda"),
+    about="softmax less 1 at the target, kept where logits in bfloat16 were",
+    version=3,
+    storages=(BF16,),
+    keeps="the result",
 )

@@ -10,7 +10,7 @@ from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.dropout.native import BITS, Draw, applies_to_floats
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
-from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched
+from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, jnp, launched, lax, pallas, triton
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape
@@ -28,33 +28,24 @@ class Dropout:
     Arguments:
         draw: which are kept.
         rounded: whether results are kept in bfloat16.
-        interpreted: whether it runs without a GPU, slowly.
     """
 
     draw: Draw
     rounded: bool = False
-    interpreted: bool = False
 
     def __call__(self, key: Array, x: Array) -> Sequence[Array]:
         """As (n,)."""
         (size,) = x.shape
         block = math.gcd(MOST, size)
         results = [((size,), "bfloat16" if self.rounded else "float32")]
-        outputs: Sequence[Array] = launched(
+        return launched(
             functools.partial(self._block, block),
             size // block,
             results,
             block / PER_THREAD,
-            self.interpreted,
         )(key, x)
-        return outputs
 
     def _block(self, block: int, key: Reference, x: Reference, result: Reference) -> None:
-        import jax.numpy as jnp
-        from jax import lax
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
         first = pallas.program_id(0) * block
         place = pallas.ds(first, block)
         counters = lax.convert_element_type(first + jnp.arange(block, dtype=jnp.int32), jnp.uint32)
@@ -66,8 +57,6 @@ class Dropout:
 
 def _words(first: Array, second: Array, counters: Array) -> Array:
     """The random words of `pcp.ops.threefry` for counters below 2^32."""
-    import jax.numpy as jnp
-
     schedule = (first, second, first ^ second ^ jnp.uint32(PARITY))
     high, low = jnp.zeros_like(counters) + first, counters + second
     for group in range(5):

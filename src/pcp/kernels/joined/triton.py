@@ -6,7 +6,6 @@ kernel does so in one pass, and adds up the columns on the way where the program
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from pcp.kernels.attention.key_cotangents import with_mean
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
-from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits
+from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, jnp, pallas, triton
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.kernels.storage import BF16, as_kept, widened
 from pcp.ops.elementwise import is_finite, where
@@ -87,44 +86,29 @@ def _placed(x: Value) -> tuple[int, View] | None:
 JOINED = Pattern("pcp.joined", {f"{count} parts": (_joined(count),) for count in range(MOST, 1, -1)})
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Join:
-    """Parts (rows, width) to all of them beside one another, in bfloat16, and parts of the sums of its columns.
+def join(*parts: Array) -> Sequence[Array]:
+    """Parts (rows, width) to all of them beside one another, in bfloat16, and parts of the sums of its columns, which are
+    (rows / TILES.rows, columns)."""
+    rows, width = shape = parts[0].shape
+    whole = len(parts) * width
+    results = [((rows, whole), "bfloat16"), ((rows // TILES.rows, whole), "float32")]
+    return TILES.launched(_block, shape, results)(*parts)
 
-    Arguments:
-        interpreted: whether it runs without a GPU, slowly.
-    """
 
-    interpreted: bool = False
+def _block(*references: Reference) -> None:
+    *parts, result, sums = references
+    width = parts[0].shape[1]
+    columns, _ = TILES.block(width)
 
-    def __call__(self, *parts: Array) -> Sequence[Array]:
-        """The sums are (rows / TILES.rows, columns)."""
-        rows, width = shape = parts[0].shape
-        whole = len(parts) * width
-        results = [((rows, whole), "bfloat16"), ((rows // TILES.rows, whole), "float32")]
-        outputs: Sequence[Array] = TILES.launched(self._block, shape, results, self.interpreted)(*parts)
-        return outputs
+    def step(rows: Array, first: Array) -> Sequence[Array]:
+        read = [triton.load(part.at[rows, pallas.ds(first, columns)]) for part in parts]
+        for place, x in enumerate(read):
+            triton.store(result.at[rows, pallas.ds(place * width + first, columns)], x.astype(result.dtype))
+        return [x.astype(jnp.float32) for x in read]
 
-    def _block(self, *references: Reference) -> None:
-        import jax.numpy as jnp
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
-
-        *parts, result, sums = references
-        width = parts[0].shape[1]
-        columns, _ = TILES.block(width)
-
-        def step(rows: Array, first: Array) -> Sequence[Array]:
-            read = [triton.load(part.at[rows, pallas.ds(first, columns)]) for part in parts]
-            for place, x in enumerate(read):
-                triton.store(
-                    result.at[rows, pallas.ds(place * width + first, columns)], x.astype(result.dtype)
-                )
-            return [x.astype(jnp.float32) for x in read]
-
-        row, first, totals = TILES.run(width, step, len(parts))
-        for place, total in enumerate(totals):
-            triton.store(sums.at[pallas.ds(row, 1), pallas.ds(place * width + first, columns)], total)
+    row, first, totals = TILES.run(width, step, len(parts))
+    for place, total in enumerate(totals):
+        triton.store(sums.at[pallas.ds(row, 1), pallas.ds(place * width + first, columns)], total)
 
 
 def _describe(op: ir.Operation) -> Application:
@@ -144,7 +128,7 @@ def _describe(op: ir.Operation) -> Application:
         return [reshape(widened(outputs[0]), (*inputs[0].shape[:-1], -1))]
 
     rows = [reshape(each, (-1, each.shape[-1])) for each in operands]
-    return Application(Join(), rows, results)
+    return Application(join, rows, results)
 
 
 def without_what_vanishes(total: Tensor, vanish: Sequence[bool]) -> Tensor:

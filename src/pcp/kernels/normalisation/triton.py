@@ -9,7 +9,7 @@ block adds a little to what the blocks behind it gave, and rounding to nearest w
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pcp.ir import DType
@@ -25,8 +25,11 @@ from pcp.kernels.pallas import (
     Reference,
     Rows,
     is_numbered_in_32_bits,
+    jnp,
     launched,
+    lax,
     next_power_of_two,
+    pallas,
 )
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.storage import BF16, BF16_SUM, F32, Storage, as_kept, widened
@@ -59,13 +62,11 @@ class Norm:
         epsilon: what is added to the variance.
         centred: whether the mean is taken off.
         rounded: whether the result is kept in bfloat16; of a gradient, the cotangent of x, rounded stochastically.
-        interpreted: whether it runs without a GPU, slowly.
     """
 
     epsilon: float
     centred: bool
     rounded: bool = False
-    interpreted: bool = False
 
     @property
     def dtype(self) -> str:
@@ -79,9 +80,6 @@ class Norm:
 
     def normed(self, x: Array, rows: Rows) -> tuple[Array, Array]:
         """Rows with mean 0 and variance 1, and the reciprocals of their deviations."""
-        import jax.numpy as jnp
-        from jax import lax
-
         if self.centred:
             x = jnp.where(rows.inside, x - _mean(x, rows), 0.0)
         scale = lax.rsqrt(_mean(x * x, rows) + self.epsilon)
@@ -93,83 +91,40 @@ def _threads(width: int) -> float:
 
 
 def _mean(x: Array, rows: Rows) -> Array:
-    import jax.numpy as jnp
-
     return jnp.sum(x, axis=1, keepdims=True) / rows.width
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Forward:
-    """x, scale and bias to the norm."""
-
-    norm: Norm
-
-    def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of an operand (rows, width), and two (1, width)."""
-        shape = operands[0].shape
-        return _forward_call(self._rows, shape, [(shape, self.norm.dtype)], self.norm)(*operands)
-
-    def _rows(self, x: Reference, scale: Reference, bias: Reference, result: Reference) -> None:
-        rows, vector = _rows_and_vector(result)
-        normed, _ = self.norm.normed(rows.read(x), rows)
-        rows.write(result, normed * vector.read(scale) + vector.read(bias))
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class ResidualForward:
-    """Two terms, what is added to each of their rows, scale and bias, to the sum and its norm.
+    """x, scale and bias to the norm; with a residual, and what is added to each row, behind x, to the sum of all and its norm.
 
     Arguments:
-        norm: of the sum as it is kept.
-        keeps: the element type of the sum, by name.
+        norm: of x, or of the sum as it is kept.
+        keeps: the element type of the sum, by name; empty where there is none.
     """
 
     norm: Norm
-    keeps: str = "float32"
+    keeps: str = ""
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of two operands (rows, width), and three (1, width)."""
+        """Of one or two operands (rows, width), and two or three (1, width)."""
         shape = operands[0].shape
-        results = [(shape, self.keeps), (shape, self.norm.dtype)]
-        return _forward_call(self._rows, shape, results, self.norm)(*operands)
+        results = [*[(shape, self.keeps)] * bool(self.keeps), (shape, self.norm.dtype)]
+        return launched(self._rows, -(-shape[0] // TOGETHER), results, _threads(shape[1]))(*operands)
 
-    def _rows(
-        self,
-        x: Reference,
-        residual: Reference,
-        shift: Reference,
-        scale: Reference,
-        bias: Reference,
-        total: Reference,
-        result: Reference,
-    ) -> None:
-        import jax.numpy as jnp
-
-        rows, vector = _rows_and_vector(result)
-        added = rows.read(x) + rows.read(residual) + vector.read(shift)
-        added = added.astype(total.dtype)
-        rows.write(total, added)
-        added = jnp.where(rows.inside, added.astype(jnp.float32), 0.0)
-        normed, _ = self.norm.normed(added, rows)
+    def _rows(self, x: Reference, *others: Reference) -> None:
+        count, width = x.shape
+        rows = Rows(pallas.program_id(0) * TOGETHER, TOGETHER, count, width)
+        vector, value = Rows(0, 1, 1, width), rows.read(x)
+        if self.keeps:
+            residual, shift, scale, bias, total, result = others
+            added = (value + rows.read(residual) + vector.read(shift)).astype(total.dtype)
+            rows.write(total, added)
+            value = jnp.where(rows.inside, added.astype(jnp.float32), 0.0)
+        else:
+            scale, bias, result = others
+        normed, _ = self.norm.normed(value, rows)
         rows.write(result, normed * vector.read(scale) + vector.read(bias))
-
-
-def _rows_and_vector(result: Reference) -> tuple[Rows, Rows]:
-    """The rows of this program of a forward pass, and a vector of their width."""
-    from jax.experimental import pallas
-
-    count, width = result.shape
-    return Rows(pallas.program_id(0) * TOGETHER, TOGETHER, count, width), Rows(0, 1, 1, width)
-
-
-def _forward_call(
-    body: Callable[..., None],
-    shape: tuple[int, ...],
-    results: Sequence[tuple[tuple[int, ...], str]],
-    norm: Norm,
-) -> Callable[..., Sequence[Array]]:
-    programs = -(-shape[0] // TOGETHER)
-    return launched(body, programs, results, _threads(shape[1]), norm.interpreted)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -195,20 +150,13 @@ class Backward:
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)
         results = [(shape, self.norm.dtype), ((programs * self._sums, width), "float32")]
-        outputs: Sequence[Array] = launched(
-            self._rows, programs, results, _threads(width), self.norm.interpreted
-        )(*operands)
-        return outputs
+        return launched(self._rows, programs, results, _threads(width))(*operands)
 
     @property
     def _sums(self) -> int:
         return 1 + self.shifted + self.summed
 
     def _rows(self, *references: Reference) -> None:
-        import jax.numpy as jnp
-        from jax import lax
-        from jax.experimental import pallas
-
         operands, (of_x, parts) = references[:-2], references[-2:]
         x_ref, scale_ref, *others = operands
         cotangents, more = others[: self.terms], others[self.terms :]
@@ -272,7 +220,7 @@ def _residual(op: ir.Operation, storage: Storage) -> Application:
     (one, shift), (other, more) = (_term(part.inputs[name]) for name in ("x", "residual"))
     norm = Norm.of(named, attributes_of(op)["computes"], storage)
     return Application(
-        ResidualForward(norm, "bfloat16" if storage is BF16_SUM else "float32"),
+        Forward(norm, "bfloat16" if storage is BF16_SUM else "float32"),
         (
             rows_of(one),
             rows_of(other),
