@@ -15,7 +15,8 @@ import pcp
 from pcp import backends
 from pcp.backends import Device, Executable, ExecutionFailed, Target
 from pcp.backends.base import MemoryUse
-from pcp.backends.segmented import VARIABLE, SegmentedExecutable, compiled_in_segments
+from pcp.backends.regions.executable import RegionsExecutable
+from pcp.backends.segmented import VARIABLE, compiled_in_segments
 from pcp.backends.xla import XLAExecutable
 from pcp.ir import Program
 from pcp.ir.tree import flatten
@@ -48,9 +49,9 @@ def whole(program: Program) -> XLAExecutable:
 
 
 @functools.cache
-def segmented(program: Program) -> SegmentedExecutable:
+def segmented(program: Program) -> RegionsExecutable:
     made = compiled(program)
-    assert isinstance(made, SegmentedExecutable)
+    assert isinstance(made, RegionsExecutable)
     return made
 
 
@@ -221,9 +222,9 @@ def test_equal_segments_are_compiled_once_and_kept_for_deeper_programs() -> None
         seen.append(program)
         return compiled(program)
 
-    assert compiled_in_segments(stacked(12), compile_one) is not None
+    assert compiled_in_segments(stacked(12), Target.of(), compile_one) is not None
     few = len(seen)
-    assert compiled_in_segments(stacked(48), compile_one) is not None
+    assert compiled_in_segments(stacked(48), Target.of(), compile_one) is not None
     assert few <= 3
     assert seen[few:] == seen[:few]
 
@@ -249,7 +250,9 @@ class Pretended:
 
 def test_memory_is_that_of_what_lives_at_once() -> None:
     program = stacked(12)
-    made = compiled_in_segments(program, lambda _: Pretended(MemoryUse(0, 0, 0, 1000, exact=True)))
+    made = compiled_in_segments(
+        program, Target.of(), lambda _: Pretended(MemoryUse(0, 0, 0, 1000, exact=True))
+    )
     assert made is not None
     array = 4 * 8 * 4
     arguments = array + 12 * 8 * 8 * 4
@@ -258,7 +261,9 @@ def test_memory_is_that_of_what_lives_at_once() -> None:
 
 
 def test_memory_that_a_compiler_does_not_report_is_not_exact() -> None:
-    made = compiled_in_segments(stacked(12), lambda _: Pretended(MemoryUse(0, 0, 0, 0, exact=False)))
+    made = compiled_in_segments(
+        stacked(12), Target.of(), lambda _: Pretended(MemoryUse(0, 0, 0, 0, exact=False))
+    )
     assert made is not None
     assert not made.memory.exact
 
@@ -274,7 +279,9 @@ def test_what_fits_only_as_a_whole_is_compiled_as_a_whole(monkeypatch: pytest.Mo
 
 
 def test_a_segment_that_fails_says_so() -> None:
-    made = compiled_in_segments(stacked(12), lambda _: Pretended(MemoryUse(0, 0, 0, 0, exact=True)))
+    made = compiled_in_segments(
+        stacked(12), Target.of(), lambda _: Pretended(MemoryUse(0, 0, 0, 0, exact=True))
+    )
     assert made is not None
     with pytest.raises(ExecutionFailed, match="refused 5 arguments"):
         made.run(placed(stacked(12), arguments(stacked(12))))
@@ -285,7 +292,7 @@ def test_the_environment_decides(
     said: str, is_cut: bool, warnings: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(VARIABLE, said)
-    assert isinstance(compiled(stacked(12)), SegmentedExecutable) == is_cut
+    assert isinstance(compiled(stacked(12)), RegionsExecutable) == is_cut
     expected = "PCP_COMPILE_IN_SEGMENTS is 'no'; expected 0 or 1; deep programs are compiled in segments"
     assert [expected] * warnings == [message for message in caplog.messages if VARIABLE in message]
 

@@ -149,7 +149,7 @@ class XLABackend:
         if device.kind == "cpu":
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(
-                program, lambda each: self._compiled(each, device, options, cache)
+                program, target, lambda each: self._compiled(each, device, options, cache)
             )
             if segmented is not None and segmented.memory.peak <= device.capacity:
                 return segmented

@@ -39,4 +39,9 @@ def compiled_in_places(
     if placement.streamed is not None:
         return StreamedExecutable(program, home, placement.main(home), placement.streamed[1], cache=cache)
     places = (home, *(each.suited(program) for each in placement.targets()))
-    return RegionsExecutable(program, placement.regions(program), places, cache=cache)
+    return RegionsExecutable(
+        program,
+        placement.regions(program),
+        places,
+        lambda region, place: places[place].compile(region, cache=cache),
+    )

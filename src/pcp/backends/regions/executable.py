@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,17 +67,24 @@ class RegionsExecutable:
         program: the whole.
         cut: its regions.
         targets: the places, by number.
-        cache: as of `Target.compile`.
+        compile_one: from a region and the number of its place to what is called.
 
     Attributes:
         steps: what a call does, in order: explicit copies among it.
     """
 
-    def __init__(self, program: Program, cut: Regions, targets: Sequence[Target], *, cache: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        cut: Regions,
+        targets: Sequence[Target],
+        compile_one: Callable[[Program, int], Executable],
+    ) -> None:
         self._program, self._cut, self._targets = program, cut, targets
+        self._memory = [self._memory_of(place) for place in range(len(targets))]
         pairs = list(zip(cut.cut.sequence, cut.places, strict=True))
         kinds = dict.fromkeys((each.program, place) for each, place in pairs)
-        compiled = {kind: targets[kind[1]].compile(kind[0], cache=cache) for kind in kinds}
+        compiled = {kind: compile_one(*kind) for kind in kinds}
         self._executables = [compiled[each.program, place] for each, place in pairs]
         self.steps = self._scheduled()
         self._results = self._given_back()
@@ -104,7 +111,7 @@ class RegionsExecutable:
             uses[number, place] = len(steps)
 
         for index, (each, at) in enumerate(zip(cut.sequence, self._cut.places, strict=True)):
-            place = self._memory_of(at)
+            place = self._memory[at]
             for number in each.takes:
                 bring(number, place)
             steps.append(Run(index, at, self._executables[index], each.takes, each.makes))
@@ -163,7 +170,7 @@ class RegionsExecutable:
                 piece, use = self._cut.cut.sequence[step.region].program, step.executable.memory
                 heirs = {entry.alias for entry in piece.arguments if entry.alias is not None}
                 for index, (number, entry) in enumerate(zip(step.makes, piece.results, strict=True)):
-                    live[number, self._memory_of(step.place)] = 0 if index in heirs else entry.spec.bytes
+                    live[number, self._memory[step.place]] = 0 if index in heirs else entry.spec.bytes
                 aliased, exact = aliased + use.aliased, exact and use.exact
             for device in self._targets[step.place].devices:
                 inside = running is not None and device in self._targets[running.place].devices
@@ -203,18 +210,21 @@ class RegionsExecutable:
             values: the arguments, to which all that is made is added.
         """
         for step in self.steps:
-            if isinstance(step, Run):
+            if type(step) is Drop:  # which is quicker than to ask whether it is an instance
+                del values[step.number, step.place]
+            elif isinstance(step, Run):
                 self._hold(step, self._made(step, values), values)
             else:
                 self._move(step, values)
 
     def _made(self, run: Run, values: Values) -> list[Buffer]:
-        place = self._memory_of(run.place)
+        place = self._memory[run.place]
         return run.executable.run([values[number, place] for number in run.takes])
 
     def _hold(self, run: Run, buffers: Sequence[Buffer], values: Values) -> None:
-        place = self._memory_of(run.place)
-        values.update(zip(((number, place) for number in run.makes), buffers, strict=True))
+        place = self._memory[run.place]
+        for number, buffer in zip(run.makes, buffers, strict=True):
+            values[number, place] = buffer
 
     def _move(self, step: Copy | Drop, values: Values) -> None:
         if isinstance(step, Drop):

@@ -41,7 +41,12 @@ class StreamedExecutable(RegionsExecutable):
             cut = portions(program, limit // (PIECES << attempt))
             places = (AWAY,) * len(cut.sequence)
             try:
-                super().__init__(program, Regions(cut, places), (home, away), cache=cache)
+                super().__init__(
+                    program,
+                    Regions(cut, places),
+                    (home, away),
+                    lambda piece, _: away.compile(piece, cache=cache),
+                )
             except OutOfMemory:
                 if attempt == ATTEMPTS - 1:
                     raise
