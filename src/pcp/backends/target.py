@@ -30,7 +30,8 @@ class InvalidTarget(PCPError):
 class Backend(Protocol):
     """Something that compiles Programs for its devices.
 
-    Every method takes the whole `Target`, whose backend it is: devices of one kind, and options of the compiler. A class may
+    Every method takes the whole `Target`, whose backend it is: devices of one kind, and options of the compiler. A class that
+    derives from this one need not have memory aside, quick options, or calls that return before their results are there. It may
     say more than is asked of all: `runs_on_several = True`, that targets may have several devices; otherwise PCP refuses them
     before it asks, and `target.device` is the one. `chooses_once = True`, that a path that was found for one size of a symbolic
     program is followed at all. `options_on`, kinds of devices, and `options_for(program, target)`, which options of its
@@ -64,6 +65,8 @@ class Backend(Protocol):
         Returns:
             None where there is no such memory.
         """
+        del buffer
+        return None
 
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of this backend, on whatever device."""
@@ -95,6 +98,8 @@ class Backend(Protocol):
 
     def quick_options(self, target: "Target") -> CompileOptions:
         """The options with which a program that is called once is ready soonest."""
+        del target
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

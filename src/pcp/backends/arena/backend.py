@@ -11,10 +11,10 @@ from pcp.backends.arena.array import ArenaArray, Facts
 from pcp.backends.arena.executable import ArenaExecutable
 from pcp.backends.arena.lowerings.table import LOWERINGS
 from pcp.backends.arena.recording import recorded
-from pcp.backends.base import CompilationFailed, CompileOptions, Device, OutOfMemory
+from pcp.backends.base import CompilationFailed, Device, OutOfMemory
 from pcp.backends.host_memory import host_capacity, is_read_only, no_room
 from pcp.backends.processors import processor_hardware
-from pcp.backends.target import Target
+from pcp.backends.target import Backend, Target
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
@@ -22,7 +22,7 @@ from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.toolkit.legalisation import legalise, legalise_chlo
 
 
-class ArenaBackend:
+class ArenaBackend(Backend):
     """Runs programs by NumPy in the memory of the host."""
 
     name = "arena"
@@ -74,9 +74,6 @@ class ArenaBackend:
         except MemoryError:
             raise OutOfMemory(no_room(spec, target.device)) from None
 
-    def aside(self, buffer: ArenaArray) -> None:
-        """None: its devices have no such memory."""
-
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of the arena."""
         return isinstance(value, ArenaArray)
@@ -91,9 +88,6 @@ class ArenaBackend:
         del buffer
         return target.devices == tuple(self.devices())
 
-    def wait(self, buffers: Any) -> None:
-        """A call returns when its results are there."""
-
     def hardware(self, target: Target) -> tuple[str, str]:
         """The model of the processor, and its instructions."""
         del target
@@ -103,8 +97,3 @@ class ArenaBackend:
     def versions(self) -> str:
         """The version of NumPy, which computes."""
         return f"numpy {version('numpy')}"
-
-    def quick_options(self, target: Target) -> CompileOptions:
-        """None: nothing is compiled."""
-        del target
-        return {}

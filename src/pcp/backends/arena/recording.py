@@ -93,12 +93,6 @@ class Recorder:
                 return view
         return self.new(shape, dtype)
 
-    def temporary(self, view: View, *, reuse: bool = True) -> View:
-        """An array like an operand that may be overwritten: the operand itself where nothing else reads it."""
-        if reuse and self._may_take(view, view.shape, view.dtype, (view,)):
-            return view
-        return self.new(view.shape, view.dtype)
-
     def emit(
         self, function: Callable[..., object], *arguments: Any, writes: Sequence[int] = (-1,), beside: int = 0
     ) -> None:

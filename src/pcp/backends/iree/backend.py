@@ -1,22 +1,22 @@
 """IREE as a `Backend`: devices, arrays and compiled programs of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from pcp.backends.base import CompileOptions, Device
+from pcp.backends.base import Device
 from pcp.backends.iree import running
 from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.compiling import compiled_for
 from pcp.backends.iree.running import Array, IREEExecutable
 from pcp.backends.processors import processor_hardware
-from pcp.backends.target import Target
+from pcp.backends.target import Backend, Target
 from pcp.ir import Program, TensorSpec
 
 
-class IREEBackend:
+class IREEBackend(Backend):
     """Compiles for the devices that the drivers of IREE's runtime find."""
 
     name = "iree"
@@ -40,9 +40,6 @@ class IREEBackend:
         """A copy of an array in the memory of a device."""
         return running.placed(np.asarray(array), spec, target.device)
 
-    def aside(self, buffer: Array) -> None:
-        """None: its devices have no such memory."""
-
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of this backend."""
         return isinstance(value, Array)
@@ -60,9 +57,6 @@ class IREEBackend:
         """Whether an array lies in the memory of the device."""
         return buffer.device == target.device
 
-    def wait(self, buffers: Sequence[Array]) -> None:
-        """Nothing: a call returns when its results are there."""
-
     def hardware(self, target: Target) -> tuple[str, str]:
         """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
         name, facts = processor_hardware()
@@ -78,7 +72,3 @@ class IREEBackend:
         except PackageNotFoundError:
             compiler = "none"
         return f"iree-base-compiler {compiler}, iree-base-runtime {version('iree-base-runtime')}"
-
-    def quick_options(self, target: Target) -> CompileOptions:  # noqa: ARG002  (the same for all)
-        """None: IREE's lower levels take as long to compile."""
-        return {}
