@@ -22,7 +22,6 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 15;  // elements of a block: they stay in the second cache
 constexpr int64_t kMostParts = 64;   // of the rows, whose sums are kept apart
-constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
 
 // Where a cotangent passes a ReLU: kernels in Python name them by these numbers.
 enum class Relu : int64_t { none, above, not_below, count };
@@ -182,8 +181,6 @@ struct Columns {
   }
 };
 
-int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, kGrain / width); }
-
 ffi::Error batch_norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Result y, Result means, Result deviations,
                       float epsilon, int64_t relu) {
   if (auto words = complaint(x, scale, bias, epsilon, relu); !words.empty()) return refused(words);
@@ -301,28 +298,5 @@ ffi::Error batch_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_batch_norm, pcp::batch_norm,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon")
-                                  .Attr<int64_t>("relu"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_batch_norm_gradient, pcp::batch_norm_gradient,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .RemainingArgs()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon")
-                                  .Attr<int64_t>("relu"));
+PCP_HANDLER(pcp_batch_norm, pcp::batch_norm, "epsilon", "relu");
+PCP_HANDLER(pcp_batch_norm_gradient, pcp::batch_norm_gradient, "epsilon", "relu");

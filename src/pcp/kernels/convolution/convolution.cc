@@ -90,22 +90,9 @@ ffi::Error convolve(ffi::ThreadPool pool, Array x, Array kernel, Result result, 
 }  // namespace
 }  // namespace pcp
 
-#define PCP_CONVOLUTION(name, form)                                                 \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, pcp::convolve<pcp::form>,                     \
-                                ffi::Ffi::Bind()                                    \
-                                    .Ctx<ffi::ThreadPool>()                         \
-                                    .Arg<pcp::Array>()                              \
-                                    .Arg<pcp::Array>()                              \
-                                    .Ret<pcp::Array>()                              \
-                                    .Attr<pcp::Numbers>("places")                   \
-                                    .Attr<pcp::Numbers>("strides")                  \
-                                    .Attr<pcp::Numbers>("order")                    \
-                                    .Attr<pcp::Numbers>("window")                   \
-                                    .Attr<pcp::Numbers>("dilations")                \
-                                    .Attr<pcp::Numbers>("window_order")             \
-                                    .Attr<pcp::Numbers>("before")                   \
-                                    .Attr<pcp::Numbers>("kernel_strides")           \
-                                    .Attr<int64_t>("outputs"))
+#define PCP_CONVOLUTION(name, form)                                                                                          \
+  PCP_HANDLER(name, pcp::convolve<pcp::form>, "places", "strides", "order", "window", "dilations", "window_order", "before", \
+              "kernel_strides", "outputs")
 
 PCP_CONVOLUTION(pcp_convolution_f32, Singles);
 PCP_CONVOLUTION(pcp_convolution_bf16, Pairs);

@@ -93,12 +93,4 @@ ffi::Error dropout(ffi::ThreadPool pool, Key key, Array x, Result made, int64_t 
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_dropout, pcp::dropout,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Key>()
-                                  .Arg<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<int64_t>("below")
-                                  .Attr<float>("by")
-                                  .Attr<int64_t>("divides"));
+PCP_HANDLER(pcp_dropout, pcp::dropout, "below", "by", "divides");

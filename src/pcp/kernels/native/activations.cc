@@ -15,8 +15,6 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
-
 ffi::Error refused(const std::string& words) {
   return refused_by("gelu", words);
 }
@@ -29,8 +27,7 @@ void over_rows(ffi::ThreadPool& pool, const Array& x, const Array& bias, const A
   const float *from = x.typed_data(), *b = bias.typed_data(), *g = cotangent.typed_data();
   float* to = y->typed_data();
   ask_for_huge_pages_of(y);
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width));
-  parallel_for(pool, width ? rows : 0, grain, [&](int64_t first, int64_t last) {
+  parallel_for(pool, width ? rows : 0, rows_at_once(width), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const int64_t at = row * width, rest = width - whole;
       for (int64_t i = 0; i < whole; i += kLanes) store(to + at + i, of(load(from + at + i) + load(b + i), load(g + at + i)));
@@ -68,14 +65,5 @@ ffi::Error gelu_gradient(ffi::ThreadPool pool, Array x, Array bias, Array cotang
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    pcp_gelu, pcp::gelu,
-    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<pcp::Array>().Arg<pcp::Array>().Ret<pcp::Array>());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_gelu_gradient, pcp::gelu_gradient,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Ret<pcp::Array>());
+PCP_HANDLER(pcp_gelu, pcp::gelu);
+PCP_HANDLER(pcp_gelu_gradient, pcp::gelu_gradient);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
@@ -45,4 +47,44 @@ inline std::string unreadable(const char* name, size_t elements, const std::vect
   return "";
 }
 
+// A handler's parameters as its function has them: pools of threads, arrays and results by their types, and numbers by names, which stand
+// in the order of their parameters.
+struct Named {
+  std::initializer_list<const char*> names;
+
+  template <typename... Parameters>
+  auto To(xla::ffi::Error (*handler)(Parameters...)) const {
+    return bound<decltype(handler), Parameters...>(handler, xla::ffi::Ffi::Bind(), names.begin());
+  }
+
+ private:
+  template <typename Handler, typename First, typename... Rest, typename Binding>
+  static auto bound(Handler handler, Binding&& binding, const char* const* name) {
+    namespace ffi = xla::ffi;
+    const auto with = [&](auto&& next, int taken) {
+      if constexpr (sizeof...(Rest) == 0)
+        return std::move(next).To(handler);
+      else
+        return bound<Handler, Rest...>(handler, std::move(next), name + taken);
+    };
+    if constexpr (std::is_same_v<First, ffi::ThreadPool>)
+      return with(std::move(binding).template Ctx<First>(), 0);
+    else if constexpr (std::is_same_v<First, ffi::RemainingArgs>)
+      return with(std::move(binding).RemainingArgs(), 0);
+    else if constexpr (std::is_same_v<First, ffi::RemainingRets>)
+      return with(std::move(binding).RemainingRets(), 0);
+    else if constexpr (!std::is_void_v<typename ffi::ArgBinding<First>::Arg>)
+      return with(std::move(binding).template Arg<First>(), 0);
+    else if constexpr (!std::is_void_v<typename ffi::RetBinding<First>::Ret>)
+      return with(std::move(binding).template Ret<typename ffi::RetBinding<First>::Ret>(), 0);
+    else if constexpr (!std::is_void_v<typename ffi::AttrsBinding<First>::Attrs>)
+      return with(std::move(binding).template Attrs<First>(), 0);
+    else
+      return with(std::move(binding).template Attr<First>(*name), 1);
+  }
+};
+
 }  // namespace pcp
+
+// Defines the symbol that XLA calls: `PCP_HANDLER(pcp_norm, pcp::norm, "epsilon", "centred")`.
+#define PCP_HANDLER(name, function, ...) XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function, (pcp::Named{{__VA_ARGS__}}))

@@ -346,36 +346,7 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
 }  // namespace
 }  // namespace pcp
 
-#define PCP_ATTENTION(name, form)                                    \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, pcp::attention<pcp::form>,     \
-                                ffi::Ffi::Bind()                     \
-                                    .Ctx<ffi::ThreadPool>()          \
-                                    .Arg<pcp::Array>()               \
-                                    .Arg<pcp::Array>()               \
-                                    .Arg<pcp::Array>()               \
-                                    .RemainingArgs()                 \
-                                    .Ret<pcp::Array>()               \
-                                    .Ret<pcp::Array>()               \
-                                    .Attrs<pcp::Layout>())
-
-PCP_ATTENTION(pcp_attention_f32, Singles);
-PCP_ATTENTION(pcp_attention_bf16, Pairs);
-
-#define PCP_ATTENTION_GRADIENT(name, form)                                    \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, pcp::attention_gradient<pcp::form>,     \
-                                ffi::Ffi::Bind()                              \
-                                    .Ctx<ffi::ThreadPool>()                   \
-                                    .Arg<pcp::Array>()                        \
-                                    .Arg<pcp::Array>()                        \
-                                    .Arg<pcp::Array>()                        \
-                                    .Arg<pcp::Array>()                        \
-                                    .Arg<pcp::Array>()                        \
-                                    .Arg<pcp::Array>()                        \
-                                    .RemainingArgs()                          \
-                                    .Ret<pcp::Array>()                        \
-                                    .Ret<pcp::Array>()                        \
-                                    .Ret<pcp::Array>()                        \
-                                    .Attrs<pcp::Layout>())
-
-PCP_ATTENTION_GRADIENT(pcp_attention_gradient_f32, Singles);
-PCP_ATTENTION_GRADIENT(pcp_attention_gradient_bf16, Pairs);
+PCP_HANDLER(pcp_attention_f32, pcp::attention<pcp::Singles>);
+PCP_HANDLER(pcp_attention_bf16, pcp::attention<pcp::Pairs>);
+PCP_HANDLER(pcp_attention_gradient_f32, pcp::attention_gradient<pcp::Singles>);
+PCP_HANDLER(pcp_attention_gradient_bf16, pcp::attention_gradient<pcp::Pairs>);

@@ -105,7 +105,8 @@ def built(library: Library) -> Build:
         waiting=f"another process builds the native library {library.name}; waiting for it",
         gave_up="it is built here too",
     ):
-        return kept(library) or _build(library)
+        advice = "name another compiler in CXX and run `pcp kernels build`"
+        return kept(library) or _compiled(library.source, library.name, library.source_digest, advice)
 
 
 def kept(library: Library) -> Build | None:
@@ -117,9 +118,7 @@ def kept(library: Library) -> Build | None:
     Raises:
         NoCompiler: there is neither a build nor a compiler.
     """
-    flags, headers = _flags()[1], digest_of_headers(_include())
-    wanted = library.name, library.source_digest, flags, headers
-    fitting = [each for each in builds() if (each.library, each.source, each.flags, each.headers) == wanted]
+    fitting = _fitting(library.name, library.source_digest)
     shipped = [build for build in fitting if build.is_shipped]
     if shipped:
         return shipped[0]
@@ -129,7 +128,14 @@ def kept(library: Library) -> Build | None:
         if fitting:
             return fitting[0]
         raise
-    return build_of(digest_of_build(library.name, library.source_digest, version, flags, headers))
+    headers = digest_of_headers(_include())
+    return build_of(digest_of_build(library.name, library.source_digest, version, _flags()[1], headers))
+
+
+def _fitting(name: str, source: str) -> list[Build]:
+    """The builds here of a library and its source, for this processor and by XLA's headers, of whatever compiler."""
+    wanted = name, source, _flags()[1], digest_of_headers(_include())
+    return [each for each in builds() if (each.library, each.source, each.flags, each.headers) == wanted]
 
 
 def missing(name: str) -> str:
@@ -137,12 +143,7 @@ def missing(name: str) -> str:
 
     What was found is kept until the process ends, as long as environment and masked features stay.
     """
-    if name not in LIBRARIES:
-        return f"there is no native library {name!r}; there are {', '.join(LIBRARIES)}"
-    reason = refusal(name)
-    if reason:
-        return reason
-    outcome = _outcome(name, os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden())
+    outcome = _found(name)
     return outcome if isinstance(outcome, str) else ""
 
 
@@ -152,12 +153,18 @@ def build_here(name: str) -> Build:
     Raises:
         NativeUnavailable: there is none; the message says why.
     """
-    reason = missing(name)
-    if reason:
-        raise NativeUnavailable(f"the native library {name!r} is missing: {reason}")
-    build = _outcome(name, os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden())
-    assert isinstance(build, Build)
-    return build
+    outcome = _found(name)
+    if isinstance(outcome, str):
+        raise NativeUnavailable(f"the native library {name!r} is missing: {outcome}")
+    return outcome
+
+
+def _found(name: str) -> Build | str:
+    """The build of a library, or why there is none."""
+    if name not in LIBRARIES:
+        return f"there is no native library {name!r}; there are {', '.join(LIBRARIES)}"
+    conditions = os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden()
+    return refusal(name) or _outcome(name, *conditions)
 
 
 @functools.cache
@@ -259,8 +266,7 @@ def built_from(file: Path, name: str, source: str) -> Build:
         NoCompiler: there is none, and no build.
         BuildFailed: the compiler refuses the file, or the folder of builds cannot be written.
     """
-    wanted = name, source, _flags()[1], digest_of_headers(_include())
-    fitting = [each for each in builds() if (each.library, each.source, each.flags, each.headers) == wanted]
+    fitting = _fitting(name, source)
     return fitting[0] if fitting else _compiled(file, name, source, "mend it")
 
 
@@ -268,12 +274,6 @@ def discard(build: Build) -> None:
     """Remove a build from the cache."""
     for file in (build.file.with_suffix(".json"), build.file):
         file.unlink(missing_ok=True)
-
-
-def _build(library: Library) -> Build:
-    """Compile it into the folder of builds."""
-    advice = "name another compiler in CXX and run `pcp kernels build`"
-    return _compiled(library.source, library.name, library.source_digest, advice)
 
 
 def _compiled(file: Path, name: str, source: str, advice: str) -> Build:

@@ -18,7 +18,6 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
 constexpr int64_t kBlock = 1 << 12;  // of a row at once: read from memory for its maximum, from the cache for its sum
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLarge = 1024.0f;  // a normaliser beyond which float32 loses of the logarithm in it
@@ -70,8 +69,6 @@ void gradient_of(const float* row, float normaliser, int64_t target, float facto
   }
   if (target >= 0 && target < width) to[target] = std::exp(chosen - normaliser) * share - factor;
 }
-
-int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
 
 std::string complaint(const Array& logits, const Array& of_rows) {
   if (logits.dimensions().size() != 2) return "the logits have shape " + shape_of(logits) + "; expected [rows,classes]";
@@ -132,19 +129,5 @@ ffi::Error cross_entropy_gradient(ffi::ThreadPool pool, Array logits, Classes ta
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_cross_entropy, pcp::cross_entropy,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Classes>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_cross_entropy_gradient, pcp::cross_entropy_gradient,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Classes>()
-                                  .Arg<pcp::Array>()
-                                  .RemainingArgs()
-                                  .Ret<pcp::Array>());
+PCP_HANDLER(pcp_cross_entropy, pcp::cross_entropy);
+PCP_HANDLER(pcp_cross_entropy_gradient, pcp::cross_entropy_gradient);

@@ -15,6 +15,7 @@ _INCLUDE = re.compile(
     rb"^(?:\xef\xbb\xbf)?" + _GAP.join((b"", b"#", rb"(?:include(?:_next)?|import|embed)", rb'"([^"\n]+)"')),
     re.MULTILINE | re.DOTALL,
 )
+_HANDLER = re.compile(r"^PCP_[A-Z]+\(pcp_(\w+),", re.MULTILINE)
 _CONTINUED = re.compile(rb"\\\r?\n")
 
 
@@ -24,18 +25,21 @@ class Library:
 
     Arguments:
         name: what it is called in features and allow-lists: `library:normalisation`.
-        handlers: of XLA's foreign function interface that it defines; `norm` is the symbol `pcp_norm`.
         folder: where the source is.
     """
 
     name: str
-    handlers: tuple[str, ...]
     folder: Path = FOLDER
 
     @property
     def source(self) -> Path:
         """The file that is compiled."""
         return self.folder / f"{self.name}.cc"
+
+    @property
+    def handlers(self) -> tuple[str, ...]:
+        """Of XLA's foreign function interface that the source defines; `norm` is the symbol `pcp_norm`."""
+        return tuple(_HANDLER.findall(self.source.read_text(encoding="utf-8")))
 
     @property
     def source_digest(self) -> str:
@@ -69,50 +73,8 @@ def included_by(source: Path) -> dict[Path, bytes]:
     }
 
 
+_SOURCES = (*FOLDER.parent.glob("*/*.cc"), FOLDER.parents[1] / "backends" / "arena" / "steps.cc")
 LIBRARIES = {
-    each.name: each
-    for each in (
-        Library("activations", ("gelu", "gelu_gradient")),
-        Library(
-            "attention",
-            ("attention_f32", "attention_bf16", "attention_gradient_f32", "attention_gradient_bf16"),
-        ),
-        Library(
-            "batch_normalisation",
-            ("batch_norm", "batch_norm_gradient"),
-            FOLDER.parent / "batch_normalisation",
-        ),
-        Library(
-            "convolution",
-            ("convolution_f32", "convolution_bf16", "convolution_bf16_x3"),
-            FOLDER.parent / "convolution",
-        ),
-        Library("cross_entropy", ("cross_entropy", "cross_entropy_gradient")),
-        Library("dropout", ("dropout",), FOLDER.parent / "dropout"),
-        Library("normalisation", ("norm", "residual_norm", "norm_gradient")),
-        Library("optimizers", ("adamw",)),
-        Library("pooling", ("max_pool_gradient",), FOLDER.parent / "pooling"),
-        Library(
-            "products",
-            (
-                *("product_f32", "product_bf16", "product_bf16_x3", "product_int8", "product_of_bf16"),
-                *(
-                    f"{verb}_product_{form}"
-                    for form in ("f32", "bf16", "int8", "of_bf16")
-                    for verb in ("keep", "kept")
-                ),
-            ),
-        ),
-        Library(
-            "quantised",
-            (
-                *("quantised_bf16", "quantised_int8", "quantised_int4"),
-                *("quantised_int8_int8", "quantised_int4_int8"),
-                *("quantised_many_f32", "quantised_many_bf16", "quantised_many_int8"),
-            ),
-            FOLDER.parent / "quantised",
-        ),
-        Library("steps", (), FOLDER.parents[1] / "backends" / "arena"),
-    )
+    each.stem: Library(each.stem, each.parent) for each in sorted(_SOURCES, key=lambda file: file.stem)
 }
-"""Every library by its name."""
+"""Every library by its name, which its file has."""

@@ -18,8 +18,6 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
-
 ffi::Error refused(const std::string& words) {
   return refused_by("norm", words);
 }
@@ -58,8 +56,6 @@ Statistics statistics(const float* x, int64_t width, float epsilon, bool centred
   for (int64_t i = whole; i < width; ++i) variance += (x[i] - mean) * (x[i] - mean);
   return {mean, 1.0f / std::sqrt(variance / width + epsilon)};
 }
-
-int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
 
 void add(const float* a, const float* b, float* to, int64_t width) {
   const int64_t whole = width / kLanes * kLanes;
@@ -208,41 +204,6 @@ ffi::Error norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array cotan
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_norm, pcp::norm,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon")
-                                  .Attr<int64_t>("centred"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_residual_norm, pcp::residual_norm,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon")
-                                  .Attr<int64_t>("centred"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_norm_gradient, pcp::norm_gradient,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .RemainingArgs()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon")
-                                  .Attr<int64_t>("centred"));
+PCP_HANDLER(pcp_norm, pcp::norm, "epsilon", "centred");
+PCP_HANDLER(pcp_residual_norm, pcp::residual_norm, "epsilon", "centred");
+PCP_HANDLER(pcp_norm_gradient, pcp::norm_gradient, "epsilon", "centred");

@@ -130,9 +130,4 @@ ffi::Error adamw(ffi::ThreadPool pool, ffi::RemainingArgs taken, ffi::RemainingR
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_adamw, pcp::adamw,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attr<ffi::Span<const int64_t>>("coefficients"));
+PCP_HANDLER(pcp_adamw, pcp::adamw, "coefficients");

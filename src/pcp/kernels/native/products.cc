@@ -324,36 +324,20 @@ ffi::Error keep(ffi::ThreadPool pool, ffi::Buffer<kType> right, ffi::Result<ffi:
 }  // namespace
 }  // namespace pcp
 
-#define PCP_PRODUCT(name, form, type, kept, right)                                                         \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, (pcp::product<pcp::form, type, kept>),                               \
-                                ffi::Ffi::Bind()                                                           \
-                                    .Ctx<ffi::ThreadPool>()                                                \
-                                    .Arg<ffi::Buffer<type>>()                                              \
-                                    .Arg<ffi::Buffer<right>>()                                             \
-                                    .RemainingArgs()                                                       \
-                                    .RemainingRets()                                                       \
-                                    .Attr<pcp::Numbers>("sizes")                                           \
-                                    .Attr<pcp::Numbers>("left_strides")                                    \
-                                    .Attr<pcp::Numbers>("right_strides")                                   \
-                                    .Attr<int64_t>("bias")                                                 \
-                                    .Attr<int64_t>("residual")                                             \
-                                    .Attr<int64_t>("activation"))
-#define PCP_KEPT(name, form, type)                                                                         \
-  PCP_PRODUCT(pcp_kept_##name, form, type, true, ffi::U32);                                                \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_keep_##name, (pcp::keep<pcp::form, type>),                             \
-                                ffi::Ffi::Bind()                                                           \
-                                    .Ctx<ffi::ThreadPool>()                                                \
-                                    .Arg<ffi::Buffer<type>>()                                              \
-                                    .Ret<ffi::Buffer<ffi::U32>>()                                          \
-                                    .Attr<pcp::Numbers>("sizes")                                           \
-                                    .Attr<pcp::Numbers>("strides"))
+#define PCP_PRODUCT(name, ...) \
+  PCP_HANDLER(name, (pcp::product<__VA_ARGS__>), "sizes", "left_strides", "right_strides", "bias", "residual", "activation")
+#define PCP_KEEP(name, ...) PCP_HANDLER(name, (pcp::keep<__VA_ARGS__>), "sizes", "strides")
 
-PCP_PRODUCT(pcp_product_f32, Singles, ffi::F32, false, ffi::F32);
-PCP_PRODUCT(pcp_product_bf16, Pairs, ffi::F32, false, ffi::F32);
-PCP_PRODUCT(pcp_product_bf16_x3, InParts, ffi::F32, false, ffi::F32);
-PCP_PRODUCT(pcp_product_int8, InBytes, ffi::F32, false, ffi::F32);
-PCP_PRODUCT(pcp_product_of_bf16, Pairs, ffi::BF16, false, ffi::BF16);
-PCP_KEPT(product_f32, Singles, ffi::F32);
-PCP_KEPT(product_bf16, Pairs, ffi::F32);
-PCP_KEPT(product_int8, InBytes, ffi::F32);
-PCP_KEPT(product_of_bf16, Pairs, ffi::BF16);
+PCP_PRODUCT(pcp_product_f32, pcp::Singles, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_bf16, pcp::Pairs, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_bf16_x3, pcp::InParts, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_int8, pcp::InBytes, ffi::F32, false, ffi::F32);
+PCP_PRODUCT(pcp_product_of_bf16, pcp::Pairs, ffi::BF16, false, ffi::BF16);
+PCP_PRODUCT(pcp_kept_product_f32, pcp::Singles, ffi::F32, true, ffi::U32);
+PCP_PRODUCT(pcp_kept_product_bf16, pcp::Pairs, ffi::F32, true, ffi::U32);
+PCP_PRODUCT(pcp_kept_product_int8, pcp::InBytes, ffi::F32, true, ffi::U32);
+PCP_PRODUCT(pcp_kept_product_of_bf16, pcp::Pairs, ffi::BF16, true, ffi::U32);
+PCP_KEEP(pcp_keep_product_f32, pcp::Singles, ffi::F32);
+PCP_KEEP(pcp_keep_product_bf16, pcp::Pairs, ffi::F32);
+PCP_KEEP(pcp_keep_product_int8, pcp::InBytes, ffi::F32);
+PCP_KEEP(pcp_keep_product_of_bf16, pcp::Pairs, ffi::BF16);

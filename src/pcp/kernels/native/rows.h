@@ -66,6 +66,9 @@ inline float sum(Lanes lanes) {
   return (quarters[0][0] + quarters[0][2]) + (quarters[0][1] + quarters[0][3]);
 }
 
+// Rows of a part of the work at least: about ten microseconds.
+inline int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, width)); }
+
 constexpr int kSpins = 500;  // at most some 20 microseconds
 
 inline void spin_once() {

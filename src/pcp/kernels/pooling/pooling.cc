@@ -112,12 +112,4 @@ ffi::Error max_pool_gradient(ffi::ThreadPool pool, Array x, Array cotangent, Res
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_max_pool_gradient, pcp::max_pool_gradient,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<pcp::Array>()
-                                  .Arg<pcp::Array>()
-                                  .Ret<pcp::Array>()
-                                  .Attr<pcp::Numbers>("sizes")
-                                  .Attr<pcp::Numbers>("strides")
-                                  .Attr<pcp::Numbers>("before"));
+PCP_HANDLER(pcp_max_pool_gradient, pcp::max_pool_gradient, "sizes", "strides", "before");

@@ -268,23 +268,11 @@ ffi::Error by_int8_and_bytes(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::S8>
 }  // namespace
 }  // namespace pcp
 
-#define PCP_BIND(type) ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<pcp::Array>().Arg<ffi::Buffer<ffi::type>>()
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_bf16, pcp::by_bf16, PCP_BIND(BF16).Ret<pcp::Array>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8, pcp::by_int8, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int8_int8, pcp::by_int8_and_bytes, PCP_BIND(S8).Arg<pcp::Array>().Ret<pcp::Array>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4, pcp::by_int4, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_quantised_int4_int8, pcp::by_int4_and_bytes, PCP_BIND(U8).Arg<pcp::Array>().Ret<pcp::Array>());
-
-#define PCP_MANY(name, function)                                  \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function,                   \
-                                ffi::Ffi::Bind()                  \
-                                    .Ctx<ffi::ThreadPool>()       \
-                                    .Arg<pcp::Array>()            \
-                                    .Arg<ffi::AnyBuffer>()        \
-                                    .RemainingArgs()              \
-                                    .Ret<pcp::Array>())
-
-PCP_MANY(pcp_quantised_many_f32, pcp::many<pcp::Vectors<pcp::Singles>>);
-PCP_MANY(pcp_quantised_many_bf16, pcp::many_by_pairs);
-PCP_MANY(pcp_quantised_many_int8, pcp::many_by_bytes);
+PCP_HANDLER(pcp_quantised_bf16, pcp::by_bf16);
+PCP_HANDLER(pcp_quantised_int8, pcp::by_int8);
+PCP_HANDLER(pcp_quantised_int8_int8, pcp::by_int8_and_bytes);
+PCP_HANDLER(pcp_quantised_int4, pcp::by_int4);
+PCP_HANDLER(pcp_quantised_int4_int8, pcp::by_int4_and_bytes);
+PCP_HANDLER(pcp_quantised_many_f32, pcp::many<pcp::Vectors<pcp::Singles>>);
+PCP_HANDLER(pcp_quantised_many_bf16, pcp::many_by_pairs);
+PCP_HANDLER(pcp_quantised_many_int8, pcp::many_by_bytes);

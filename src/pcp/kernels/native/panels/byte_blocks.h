@@ -10,22 +10,14 @@
 namespace pcp {
 
 template <bool kFast>
-struct ByteBlocks {
-  using Word = uint32_t;
-  static constexpr int kHigh = pcp::kHigh;
-  static constexpr int64_t kNumbers = 4, kBlock = 128, kDeep = 1024, kWords = kBlock / kNumbers;
+struct ByteBlocks : InRegisters<Quadruples<1024>> {
+  static constexpr int64_t kBlock = 128, kWords = kBlock / kNumbers;
   static constexpr int64_t kScales = 16;  // a line of them, of which kHigh are used
   static constexpr int64_t kLeftBlock = kScales + kHigh * kWords, kRightBlock = 2 * kWide + kWide * kWords;
   static constexpr int64_t kLeft = kDeep / kBlock * kLeftBlock, kRight = kDeep / kBlock * kRightBlock;
-  static constexpr int64_t kNear = kDeep / kNumbers, kTogether = 1;
-  static void ask_for(const float*, int64_t) {}
   static_assert(kHigh <= kScales && kBlock % kLanes == 0, "a scale for each row, and blocks of whole registers");
   typedef typename Bytes<kFast>::Ints Ints;
-  struct Scope {
-    Scope() {}
-  };
 
-  static int64_t words(int64_t deep) { return divided_up(deep, kNumbers); }
   static int64_t kept_size(int64_t deep) { return divided_up(deep, kBlock) * kRightBlock; }
 
   static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {

@@ -96,21 +96,11 @@ inline bool has_byte_products() {
 
 // As `Vectors`. kFast: by that instruction.
 template <bool kFast>
-struct Bytes {
-  using Word = uint32_t;
-  static constexpr int kHigh = pcp::kHigh;
-  static constexpr int64_t kNumbers = 4, kDeep = 2048;
+struct Bytes : InRegisters<Quadruples<2048>> {
   static constexpr int64_t kScales = 16, kOffsets = kWide, kWords = kDeep / kNumbers;
   static_assert(kHigh <= kScales, "a scale for each row");
   static constexpr int64_t kLeft = kScales + kHigh * kWords, kRight = kWide + kOffsets + kWide * kWords;
-  static constexpr int64_t kNear = kWords, kTogether = 1;
-  static void ask_for(const float*, int64_t) {}
   typedef int32_t Ints __attribute__((vector_size(sizeof(Register))));
-  struct Scope {
-    Scope() {}
-  };
-
-  static int64_t words(int64_t deep) { return divided_up(deep, kNumbers); }
 
   // The numbers of a row lie side by side.
   static void copy_left(const float* at, int64_t lane, int64_t, int64_t lanes, int64_t deep, Word* to) {

@@ -326,19 +326,34 @@ void multiply_whole(int64_t words, const typename Form::Word* left, const typena
     }
 }
 
-// Panels that vector registers multiply, by the innermost loop of a form. `Tiles` has the same names.
+// What all panels have in common that vector registers multiply: those of a form, of whose numbers a word holds so many.
 template <typename Form>
-struct Vectors : Form {
-  using Word = typename Form::Word;
+struct InRegisters : Form {
   static constexpr int kHigh = pcp::kHigh;
   static constexpr int64_t kNear = Form::kDeep / Form::kNumbers, kTogether = 1;  // a left panel meets the right ones of a block with all its words
   static void ask_for(const float*, int64_t) {}
-  static constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
   struct Scope {
     Scope() {}
   };
 
   static int64_t words(int64_t deep) { return divided_up(deep, Form::kNumbers); }
+};
+
+// A word of a panel is four integers of one byte.
+template <int64_t kNumbersAtOnce>
+struct Quadruples {
+  using Word = uint32_t;
+  static constexpr int64_t kNumbers = 4, kDeep = kNumbersAtOnce;
+};
+
+// Panels that vector registers multiply, by the innermost loop of a form. `Tiles` has the same names.
+template <typename Form>
+struct Vectors : InRegisters<Form> {
+  using Word = typename Form::Word;
+  using InRegisters<Form>::kHigh;
+  using InRegisters<Form>::words;
+  static constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
+
   // Words from one panel of `deep` numbers to the next.
   static int64_t left_size(int64_t deep) { return panel_size<Form, kHigh>(deep); }
   static int64_t right_size(int64_t deep) { return panel_size<Form, kWide>(deep); }
