@@ -16,7 +16,7 @@ from pcp import backends
 from pcp.backends import Device, Executable, ExecutionFailed, Target
 from pcp.backends.base import MemoryUse
 from pcp.backends.regions.executable import RegionsExecutable
-from pcp.backends.segmented import VARIABLE, compiled_in_segments
+from pcp.backends.regions.segmented import VARIABLE, compiled_in_segments
 from pcp.backends.xla import XLAExecutable
 from pcp.ir import Program
 from pcp.ir.tree import flatten

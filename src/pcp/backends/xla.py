@@ -46,8 +46,8 @@ from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_mem
 from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
+from pcp.backends.regions.segmented import compiled_in_segments
 from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
-from pcp.backends.segmented import compiled_in_segments
 from pcp.backends.target import Option, Target
 from pcp.backends.whole_powers import with_whole_powers
 from pcp.interruption import interruptible

@@ -10,6 +10,7 @@ from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.regions import returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.elementwise.comparison import COMPARISONS
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -25,14 +26,6 @@ _ARITHMETIC: dict[str, Any] = {
     "negate": np.negative,
     "convert": np.positive,
     "reshape": np.positive,
-}
-_COMPARISONS: dict[str, Any] = {
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-    "EQ": np.equal,
-    "NE": np.not_equal,
 }
 
 
@@ -94,7 +87,7 @@ def _computed(
     name = maker.name.removeprefix("stablehlo.")
     if name == "compare":
         direction = comparison_direction(maker)
-        function = _COMPARISONS[direction]
+        function = COMPARISONS[direction]
     elif name in _ARITHMETIC:
         function = _ARITHMETIC[name]
     else:

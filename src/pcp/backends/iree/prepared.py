@@ -1,5 +1,7 @@
 """A program as IREE compiles it right: forms that it refuses or gets wrong are written otherwise."""
 
+from dataclasses import replace
+
 from pcp.backends.iree.bounds import with_bounds
 from pcp.backends.iree.copies import with_own_arrays
 from pcp.backends.iree.overlapping import writes_a_part, written_from_a_copy
@@ -10,6 +12,7 @@ from pcp.backends.rewritten import Applies, Form, rewrite_each
 from pcp.backends.whole_powers import with_whole_powers
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import context, ir, run_passes
+from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -35,16 +38,9 @@ def with_safe_forms(program: Program) -> Program:
     changed = any(entry.alias is not None for entry in program.arguments)
     with context():
         if changed:
-            main = main_of(module)
-            kept = []
-            for facts in map(ir.DictAttr, ir.ArrayAttr(main.attributes["arg_attrs"])):
-                named = [facts[number] for number in range(len(facts))]
-                kept.append(
-                    ir.DictAttr.get(
-                        {each.name: each.attr for each in named if each.name != "tf.aliasing_output"}
-                    )
-                )
-            main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+            kept = [replace(entry, alias=None) for entry in program.arguments]
+            trees = program.argument_tree, program.result_tree
+            describe_signature(main_of(module), kept, program.results, *trees)
         changed = with_bounds(module) or changed
         changed = with_order_of_equals(module) or changed
         changed = with_own_arrays(module) or changed

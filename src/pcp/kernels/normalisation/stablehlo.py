@@ -1,5 +1,6 @@
 """Kernels for `pcp.layer_norm`, `pcp.rms_norm` and their gradients."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -126,14 +127,7 @@ def _sum_of_rows(x: Tensor, axis: int, shape: tuple[int, ...], by_product: bool)
         sums = dot_general(weights, x, (tuple(range(len(others))), others))
     else:
         sums = sum_(x, others)
-    return reshape(sums if sums.size == _size(shape) else sum_(sums), shape)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
+    return reshape(sums if sums.size == math.prod(shape) else sum_(sums), shape)
 
 
 def _gradient(mean_of: Mean, by_product: bool) -> Callable[[ir.Operation], list[Tensor]]:

@@ -8,8 +8,6 @@ is worth it where each number is used often.
 Source: Micikevicius et al., "FP8 Formats for Deep Learning", 2022, sections 3 and 4.
 """
 
-import math
-
 from pcp.ir import DType
 from pcp.kernels.products.product import Product
 from pcp.ops.elementwise import abs_, bitcast, convert, maximum
@@ -30,20 +28,13 @@ USES = 4096
 
 def pays(product: Product) -> bool:
     """Whether cuBLASLt takes it in eight bits, and so much is computed of each number that scaling it pays."""
-    if product.batch != ((), ()):
-        return False
-    rows, columns, inner = _sizes(product)
+    rows, columns, inner = product.sizes
     return (
-        min(rows, columns, inner) > 0
+        product.batch == ((), ())
+        and min(rows, columns, inner) > 0
         and all(size % MULTIPLE == 0 for size in (rows, columns, inner))
         and rows * columns >= USES * (rows + columns)
     )
-
-
-def _sizes(product: Product) -> tuple[int, int, int]:
-    """Rows, columns and the inner dimension of the product as one of matrices."""
-    inner = math.prod(product.x.shape[axis] for axis in product.contract[0])
-    return product.x.size // max(inner, 1), product.y.size // max(inner, 1), inner
 
 
 def _matrix(x: Tensor, contracted: tuple[int, ...], inner: int) -> Tensor:
@@ -62,7 +53,7 @@ def _rounded(x: Tensor) -> Tensor:
 
 def multiplied(product: Product, x: Tensor, y: Tensor) -> Tensor:
     """The product of rounded operands, in float32."""
-    *_, inner = _sizes(product)
+    *_, inner = product.sizes
     left, right = (
         _rounded(_matrix(each, axes, inner)) for each, axes in zip((x, y), product.contract, strict=True)
     )

@@ -66,8 +66,7 @@ def _applies(op: ir.Operation) -> bool:
     product, ((_, inputs),) = product_of(op), places_of(op)
     if not product.is_f32 or not Named.of(op).is_f32 or 0 in (*product.x.shape, *product.y.shape):
         return False
-    free = product.result.shape[len(product.x.shape) - len(product.contract[0]) :]
-    return "bias" not in inputs or math.prod(free) == product.result.shape[-1]
+    return "bias" not in inputs or product.sizes[1] == product.result.shape[-1]
 
 
 def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:

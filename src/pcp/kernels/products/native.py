@@ -3,7 +3,6 @@ loop.
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 
 from pcp.ir import DType, TensorSpec
@@ -16,6 +15,7 @@ from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.storage import BF16, BF16_X3, F32, INT8, Storage
+from pcp.kernels.views import dense_strides
 from pcp.ops.elementwise import bitcast
 from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.movement import transpose
@@ -28,17 +28,9 @@ ALONE = {"bias": 0, "residual": 0, "activation": 0}
 """Attributes of a product that nothing follows."""
 
 
-def _strides(shape: Sequence[int]) -> list[int]:
-    """Of a dense array, in elements."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.insert(0, strides[0] * size)
-    return strides[: len(shape)]
-
-
 def _as_one(spec: TensorSpec, axes: Axes) -> int | None:
     """The stride of several axes that can be read as one; None if they cannot."""
-    strides = _strides(spec.shape)
+    strides = dense_strides(spec.shape)
     places = [(spec.shape[axis], strides[axis]) for axis in axes if spec.shape[axis] != 1]
     for (_, outer), (size, inner) in itertools.pairwise(places):
         if outer != size * inner:
@@ -53,7 +45,7 @@ def _read(x: Tensor, batch: Axes, down: Axes, right: Axes) -> tuple[Tensor, list
         x = transpose(x, (*batch, *down, *right))
         batch, down, right = _in_order(len(batch), len(down), len(right))
         steps = [_as_one(x.spec, down), _as_one(x.spec, right)]
-    strides = _strides(x.shape)
+    strides = dense_strides(x.shape)
     return x, [*(stride for stride in steps if stride is not None), *(strides[axis] for axis in batch)]
 
 
@@ -62,18 +54,13 @@ def _in_order(*counts: int) -> list[Axes]:
     return [tuple(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]
 
 
-def _size(spec: TensorSpec, axes: Axes) -> int:
-    return math.prod(spec.shape[axis] for axis in axes)
-
-
 def read(product: Product, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str, Sequence[int]]]:
     """The operands of a product as the handlers read them, and the attributes that say how."""
     pairs = sorted(zip(*product.contract, strict=True))
     inner = tuple(axis for axis, _ in pairs), tuple(axis for _, axis in pairs)
     axes = DotAxes(inner, product.batch)
     rows, columns = axes.free(0, len(product.x.shape)), axes.free(1, len(product.y.shape))
-    sizes = [_size(product.x, rows), _size(product.y, columns), _size(product.x, inner[0])]
-    sizes += [product.x.shape[axis] for axis in product.batch[0]]
+    sizes = [*product.sizes, *(product.x.shape[axis] for axis in product.batch[0])]
     x, of_x = _read(x, product.batch[0], rows, inner[0])
     y, of_y = _read(y, product.batch[1], inner[1], columns)
     return [x, y], {"sizes": sizes, "left_strides": of_x, "right_strides": of_y}
@@ -110,9 +97,7 @@ def _pays_in_bytes(product: Product) -> bool:
     Of sums over very many numbers, as over a vocabulary in the gradient of the last product, few count, and nothing evens out
     how these are rounded: that product alone in bytes takes the error of GPT-2's gradients from 9.3e-3 to 1.4e-2.
     """
-    batch, free = len(product.batch[0]), len(product.x.shape) - len(product.contract[0])
-    rows, columns = math.prod(product.result.shape[batch:free]), math.prod(product.result.shape[free:])
-    inner = math.prod(product.x.shape[axis] for axis in product.contract[0])
+    rows, columns, inner = product.sizes
     # Tiles do bfloat16 faster than that.
     return min(rows, columns) >= FEWEST and inner <= LONGEST and "amx_bf16" not in features_of("cpu")
 

@@ -57,6 +57,13 @@ class Product:
         )
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and the inner dimension of it as a product of matrices, one or a batch of them."""
+        batch, free = len(self.batch[0]), len(self.x.shape) - len(self.contract[0])
+        rows, columns = math.prod(self.result.shape[batch:free]), math.prod(self.result.shape[free:])
+        return rows, columns, math.prod(self.x.shape[axis] for axis in self.contract[0])
+
+    @property
     def reads_columns(self) -> bool:
         """Whether it is a matrix product, in whole blocks, whose left matrix is stored transposed."""
         count = len(self.contract[0])

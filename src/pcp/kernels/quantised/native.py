@@ -38,14 +38,6 @@ def _has_few_rows(op: ir.Operation) -> bool:
     return x.size <= MOST_ROWS * x.shape[-1]
 
 
-def _applies_to_few(op: ir.Operation) -> bool:
-    return _is_stored(op) and _has_few_rows(op)
-
-
-def _applies_to_many(op: ir.Operation) -> bool:
-    return _is_stored(op) and not _has_few_rows(op)
-
-
 def _applies_in(op: ir.Operation, storage: Storage) -> bool:
     """Rows in bytes are multiplied by integers."""
     return storage is not INT8 or Named.of(op).operands[1].dtype is not DType.bf16
@@ -79,7 +71,7 @@ register_kernel(
     Kernel(
         "quantised_product.native",
         f"up to {MOST_ROWS} rows; weights are read once and become float32 in registers",
-        _applies_to_few,
+        lambda op: _is_stored(op) and _has_few_rows(op),
         Native(_LIBRARY, _few),
         storages=(F32, INT8),
         applies_in=_applies_in,
@@ -90,7 +82,7 @@ register_kernel(
     Kernel(
         "quantised_product.native_many",
         f"more than {MOST_ROWS} rows; weights become float32 where they are copied for the innermost loop",
-        _applies_to_many,
+        lambda op: _is_stored(op) and not _has_few_rows(op),
         Native(_LIBRARY, _many),
         storages=(F32, BF16, INT8),
         applies_in=_applies_in,

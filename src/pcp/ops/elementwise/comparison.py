@@ -20,7 +20,7 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, emit, expor
 
 Array = np.ndarray[Any, Any]
 
-COMPARISONS = {
+COMPARISONS: dict[str, Any] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -28,6 +28,7 @@ COMPARISONS = {
     "GT": np.greater,
     "GE": np.greater_equal,
 }
+"""Functions of NumPy, by the directions in which StableHLO compares."""
 
 
 elementwise(

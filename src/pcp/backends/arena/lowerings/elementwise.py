@@ -171,15 +171,11 @@ def _power_integers(x: Array, y: Array, out: Array) -> None:
 
 
 def power(x: Array, y: Array, out: Array) -> None:
-    """Of floats."""
+    """Of floats and complex numbers."""
     if x.dtype.kind != "V":
         np.power(x, y, out=out)
     else:
         np.copyto(out, np.power(x.astype(np.float32), y.astype(np.float32)), casting="unsafe")
-
-
-def _power_complex(x: Array, y: Array, out: Array) -> None:
-    np.power(x, y, out=out)
 
 
 def _sign(x: Array, out: Array) -> None:
@@ -323,17 +319,13 @@ def _atan2_complex(x: Array, y: Array, out: Array) -> None:
     np.copyto(out, -1j * np.log((y + 1j * x) / np.sqrt(x * x + y * y)))
 
 
-def _abs_complex(x: Array, out: Array) -> None:
-    np.abs(x, out)
-
-
 LOWERINGS: dict[str, Lowering] = {
     "add": by_type(b=np.logical_or, other=np.add),
     "subtract": by_type(b=np.logical_xor, other=np.subtract),
     "multiply": by_type(b=np.logical_and, other=np.multiply),
     "divide": by_type(i_=_divide_integers, u_=_divide_integers, other=np.divide),
     "remainder": by_type(i_=_remainder_integers, u_=_remainder_integers, other=np.fmod),
-    "power": by_type(i_=_power_integers, u_=_power_integers, c_=_power_complex, f_=power),
+    "power": by_type(i_=_power_integers, u_=_power_integers, other_=power),
     "maximum": single(maximum),
     "minimum": single(minimum),
     "atan2": by_type(c_=_atan2_complex, other=np.arctan2),
@@ -345,7 +337,7 @@ LOWERINGS: dict[str, Lowering] = {
     "shift_right_arithmetic": several(_shift(np.right_shift)),
     "shift_right_logical": several(_shift(_LOGICAL)),
     "negate": single(np.negative),
-    "abs": by_type(c_=_abs_complex, other=np.abs),
+    "abs": single(np.abs),
     "sign": by_type(f_=_sign, c_=_sign_complex, other=np.sign),
     "exponential": single(np.exp),
     "exponential_minus_one": single(np.expm1),
