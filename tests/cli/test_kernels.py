@@ -145,7 +145,7 @@ def test_a_bad_one_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "what was measured is not kept: " in noted
     [finding] = json.loads(said)["findings"]
     assert finding["fault"] == "wrong shape"
-    assert "it takes f32[64,128], f32[128,96]; the problem has f32[65,128], f32[128,96]" in finding["detail"]
+    assert "it takes f32[64,128], f32[128,96]; expected f32[65,128], f32[128,96]" in finding["detail"]
 
 
 def test_bench_keeps_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,8 @@ from pcp.kernels import Claims
 from pcp.kernels.native import loading
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.measuring.process import Apart, Away, ChildEnded, MeasuringProcess
+from pcp.planning.measuring.measurement import Failed, Failure, Measurement
+from pcp.planning.measuring.process import Apart, Away, MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction, Request
 from pcp.planning.measuring.runner import Runner
@@ -96,7 +96,7 @@ def test_a_judge_is_out_of_reach(bench: Bench, site: Claims | None, tmp_path: Pa
             "save = np.save\nnp.save = lambda file, array, **_: save(file, np.zeros(3, np.float32))\n"
             + HONEST,
             Failure.crash,
-            "its process hands over float32[3]; expected f32[16,8]",
+            "its process hands over float32[3]; expected 1 of f32[16,8]",
         ),
         (
             "import pcp.backends.base as base\nbase.MemoryUse.__dataclass_fields__.clear()\n" + HONEST,
@@ -135,25 +135,37 @@ class Writing:
 @pytest.mark.parametrize("place", [None, 0, 16 * 24 * 4 - 4, 16 * 24 * 4, -8])
 @pytest.mark.parametrize("is_main", [True, False])
 def test_what_writes_to_its_operands_or_beside_them_is_refused(
-    place: int | None, is_main: bool, tmp_path: Path
+    place: int | None, is_main: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [str(tmp_path / f"{count}.npy") for count in range(3)]
     for file, entry in zip(files, PRODUCT.arguments, strict=False):
-        np.save(file, np.ones(entry.spec.shape, np.float32))
+        np.save(file, np.ones((1, *entry.spec.shape), np.float32))
     said: dict[str, Any] = {}
     runner = Runner(Target.of("cpu:0"), tmp_path, lambda **words: said.update(words), 0)
     runner._request = Request(PRODUCT, PRODUCT, "path")
     runner._runnables["load"] = Runnable(cast(Any, Writing(place)), PRODUCT.arguments)
-    runner.answer("run", "load", files[:2], files[2:], is_main)
-    words = "an operand, or the memory around it, was something else after the call; write to results only"
-    assert said == ({} if place is None else {"failure": Failure.changes_operands, "detail": words})
+    runner.answer("run", "load", files[:2], files[2:], [0], math.inf, is_main)
+    assert said == {"calls": 1, "changed": [] if place is None else [0]}
+    assert np.load(files[2]).shape == (1, 16, 8)
+    if place is not None:
+        apart = Lying(tmp_path, memory=MEMORY, **said)
+        (tmp_path / "2.npy").rename(tmp_path / "apart-result-0.npy")
+        monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+        words = (
+            "an operand, or the memory around it, was something else after the call; write to results only"
+        )
+        with pytest.raises(Failed, match=f"^{words}$") as failed:
+            Away(apart, runner._request, LIMITS, "load").run(
+                [np.zeros(e.spec.shape) for e in PRODUCT.arguments]
+            )
+        assert failed.value.failure is Failure.changes_operands
 
 
 class Lying(Apart):
     """A process that answers with certain words."""
 
     def __init__(self, folder: Path, **said: object) -> None:
-        super().__init__(Target.of("cpu:0"), folder, 1 << 30, "")
+        super().__init__(Target.of("cpu:0"), folder, 1 << 30)
         self._said = said
 
     def ask(self, *_: object) -> dict[str, object]:
@@ -171,7 +183,7 @@ LIMITS = {"candidate": 1.0, "timing": 1.0}
 def test_times_that_are_none_are_refused(said: object, tmp_path: Path) -> None:
     asked = Request(PRODUCT, PRODUCT, "k")
     away = Away(Lying(tmp_path, memory=MEMORY, times=said), asked, LIMITS, "load")
-    with pytest.raises(ChildEnded, match=r"its process says that it took .*; expected seconds"):
+    with pytest.raises(match=r"its process says that it took .*; expected seconds"):
         away.times([])
     sound = Away(Lying(tmp_path, memory=MEMORY, times=[[1.0], [2.0]]), asked, LIMITS, "load")
     assert sound.times([]) == [[1.0], [2.0]]
@@ -181,7 +193,7 @@ def test_times_that_are_none_are_refused(said: object, tmp_path: Path) -> None:
     "said", [None, 7, {}, MEMORY | {"more": 1}, MEMORY | {"results": -1}, MEMORY | {"results": 1.5}, MEMORY | {"results": None}]
 )  # fmt: skip
 def test_memory_that_is_none_is_refused(said: object, tmp_path: Path) -> None:
-    with pytest.raises(ChildEnded, match=r"its process says that it takes .*; expected bytes"):
+    with pytest.raises(match=r"its process says that it takes .*; expected bytes"):
         Away(Lying(tmp_path, memory=said), Request(PRODUCT, PRODUCT, "k"), LIMITS, "load")
 
 
@@ -192,11 +204,11 @@ def test_a_full_disk_is_no_fault_of_a_candidate(tmp_path: Path, monkeypatch: pyt
         ask = kill = staticmethod(lambda *_: None)
 
         def answer(self, _: float) -> None:
-            raise ChildEnded(Failure.crash, "it ended with code 1")
+            raise Failed(Failure.crash, "it ended with code 1")
 
-    apart = Apart(Target.of("cpu:0"), tmp_path, 1 << 30, "")
+    apart = Apart(Target.of("cpu:0"), tmp_path, 1 << 30)
     apart._process = cast(MeasuringProcess, Dying())
-    with pytest.raises(ChildEnded, match="it ended with code 1"):
+    with pytest.raises(match="it ended with code 1"):
         apart.ask(1.0, "run")
     assert apart._process is None
     apart._process = cast(MeasuringProcess, Dying())

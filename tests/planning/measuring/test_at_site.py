@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import pcp
 from pcp import nn
 from pcp.backends import Target
+from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program
 from pcp.kernels import Claims
 from pcp.planning.judging import comparison
@@ -167,19 +169,25 @@ def test_a_sound_one_is_accepted_and_noise_of_the_last_bit_is_not_exact(tmp_path
 
 
 def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
-    file = tmp_path / "candidate.py"
-    file.write_text(
-        "import jax, jax.numpy as jnp\n"
-        "def softmax(x):\n"
-        "    e = jnp.exp(x)\n"
-        "    return e / e.sum(-1, keepdims=True)\n"
-    )
+    def softmax(x: Any) -> Any:
+        e = jnp.exp(x)
+        return e / e.sum(-1, keepdims=True)
+
     subject = Subject(plainly(SOFTMAX, Recipe(sets=1)), tmp_path)
-    candidate = PythonFunction(str(file), "softmax")
+    entries = SOFTMAX.arguments
+    runnable = Runnable(JAXFunction(softmax, [entry.spec for entry in entries], TARGET), entries)
 
     def trial(site: Claims | None) -> Failure | None:
-        request = Request(SOFTMAX, candidate, "path", target=TARGET, calls=1, timing_seconds=0.0, site=site)
-        return tried(subject, request, lambda _: None).failure
+        request = Request(
+            SOFTMAX,
+            PythonFunction("softmax.py", "softmax"),
+            "path",
+            target=TARGET,
+            calls=1,
+            timing_seconds=0.0,
+            site=site,
+        )
+        return tried(subject, request, lambda _: None, lambda _: runnable).failure
 
     assert trial(None) is None
     assert trial(Claims(Effect.reassociating)) is Failure.not_finite

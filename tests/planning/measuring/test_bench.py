@@ -72,7 +72,7 @@ def test_a_sound_candidate(bench: Bench) -> None:
         ("dtype", Failure.wrong_dtype, "returns bf16[32,16]; expected f32[32,16]"),
         ("nan", Failure.not_finite, "result 0 is not finite where it should be"),
         ("compile_error", Failure.compile_error, "ValueError: this kernel needs a tile of 7"),
-        ("missing", Failure.compile_error, "candidates.py defines no missing"),
+        ("missing", Failure.compile_error, "candidates.py defines no function missing"),
         ("run_error", Failure.run_error, "the device is on fire"),
         ("random", Failure.nondeterministic, "result 0 differs between two calls with the same arguments"),
         ("stale", Failure.inaccurate, "the error of result 0 is 1."),
@@ -113,7 +113,7 @@ def test_right_results_are_told_in_a_sketch_and_wrong_ones_are_not(bench: Bench)
 def test_programs_of_other_types(bench: Bench) -> None:
     other = pcp.trace(lambda a, b: a @ b, pcp.spec((32, 48), "f64"), pcp.spec((48, 16), "f64"))
     assert bench.measure(request(other)).detail.startswith(
-        "takes f64[32,48], f64[48,16]; expected f32[32,48]"
+        "it takes f64[32,48], f64[48,16]; expected f32[32,48]"
     )
     assert bench.measure(request(other)).failure is Failure.wrong_dtype
 

@@ -7,9 +7,9 @@ import pytest
 
 from pcp.kernels.problems import problem
 from pcp.planning.judging.tolerance import SLICES
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.verification.deviation import Deviation, judged
 from pcp.planning.verification.expected import Outcome, expected_results, typical_size
-from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import KINDS, arguments_for
 from pcp.planning.verification.verdict import bucket
 
@@ -62,22 +62,22 @@ def test_what_float32_cannot_compute_is_wrong_all_the_same() -> None:
     ("exact", "result", "nonfinite", "fault"),
     [
         (np.inf, np.inf, "exact", None),
-        (np.inf, 1e30, "exact", Fault.hides_nonfinite),
-        (np.inf, -np.inf, "exact", Fault.hides_nonfinite),
-        (np.inf, np.nan, "exact", Fault.hides_nonfinite),
+        (np.inf, 1e30, "exact", Failure.hides_nonfinite),
+        (np.inf, -np.inf, "exact", Failure.hides_nonfinite),
+        (np.inf, np.nan, "exact", Failure.hides_nonfinite),
         (np.inf, np.nan, "nan", None),
-        (np.inf, 1e30, "nan", Fault.hides_nonfinite),
+        (np.inf, 1e30, "nan", Failure.hides_nonfinite),
         (np.nan, np.nan, "exact", None),
         (np.nan, np.inf, "exact", None),
-        (np.nan, 0.0, "spreads", Fault.hides_nonfinite),
-        (1.0, np.nan, "exact", Fault.not_finite),
-        (1.0, np.nan, "nan", Fault.not_finite),
+        (np.nan, 0.0, "spreads", Failure.hides_nonfinite),
+        (1.0, np.nan, "exact", Failure.not_finite),
+        (1.0, np.nan, "nan", Failure.not_finite),
         (1.0, np.nan, "spreads", None),
-        (1.0, np.inf, "spreads", Fault.not_finite),
+        (1.0, np.inf, "spreads", Failure.not_finite),
     ],
 )
 def test_numbers_that_are_not_finite(
-    exact: float, result: float, nonfinite: str, fault: Fault | None
+    exact: float, result: float, nonfinite: str, fault: Failure | None
 ) -> None:
     wide = EXACT.copy()
     wide[7, 2] = exact
@@ -147,5 +147,5 @@ def test_a_large_result_is_judged_in_parts_and_where_most_is_zero_on_the_scale_o
     assert judgement.place.startswith("element (2400, ")
     found[2401, 3] = np.nan
     judgement = on_the_typical_scale(found, exact, exact)
-    assert judgement.fault is Fault.not_finite
+    assert judgement.fault is Failure.not_finite
     assert judgement.detail == "element (2401, 3) is nan, expected 0.0"

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from tests.kernels.planted import Planted
 
+from pcp.planning.measuring.measurement import Failed, Failure
+from pcp.planning.measuring.process import TIMED
 from pcp.planning.verification import CandidateProcess, VerificationFailed, verify
 from pcp.planning.verification.expected import Expectation
-from pcp.planning.verification.process import TIMED, CandidateFailed
 
 SMALL = "[conditions]\nsizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
 
@@ -110,49 +111,58 @@ def test_calls_on_repeated_operands_seem_quick_each_time_before_a_kernel_is_refu
     assert least == [0.0, 0.3, 0.3]  # seconds: a busy machine may be so for all of a short time
 
 
+MEMORY = {"arguments": 1, "results": 1, "aliased": 0, "temporaries": 0, "exact": True}
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (7, "TypeError: "),
-        (None, "TypeError: "),
-        ([], "TypeError: "),
-        ({}, "KeyError: 'calls'"),
-        ({"fault": "boredom"}, "ValueError: 'boredom' is not a valid Fault"),
-        ({"fault": "crash"}, "KeyError: 'detail'"),
-        ({"calls": "many", "changed": [], "results": []}, r"ValueError: invalid literal for int\(\)"),
-        ({"calls": -1, "changed": [], "results": []}, "ValueError: -1 of 1 calls"),
-        ({"calls": 2, "changed": [], "results": []}, "ValueError: 2 of 1 calls"),
-        ({"calls": 1, "changed": [99], "results": []}, r"ValueError: .*changed the operands \[99\]"),
-        ({"calls": 1, "changed": 7, "results": []}, "TypeError: "),
-        ({"calls": 1, "changed": [], "results": [[[8, 16], "f99"]]}, "ValueError: "),
-        ({"calls": 1, "changed": [], "results": [[8, "f32"]]}, "TypeError: "),
-        ({"calls": 1, "changed": [], "results": [[[8, 16], "f32"]]}, "FileNotFoundError: "),
+        ({}, "it takes None; expected bytes"),
+        ({"memory": 7}, "it takes 7; expected bytes"),
+        ({"memory": MEMORY}, r"\{'calls': None, 'changed': None\}; expected at most 1 calls"),
+        ({"memory": MEMORY, "calls": "many", "changed": []}, "{'calls': 'many'"),
+        ({"memory": MEMORY, "calls": -1, "changed": []}, "{'calls': -1"),
+        ({"memory": MEMORY, "calls": 2, "changed": []}, "{'calls': 2"),
+        ({"memory": MEMORY, "calls": 1, "changed": [99]}, r"\{'calls': 1, 'changed': \[99\]\}"),
+        ({"memory": MEMORY, "calls": 1, "changed": [[]]}, r"\{'calls': 1, 'changed': \[\[\]\]\}"),
+        ({"memory": MEMORY, "calls": 1, "changed": 7}, "{'calls': 1, 'changed': 7}"),
     ],
 )
 def test_what_a_process_answers_is_looked_at(
-    said: object, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path).problems[0]
+    with pytest.raises(Failed, match=f"^its process says (that )?{words}") as failed:
+        _run(said, tmp_path, monkeypatch)
+    assert failed.value.failure is Failure.crash
+
+
+def test_results_that_are_not_there_are_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Failed, match=r"^its process hands over no result: .*No such file"):
+        _run({"memory": MEMORY, "calls": 1, "changed": []}, tmp_path, monkeypatch)
+
+
+def _run(said: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call in a process that says something else."""
+    candidate = Planted("softmax.planted", "", manifest=SMALL).plant(folder)
+    problem = candidate.problems[0]
     with CandidateProcess() as process:
-        monkeypatch.setattr(process._process, "ask", lambda *_: {"trial": said})
+        monkeypatch.setattr(process._apart, "ask", lambda *_: said)
         x = np.zeros(problem.specs[0].shape, np.float32)
-        with pytest.raises(CandidateFailed, match=f"^its process says what it must not: {words}"):
-            process.run(problem, Expectation(problem.specs, problem.specs, (), ([x],), ()), [0])
+        process.run(candidate, problem, Expectation(problem.reference(), (), ([x],), ()), [0])
 
 
 @pytest.mark.parametrize(
-    "times", [7, {}, *({name: each for name in TIMED} for each in ([-1.0], [], [math.nan]))]
+    "times", [7, {}, *({name: each for name in TIMED} for each in ([-1.0], [], [math.nan], 7))]
 )
 def test_times_that_are_none_are_a_fault(
     times: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path).problems[0]
+    candidate = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path)
+    problem = candidate.problems[0]
     with CandidateProcess() as process:
-        monkeypatch.setattr(process._process, "ask", lambda *_: {"trial": {"times": times}})
-        with pytest.raises(CandidateFailed, match=r"^its process says what it must not: "):
-            process.times(
-                problem, [np.zeros(problem.specs[0].shape, np.float32)], problem.reference(), 0.0, 1.0
-            )
+        monkeypatch.setattr(process._apart, "ask", lambda *_: {"memory": MEMORY, "times": times})
+        with pytest.raises(Failed, match=r"^its process says that it took .*; expected seconds"):
+            process.times(candidate, problem, [np.zeros(problem.specs[0].shape, np.float32)], 0.0, 1.0)
 
 
 def test_an_answer_that_a_kernel_writes_is_its_fault(tmp_path: Path, process: CandidateProcess) -> None:
@@ -162,12 +172,12 @@ def kernel(x, axis):
     frame = sys._getframe()
     while "parent" not in frame.f_locals:
         frame = frame.f_back
-    frame.f_locals["parent"].say(token=frame.f_locals["token"], trial={"fault": "boredom"})
+    frame.f_locals["parent"].say(token=frame.f_locals["token"], failure="boredom", detail="too dull")
     return softmax(x, axis)
 """
     planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
     verdict = str(verify(planted.plant(tmp_path), process, keep_going=False))
-    assert "crash: its process says what it must not: ValueError: 'boredom' is not a valid Fault" in verdict
+    assert "crash: its process says that it failed by 'boredom', which is no failure" in verdict
 
 
 def _times(source: str, folder: Path, process: CandidateProcess, least: float) -> dict[str, list[float]]:
@@ -176,7 +186,7 @@ def _times(source: str, folder: Path, process: CandidateProcess, least: float) -
     process.load(candidate)
     problem = candidate.problems[0]
     x = np.random.default_rng().normal(size=problem.specs[0].shape).astype(np.float32)
-    return process.times(problem, [x], problem.reference(), least, 1.0)
+    return process.times(candidate, problem, [x], least, 1.0)
 
 
 def test_calls_are_timed_for_as_long_as_was_asked(tmp_path: Path, process: CandidateProcess) -> None:

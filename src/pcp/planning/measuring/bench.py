@@ -16,9 +16,9 @@ import numpy as np
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.planning.measuring.hardware import hardware_of, versions
-from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement import Failed, Failure, Measurement
 from pcp.planning.measuring.measurement_text import InvalidRows, measurement_of
-from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.process import MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request, encoded
 from pcp.temporary import TemporaryFolder, TemporaryFolderUnusable, check_room, written
@@ -124,7 +124,7 @@ class Bench:
                     )
                 else:
                     return _checked(request, answer)
-        except ChildEnded as ended:
+        except Failed as ended:
             with contextlib.ExitStack() as ending:
                 ending.callback(self._end)  # which frees the room
                 check_room(self._folder)
@@ -178,10 +178,10 @@ def _checked(request: Request, answer: dict[str, Any]) -> Measurement:
     """What a child says that it measured.
 
     Raises:
-        ChildEnded: the child says something else.
+        Failed: the child says something else.
     """
     own = _measurement(request)
     try:
         return measurement_of(dict(answer["trial"]) | {name: getattr(own, name) for name in _OWN})
     except (InvalidRows, LookupError, TypeError, ValueError) as error:
-        raise ChildEnded(Failure.crash, f"it answered what is no measurement: {error}") from None
+        raise Failed(Failure.crash, f"it answered what is no measurement: {error}") from None

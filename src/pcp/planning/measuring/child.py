@@ -17,8 +17,9 @@ from pcp.ir import Program
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.measuring.measurement_text import plain
 from pcp.planning.measuring.process import Apart
-from pcp.planning.measuring.request import Request, decoded
+from pcp.planning.measuring.request import PythonFunction, Request, decoded
 from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable
 from pcp.planning.measuring.trial import tried
 from pcp.processes.parent import Parent
 from pcp.systems import leave_no_core, limit_address_space
@@ -39,7 +40,7 @@ class MeasuringChild:
 
     def __init__(self, target: Target, folder: Path, say: Say, memory_bytes: int) -> None:
         self._target, self._folder, self._say = target, folder, say
-        self._apart = Apart(target, folder, memory_bytes, "pcp.planning.measuring.runner", in_group=True)
+        self._apart = Apart(target, folder, memory_bytes, in_group=True)
         self._comparison = Comparison(target)
         self._subjects: dict[object, Subject] = {}
         self._cost: dict[object, float] = {}
@@ -59,20 +60,27 @@ class MeasuringChild:
                     subject,
                     request,
                     lambda name: self._say(stage="apart" if name in limits else name),
-                    lambda request: self._apart.runnable(request, limits),
+                    lambda request: self._runnable_apart(request, limits),
                 )
             else:
                 trial = tried(subject, request, self._say_stage)
         except OSError as error:
-            self._say(unwritable=_short(unusable(self._folder, error)))
+            self._say(unwritable=short(unusable(self._folder, error)))
             return
         except TemporaryFolderUnusable as error:
-            self._say(unwritable=_short(str(error)))
+            self._say(unwritable=short(str(error)))
             return
         except (PCPError, MemoryError) as error:
-            self._say(unusable=_short(str(error) or type(error).__name__))
+            self._say(unusable=short(str(error) or type(error).__name__))
             return
-        self._say(trial=plain(asdict(replace(trial, detail=_short(trial.detail)))))
+        self._say(trial=plain(asdict(replace(trial, detail=short(trial.detail)))))
+
+    def _runnable_apart(self, request: Request, limits: Mapping[str, float]) -> Runnable:
+        candidate = request.candidate
+        if isinstance(candidate, PythonFunction):
+            self._apart.execute([candidate], limits["candidate"])
+        entries = [replace(entry, alias=None) for entry in request.subject.arguments]
+        return Runnable(self._apart.compiled(request, limits), entries)
 
     def _say_stage(self, name: str) -> None:
         self._say(stage=name)
@@ -117,7 +125,7 @@ def _digest(program: Program | None) -> str:
     return "" if program is None else hashlib.sha256(program.bytecode).hexdigest()
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """The beginning and the end, where what went wrong is said; between are somebody's stack frames."""
     line = " ".join(text.split())
     if len(line) <= _LONGEST_DETAIL:

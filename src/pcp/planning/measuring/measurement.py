@@ -2,6 +2,7 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.significance import Block, is_surely_slower, undisturbed
@@ -15,7 +16,7 @@ _NO_HANDLER = (
 
 
 class Failure(enum.StrEnum):
-    """Why a way to run a program is no way."""
+    """Why a way to run a program is no way, or a kernel from outside is refused."""
 
     compile_error = "compile error"
     run_error = "run error"
@@ -30,11 +31,26 @@ class Failure(enum.StrEnum):
     changes_operands = "changes its operands"
     missing_handler = "missing handler"
     differs_here = "differs in the user's process"
+    # On problems of a family only:
+    hides_nonfinite = "hides infinities or NaN"
+    wrong = "wrong"
+    overclaimed = "less accurate than it claims"
+    uneven = "wrong in places"
+    stale = "stale"
+    process_dependent = "right in the verifying process only"
+    skips_work = "skips work on repeated operands"
+    no_gradient = "no gradient"
+    wrong_gradient = "wrong gradient"
 
     @property
     def may_pass(self) -> bool:
         """Whether it may be otherwise the next time: the machine was busy or full, or something was not installed."""
         return self in (Failure.timeout, Failure.out_of_memory, Failure.missing_handler)
+
+    @property
+    def at_site(self) -> "Failure":
+        """What rows say, of which the database of an older PCP may read some: nothing that shows on problems only."""
+        return Failure.inaccurate if self in _ON_PROBLEMS else self
 
     @staticmethod
     def of_compiling(message: str) -> "Failure":
@@ -43,6 +59,23 @@ class Failure(enum.StrEnum):
             return Failure.out_of_memory
         missing = any(words in message for words in _NO_HANDLER)
         return Failure.missing_handler if missing else Failure.compile_error
+
+
+_ON_PROBLEMS = list(Failure)[list(Failure).index(Failure.hides_nonfinite) :]
+
+
+class Failed(Exception):
+    """A candidate that raised, crashed, hung, took too much memory, or returns what it must not; this ends its trial.
+
+    Arguments:
+        failure: what that is.
+        detail: numbers, places, or what an exception said.
+        known: what was measured nevertheless, by the names of `Measurement`.
+    """
+
+    def __init__(self, failure: Failure, detail: str, **known: Any) -> None:
+        super().__init__(detail)
+        self.failure, self.known = failure, known
 
 
 @dataclass(frozen=True, slots=True)

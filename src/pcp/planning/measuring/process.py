@@ -5,7 +5,7 @@ import math
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,17 @@ from pcp.backends.base import Buffer
 from pcp.errors import PCPError
 from pcp.ir import TensorSpec
 from pcp.planning.measuring.kept_results import loaded
-from pcp.planning.measuring.measurement import Failure
-from pcp.planning.measuring.request import Request, encoded
-from pcp.planning.measuring.timing import Runnable
+from pcp.planning.measuring.measurement import Failed, Failure
+from pcp.planning.measuring.request import PythonFunction, Request, encoded
 from pcp.processes.child import ChildProcess, Start, TookTooLong, said_in
 from pcp.temporary import check_room
 
+Array = np.ndarray[Any, Any]
+
+TIMED = ("plain", "plain_again", "own", "own_again")
+"""What is timed on operands not seen before, and on the same again."""
 _START_SECONDS = 120.0
 _MEMORY = {each.name for each in fields(MemoryUse)}
-
-
-class ChildEnded(Exception):
-    """The child died or was killed; `failure` says what that is for a candidate."""
-
-    def __init__(self, failure: Failure, words: str) -> None:
-        super().__init__(words)
-        self.failure = failure
 
 
 class VerificationFailed(PCPError):
@@ -71,42 +66,43 @@ class MeasuringProcess:
         """The next line that it says.
 
         Raises:
-            ChildEnded: it died, said something else, or said nothing for too long and was killed.
+            Failed: it died, said something else, or said nothing for too long and was killed.
         """
         try:
             line = self._child.line(seconds)
         except TookTooLong as error:
-            raise ChildEnded(Failure.timeout, str(error)) from None
+            raise Failed(Failure.timeout, str(error)) from None
         if line is None:
             death = self._child.death()
-            raise ChildEnded(
+            raise Failed(
                 Failure.out_of_memory if death.is_out_of_memory else Failure.crash, f"it ended with {death}"
             )
         answer = said_in(line)
         if answer.get("token") == self._token:
             return answer
         self.kill()
-        raise ChildEnded(Failure.crash, f"it answered {line.strip()[:80]!r}")
+        raise Failed(Failure.crash, f"it answered {line.strip()[:80]!r}")
 
     def kill(self) -> None:
         """End the process, and all that it started and that stayed in its session."""
         self._child.end()
 
 
-class KeptProcess:
-    """A process for candidates, kept for further ones; started when it is needed, and anew where it died.
+class Apart:
+    """A process for code from outside, apart from what judges it; kept for further candidates, and started anew where it died.
+
+    Such code may do anything to its process: change what compares, what is right, or memory that is not its own. So it is given
+    arguments in files, and hands over results in files. What its process says is looked at as what any stranger says.
 
     Arguments:
         target: without options.
-        folder, memory_bytes, module, in_group: as of `MeasuringProcess`.
+        folder, memory_bytes, in_group: as of `MeasuringProcess`.
     """
 
-    def __init__(
-        self, target: Target, folder: Path, memory_bytes: int, module: str, *, in_group: bool = False
-    ) -> None:
+    def __init__(self, target: Target, folder: Path, memory_bytes: int, *, in_group: bool = False) -> None:
         self.folder = folder
         self._start = functools.partial(
-            MeasuringProcess, target, folder, memory_bytes, module, in_group=in_group
+            MeasuringProcess, target, folder, memory_bytes, "pcp.planning.measuring.runner", in_group=in_group
         )
         self._process: MeasuringProcess | None = None
 
@@ -114,7 +110,7 @@ class KeptProcess:
         """What it answers.
 
         Raises:
-            ChildEnded: it died, or took too long.
+            Failed: it died, or took too long, or says that the candidate failed, and how.
             VerificationFailed: it does not start.
             TemporaryFolderUnusable: it died where no room is left for files.
         """
@@ -123,11 +119,37 @@ class KeptProcess:
                 self._process = self._start()
                 self._begin(self._process)
             self._process.ask(*words)
-            return self._process.answer(seconds)
+            answer = self._process.answer(seconds)
         except BaseException:  # Ctrl-C too: what it would answer belongs to no later request
             self.end()
             check_room(self.folder)
             raise
+        if "failure" in answer:
+            if answer["failure"] not in list(Failure):
+                raise self.lies(
+                    f"its process says that it failed by {answer['failure']!r:.40}, which is no failure"
+                )
+            raise Failed(Failure(answer["failure"]), str(answer.get("detail")))
+        return answer
+
+    def execute(self, functions: Sequence[PythonFunction], seconds: float) -> None:
+        """Have files of python executed, once for all that is compiled of them.
+
+        Raises:
+            Failed: one raised, or has no such function.
+        """
+        self.ask(seconds, "execute", functions)
+
+    def compiled(self, request: Request, limits: Mapping[str, float]) -> "Away":
+        """A request's candidate, compiled there.
+
+        Arguments:
+            limits: seconds that its code may take, and that timing may.
+
+        Raises:
+            Failed: it cannot be compiled.
+        """
+        return Away(self, request, limits, "load", encoded(request, self.folder))
 
     def end(self) -> None:
         """End the process."""
@@ -135,56 +157,27 @@ class KeptProcess:
             self._process.kill()
             self._process = None
 
+    def lies(self, words: str) -> Failed:
+        """The child said what no child says: the process is ended, as it may say more."""
+        self.end()
+        return Failed(Failure.crash, words)
+
     @staticmethod
     def _begin(process: MeasuringProcess) -> None:
         process.ask("start")
         try:
             process.answer(_START_SECONDS)
-        except ChildEnded as ended:
+        except Failed as ended:
             raise VerificationFailed(
                 f"the process that kernels are tried in does not start: {ended}; see what `pcp doctor` says"
             ) from None
-
-
-class Apart(KeptProcess):
-    """A process for code from outside, apart from what judges it.
-
-    Such code may do anything to its process: change what compares, what is right, or memory that is not its own. So it is given
-    arguments in files, and hands over results in files. What its process says is looked at as what any stranger says.
-    """
-
-    def runnable(self, request: Request, limits: Mapping[str, float]) -> Runnable:
-        """A request's candidate, compiled there.
-
-        Arguments:
-            limits: seconds that its code may take, and that timing may.
-
-        Raises:
-            ChildEnded: it cannot be compiled.
-        """
-        executable = Away(self, request, limits, "load", encoded(request, self.folder))
-        return Runnable(executable, [replace(entry, alias=None) for entry in request.subject.arguments])
-
-    def ask(self, seconds: float, *words: Any) -> dict[str, Any]:
-        """As of any child process; it raises ChildEnded also where the child says that the candidate failed, and how."""
-        answer = super().ask(seconds, *words)
-        if "failure" in answer:
-            is_one = answer["failure"] in list(Failure)
-            failure = Failure(answer["failure"]) if is_one else Failure.crash
-            raise ChildEnded(failure, str(answer.get("detail")))
-        return answer
-
-    def lies(self, words: str) -> ChildEnded:
-        """The child said what no child says: the process is ended, as it may say more."""
-        self.end()
-        return ChildEnded(Failure.crash, words)
 
 
 class Away:
     """A compiled candidate that is in another process; an `Executable`.
 
     Arguments:
-        limits: as in `Apart.runnable`.
+        limits: as in `Apart.compiled`.
         which: of the forms that it has there, which are called by what has them compiled.
         words: that this is told.
     """
@@ -208,53 +201,106 @@ class Away:
         """The results for flat arguments; see `Executable`.
 
         Raises:
-            ChildEnded: it failed.
+            Failed: it failed.
         """
-        results = self._request.subject.results
-        folder = self._apart.folder
-        files = [folder / f"apart-result-{place}.npy" for place in range(len(results))]
+        [results], changed = self.calls([buffers], [0])
+        if changed:
+            raise Failed(
+                Failure.changes_operands,
+                "an operand, or the memory around it, was something else after the call; write to results only",
+            )
+        pairs = zip(results, self._request.subject.results, strict=True)
+        return [self._request.target.place(array, entry.spec) for array, entry in pairs]
+
+    def calls(
+        self, arguments: Sequence[Sequence[Any]], order: Sequence[int], seconds: float = math.inf
+    ) -> tuple[list[list[Array]], list[int]]:
+        """The results of every call that was made, and which lists of arguments were changed by one.
+
+        Arguments:
+            arguments: lists of flat arguments.
+            order: which list is taken in which call.
+            seconds: after which no further call is begun.
+
+        Raises:
+            Failed: it failed.
+        """
+        entries, folder = self._request.subject.results, self._apart.folder
+        files = [folder / f"apart-result-{place}.npy" for place in range(len(entries))]
         is_main = threading.current_thread() is threading.main_thread()
         for file in files:
             file.unlink(missing_ok=True)
-        self._apart.ask(
+        answer = self._apart.ask(
             self._limits["candidate"],
             "run",
             self._which,
-            self._written(buffers),
+            self._written(arguments),
             list(map(str, files)),
+            list(order),
+            seconds,
             is_main,
         )
-        target = self._request.target
-        pairs = zip(files, results, strict=True)
-        return [target.place(self._read(file, entry.spec), entry.spec) for file, entry in pairs]
+        match answer:
+            case {"calls": int(count), "changed": list(changed)} if 0 < count <= len(order) and all(
+                each in order for each in changed
+            ):
+                columns = [
+                    self._read(file, entry.spec, count) for file, entry in zip(files, entries, strict=True)
+                ]
+                return [list(each) for each in zip(*columns, strict=True)], changed
+        said = {name: answer.get(name) for name in ("calls", "changed")}
+        raise self._apart.lies(f"its process says {str(said)[:80]}; expected at most {len(order)} calls")
 
     def times(self, buffers: Sequence[Buffer]) -> list[list[float]]:
         """Seconds of calls of it and of the plain program in turn, as they were measured there.
 
         Raises:
-            ChildEnded: it failed.
+            Failed: it failed.
         """
-        said: Any = self._apart.ask(self._limits["timing"], "time", self._written(buffers)).get("times")
+        said: Any = self._apart.ask(self._limits["timing"], "time", self._written([buffers])).get("times")
         match said:
             case [list(mine), list(plain)] if all(map(_is_time, [*mine, *plain])):
                 return [mine, plain]
-        raise self._apart.lies(f"its process says that it took {str(said)[:80]}; expected seconds")
+        raise self._no_times(said)
 
-    def _read(self, file: Path, spec: TensorSpec) -> Any:
+    def times_repeated(self, arrays: Sequence[Array], least: float, most: float) -> dict[str, list[float]]:
+        """Seconds of calls of the plain program and of it, on operands not seen before and on the same again, by `TIMED`.
+
+        Arguments:
+            least, most: seconds to spend on it, unless a few calls take longer.
+
+        Raises:
+            Failed: it failed.
+        """
+        files = self._written([arrays])
+        said: Any = self._apart.ask(self._limits["timing"], "time_repeated", files, least, most).get("times")
+        if not isinstance(said, dict) or set(said) != set(TIMED):
+            raise self._no_times(said)
+        if not all(isinstance(each, list) and each and all(map(_is_time, each)) for each in said.values()):
+            raise self._no_times(said)
+        return said
+
+    def _no_times(self, said: Any) -> Failed:
+        return self._apart.lies(f"its process says that it took {str(said)[:80]}; expected seconds")
+
+    def _read(self, file: Path, spec: TensorSpec, count: int) -> Array:
         try:
             array = loaded(str(file), spec.dtype.numpy)
         except (OSError, ValueError, EOFError) as error:
             raise self._apart.lies(f"its process hands over no result: {error}") from None
-        if array.shape != spec.shape or array.dtype != spec.dtype.numpy:
+        if array.shape != (count, *spec.shape) or array.dtype != spec.dtype.numpy:
             raise self._apart.lies(
-                f"its process hands over {array.dtype}{list(array.shape)}; expected {spec}"
+                f"its process hands over {array.dtype}{list(array.shape)}; expected {count} of {spec}"
             )
         return array
 
-    def _written(self, buffers: Sequence[Buffer]) -> list[str]:
-        files = [str(self._apart.folder / f"apart-{place}.npy") for place in range(len(buffers))]
-        for file, buffer in zip(files, buffers, strict=True):
-            np.save(file, np.asarray(buffer), allow_pickle=False)
+    def _written(self, arguments: Sequence[Sequence[Any]]) -> list[str]:
+        """Files, each with one argument of all lists."""
+        files = []
+        for place, arrays in enumerate(zip(*arguments, strict=True)):
+            files.append(str(self._apart.folder / f"apart-{place}.npy"))
+            whole = np.asarray(arrays[0])[None] if len(arrays) == 1 else np.stack(arrays)
+            np.save(files[-1], whole, allow_pickle=False)
         return files
 
 

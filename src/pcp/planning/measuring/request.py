@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,29 @@ class PythonFunction:
     Arguments:
         file: of python, which is executed in the child process only.
         function: its name there; it returns one array, or a tuple of them in the order of the subject's results.
+        attributes: further arguments, by name.
+        wrt: places of arguments whose gradients by JAX are the candidate: they take the cotangent of the one result, too.
     """
 
     file: str
     function: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    wrt: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "file", os.path.abspath(self.file))
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramText:
+    """A candidate from outside as StableHLO text, which is read in the child process only.
+
+    Arguments:
+        wrt: as of `PythonFunction`, by differentiating the program.
+    """
+
+    text: str
+    wrt: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +106,7 @@ class Request:
     """
 
     subject: Program
-    candidate: Program | PythonFunction
+    candidate: Program | PythonFunction | ProgramText
     path: str
     exact: Program | None = None
     inputs: Recipe | Sequence[Arrays] = field(default_factory=Recipe)
@@ -129,7 +145,7 @@ class Request:
     @property
     def is_foreign(self) -> bool:
         """Whether the candidate holds machine code from outside, or python: it runs apart from what judges it."""
-        if isinstance(self.candidate, PythonFunction):
+        if not isinstance(self.candidate, Program):
             return True
         module = self.candidate.module()  # operations do not outlive it
         calls = list(named_operations(module.operation, "stablehlo.custom_call"))

@@ -1,7 +1,6 @@
 """One candidate tried against its subject: types, results, determinism, errors, memory, time. This runs in the child."""
 
 import math
-import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,9 +16,9 @@ from pcp.ir.toolkit.walking import named_operations
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
-from pcp.planning.measuring.measurement import Failure, Judgement
-from pcp.planning.measuring.process import Away, ChildEnded
-from pcp.planning.measuring.request import PythonFunction, Request
+from pcp.planning.measuring.measurement import Failed, Failure, Judgement
+from pcp.planning.measuring.process import Away
+from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import is_surely_slower
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
@@ -45,14 +44,6 @@ class Trial:
     failure: Failure | None = None
     detail: str = ""
     judgement: Judgement | None = None
-
-
-class Refused(Exception):
-    """The candidate cannot be taken; this ends the trial."""
-
-    def __init__(self, failure: Failure, detail: str) -> None:
-        super().__init__(detail)
-        self.trial = Trial(failure=failure, detail=detail)
 
 
 def tried(
@@ -81,42 +72,36 @@ def tried(
             compile_donating = _donating(request, runnable) if site.is_added else None
             fault = fault_at_site(subject, runnable, site, stage, compile_donating)
             if fault is not None:
-                raise Refused(*fault)
+                raise Failed(*fault)
         return trial
     except FAILURES as error:
         return failed(error)
 
 
-FAILURES = (Refused, ChildEnded, CompilationFailed, ExecutionFailed, OutOfMemory, MemoryError)
+FAILURES = (Failed, CompilationFailed, ExecutionFailed, OutOfMemory, MemoryError)
 """What is raised where a candidate cannot be taken."""
 
 
 def failed(error: Exception) -> Trial:
     """The end of a trial that one of `FAILURES` is."""
     match error:
-        case Refused():
-            return error.trial
-        case ChildEnded():
-            return Trial(failure=error.failure, detail=str(error))
+        case Failed():
+            return Trial(failure=error.failure, detail=str(error), **error.known)
         case CompilationFailed():
             return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
-        case ExecutionFailed():
+        case ExecutionFailed() if "MemoryError" not in str(error):  # which a callback may raise
             return Trial(failure=Failure.run_error, detail=str(error))
     return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
 
 
-def compiled(request: Request) -> Runnable:
-    """A request's candidate, compiled here; raises one of `FAILURES`."""
+def compiled(request: Request, *, cache: bool = True) -> Runnable:
+    """A request's candidate, a program, compiled here; raises one of `FAILURES`."""
     plain, candidate = request.subject, request.candidate
-    expected = [entry.spec for entry in plain.results]
-    if isinstance(candidate, PythonFunction):
-        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments], request.target)
-        _check("returns", function.results, expected)
-        return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
-    _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
-    _check("returns", [entry.spec for entry in candidate.results], expected)
+    assert isinstance(candidate, Program)
+    check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
+    check("returns", [e.spec for e in candidate.results], [e.spec for e in plain.results])
     executable = compiled_in_places(
-        candidate, request.target_for(candidate), request.placement, request.bound
+        candidate, request.target_for(candidate), request.placement, request.bound, cache=cache
     )
     return Runnable(called_often(executable), candidate.arguments, request.elsewhere)
 
@@ -140,26 +125,17 @@ def donating(request: Request) -> Callable[[], Runnable] | None:
     return lambda: Runnable(request.target_for(donated).compile(donated), donated.arguments)
 
 
-def _loaded(candidate: PythonFunction) -> Callable[..., Any]:
-    try:
-        function: Callable[..., Any] = runpy.run_path(candidate.file)[candidate.function]
-    except MemoryError:
-        raise
-    except KeyError:
-        detail = f"{candidate.file} defines no {candidate.function}"
-        raise Refused(Failure.compile_error, detail) from None
-    except (Exception, SystemExit) as error:  # whatever somebody else's file raises
-        detail = f"{candidate.file}: {type(error).__name__}: {error}"
-        raise Refused(Failure.compile_error, detail) from None
-    return function
+def check(verb: str, specs: Sequence[TensorSpec], expected: Sequence[TensorSpec]) -> None:
+    """Compare what a candidate takes or returns with what it should.
 
-
-def _check(verb: str, specs: Sequence[TensorSpec], expected: Sequence[TensorSpec]) -> None:
-    shown = f"{verb} {_listed(specs)}; expected {_listed(expected)}"
+    Raises:
+        Failed: it is something else.
+    """
+    shown = f"it {verb} {_listed(specs)}; expected {_listed(expected)}"
     if [spec.shape for spec in specs] != [spec.shape for spec in expected]:
-        raise Refused(Failure.wrong_shape, shown)
+        raise Failed(Failure.wrong_shape, shown)
     if list(specs) != list(expected):
-        raise Refused(Failure.wrong_dtype, shown)
+        raise Failed(Failure.wrong_dtype, shown)
 
 
 def _listed(specs: Sequence[TensorSpec]) -> str:
@@ -199,23 +175,23 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
         is_long = not isinstance(runnable.executable, JAXFunction | Away) and fastest > LONG_SECONDS
         mine, plain_times = _times(subject, runnable, request, took if is_long else None)
     peak = runnable.executable.memory.peak
-    return replace(_with_errors(subject, errors), seconds=mine, plain_seconds=plain_times, peak_bytes=peak)
+    return Trial(mine, plain_times, peak_bytes=peak, **_errors_of(subject, errors))
 
 
 def _of_plain(subject: Subject, tolerance: float | None) -> Trial:
     """What is known of the plain program without running it again."""
     errors = [each for judge in subject.judges for each in judge.plain]
-    trial = replace(_with_errors(subject, errors), peak_bytes=subject.plain.executable.memory.peak)
+    trial = Trial(peak_bytes=subject.plain.executable.memory.peak, **_errors_of(subject, errors))
     largest = worst(errors)
     if tolerance and largest is not None and not largest.least_tolerance <= tolerance:
         return replace(trial, failure=Failure.inaccurate, detail=_too_wrong(subject, largest, tolerance))
     return trial
 
 
-def _with_errors(subject: Subject, errors: Sequence[ResultError]) -> Trial:
-    """A trial that says of the worst errors whose they are and how they were found."""
+def _errors_of(subject: Subject, errors: Sequence[ResultError]) -> dict[str, Any]:
+    """What a trial says of the worst errors: how large they are, whose, and how they were found."""
     if not subject.is_judged:
-        return Trial()
+        return {}
     largest = max(errors, key=lambda each: each.error, default=None)
     slices = max(errors, key=lambda each: each.slice_error, default=None)
     judged = {each.name: each for each in sorted(errors, key=lambda each: each.error)}  # the worst counts
@@ -231,11 +207,11 @@ def _with_errors(subject: Subject, errors: Sequence[ResultError]) -> Trial:
         ),
         tuple(subject.ignored_names),
     )
-    return Trial(
-        error=largest.error if largest else 0.0,
-        plain_error=max((each.plain for each in errors), default=0.0),
-        judgement=judgement,
-    )
+    return {
+        "error": largest.error if largest else 0.0,
+        "plain_error": max((each.plain for each in errors), default=0.0),
+        "judgement": judgement,
+    }
 
 
 def _check_repeated(
@@ -251,7 +227,7 @@ def _check_repeated(
             continue
         if subject.is_deterministic:
             detail = f"result {result_name(subject.program, place)} differs between two calls with the same arguments"
-            raise Refused(Failure.nondeterministic, detail)
+            raise Failed(Failure.nondeterministic, detail)
 
 
 def _times(subject: Subject, runnable: Runnable, request: Request, took: float | None) -> list[list[float]]:
@@ -294,7 +270,7 @@ def _check_bits(subject: Subject, index: int, results: Sequence[Any]) -> None:
             detail = (
                 f"result {result_name(subject.program, place)} is not bit for bit that of the plain program"
             )
-            raise Refused(Failure.inaccurate, detail)
+            raise Failed(Failure.inaccurate, detail)
 
 
 def _check_errors(
@@ -315,9 +291,7 @@ def _check_errors(
         )
         failure = Failure.inaccurate if is_finite else Failure.not_finite
         detail = f"result {largest.name} is " + ("wrong" if is_finite else "not finite where it should be")
-    refused = Refused(failure, detail)
-    refused.trial = replace(_with_errors(subject, errors), failure=failure, detail=detail)
-    raise refused
+    raise Failed(failure, detail, **_errors_of(subject, errors))
 
 
 def _too_wrong(subject: Subject, wrong: ResultError, tolerance: float) -> str:

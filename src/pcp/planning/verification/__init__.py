@@ -4,8 +4,6 @@ beside their region."""
 from pcp.planning.verification.admission import Admission as Admission
 from pcp.planning.verification.admission import examined as examined
 from pcp.planning.verification.admission import refused as refused
-from pcp.planning.verification.fault import Fault as Fault
-from pcp.planning.verification.fault import Finding as Finding
 from pcp.planning.verification.process import CandidateProcess as CandidateProcess
 from pcp.planning.verification.process import VerificationFailed as VerificationFailed
 from pcp.planning.verification.verdict import Verdict as Verdict

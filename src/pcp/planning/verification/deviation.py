@@ -9,8 +9,8 @@ import numpy as np
 
 from pcp.planning.judging.distances import Scale, distance, scale_of
 from pcp.planning.judging.tolerance import least_tolerance
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.verification.expected import Expectation, Outcome
-from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import Values, smallest_normal
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,7 @@ class Deviation:
         same_bits: whether it has the bits of the plain program.
     """
 
-    fault: Fault | None
+    fault: Failure | None
     detail: str
     error: float | None
     worst: float
@@ -163,7 +163,7 @@ def _scaled(result: Array, low: Array, high: Array, scale: Array, compared: Arra
     return scaled
 
 
-def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> tuple[int, Fault | None]:
+def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> tuple[int, Failure | None]:
     """The first element that is not finite where it should be, or the other way round."""
     certain = _same_kind(rounded, plain)
     finite, is_nan = np.isfinite(rounded), np.isnan(result)
@@ -172,7 +172,7 @@ def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> 
     loud = np.isnan(rounded) & ~np.isfinite(result)
     hidden = certain & ~finite & ~_same_kind(result, rounded) & ~allowed_nan & ~loud
     broken = certain & finite & ~np.isfinite(result) & ~allowed_nan
-    for where, fault in ((hidden, Fault.hides_nonfinite), (broken, Fault.not_finite)):
+    for where, fault in ((hidden, Failure.hides_nonfinite), (broken, Failure.not_finite)):
         if where.any():
             return int(np.argmax(where)), fault
     return 0, None

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.verification.deviation import Deviation
-from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.limits import floor_of
 from pcp.planning.verification.values import Values
 from pcp.rewrite.row import Effect
@@ -21,7 +21,7 @@ Judged = tuple[Problem, Values, Deviation]
 
 def uneven(
     candidate: Candidate, judgements: Sequence[Judged], gradients: Sequence[Judged]
-) -> Iterator[tuple[Fault, Problem, Values, str]]:
+) -> Iterator[tuple[Failure, Problem, Values, str]]:
     """What is much more wrong for some problems than for others, on the same kind of values, with words that say so.
 
     Arguments:
@@ -46,14 +46,14 @@ def uneven(
                         f"an error of {mine:.2g}, for most other sizes of at most {max(usual, normal):.2g}; "
                         f"{judgement.place}; if that is meant, claim a tolerance"
                     )
-                    yield Fault.uneven, problem, values, detail
+                    yield Failure.uneven, problem, values, detail
         usual = _usual([_error(row[2]) for row in rows if row[1].typical])
         limit = max(TIMES_USUAL_GRADIENT * max(usual, floor_of(dtype)), claimed)
         for problem, values, judgement in gradients:
             error = judgement.error
             if problem.dtype is dtype and error is not None and error > limit:
                 detail = f"an error of {error:.2g}, and the results have {usual:.2g}; {judgement.place}"
-                yield Fault.wrong_gradient, problem, values, detail
+                yield Failure.wrong_gradient, problem, values, detail
 
 
 def _error(judgement: Deviation) -> float | None:

@@ -59,16 +59,20 @@ class Expectation:
     """Everything that a candidate is compared with on one problem.
 
     Arguments:
-        specs: of the arguments.
+        program: the plain one.
         kinds: of values, one for each list of arguments.
         outcomes: for each list, of every result.
     """
 
-    specs: tuple[TensorSpec, ...]
-    results: tuple[TensorSpec, ...]
+    program: Program
     kinds: tuple[Values, ...]
     arguments: tuple[list[Array], ...]
     outcomes: tuple[list[Outcome], ...]
+
+    @property
+    def result(self) -> TensorSpec:
+        """Of the first result."""
+        return self.program.results[0].spec
 
 
 @functools.lru_cache(maxsize=24)
@@ -101,8 +105,8 @@ def expected_gradients(problem: Problem, seed: int) -> Expectation:
 
 def expected_wide(problem: Problem, seed: int) -> Expectation:
     """What a wide problem should come out as on a few kinds of values; of a huge one the plain program says so."""
-    program, results = problem.reference(), problem.results
-    size = problem.size + sum(spec.size for spec in results)
+    program = problem.reference()
+    size = problem.size + sum(spec.size for spec in problem.results)
     names = ["normal", "again", "large"] if size <= SHORT else ["normal"]
     if problem.ranges and size <= HUGE:
         names += ["equal indices", "Zipf indices"]
@@ -117,7 +121,7 @@ def expected_wide(problem: Problem, seed: int) -> Expectation:
     outcomes = tuple(
         [Outcome(y, y, by_plain, typical_size(y))] for y, by_plain in zip(exact, plain, strict=True)
     )
-    return Expectation(problem.specs, results, kinds, arguments, outcomes)
+    return Expectation(program, kinds, arguments, outcomes)
 
 
 def differentiable(problem: Problem) -> tuple[int, ...]:
@@ -136,13 +140,7 @@ def _expectation(
         sizes = _run(exact, [np.abs(array) for array in _wide(program, operands)])
         scales = map(_scale, results, sizes)
         outcomes.append(list(map(Outcome, results, at_zero, _run(plain, operands), scales)))
-    return Expectation(
-        tuple(entry.spec for entry in program.arguments),
-        tuple(entry.spec for entry in program.results),
-        kinds,
-        arguments,
-        tuple(outcomes),
-    )
+    return Expectation(program, kinds, arguments, tuple(outcomes))
 
 
 def _wide(program: Program, arrays: Sequence[Array]) -> list[Array]:

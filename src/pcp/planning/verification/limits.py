@@ -3,8 +3,8 @@
 from pcp.ir import DType
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.verification.deviation import Deviation
-from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import unit
 from pcp.rewrite.row import Effect
 
@@ -29,24 +29,27 @@ def floor_of(dtype: DType) -> float:
 
 def fault_of(
     candidate: Candidate, problem: Problem, judgement: Deviation, units: float = 1.0
-) -> tuple[Fault, str] | None:
+) -> tuple[Failure, str] | None:
     """What is wrong with a result; `units` widens the floor."""
     if judgement.fault is not None:
         return judgement.fault, judgement.detail
     error = 0.0 if judgement.error is None else judgement.error
     if error > LARGEST or (judgement.worst > LARGEST and judgement.plain_worst < LARGEST / TIMES_PLAIN):
-        return Fault.wrong, f"an error of {max(error, judgement.worst):.2g}; {judgement.place}"
+        return Failure.wrong, f"an error of {max(error, judgement.worst):.2g}; {judgement.place}"
     if candidate.effect is Effect.lowers_precision:
         claimed = candidate.claimed(problem)
         limit = UNCLAIMED if claimed is None else claimed
         if error > limit:
             words = "for a kernel that claims no tolerance" if claimed is None else "that it claims"
-            return Fault.inaccurate, f"an error of {error:.2g}, beyond {limit:g} {words}; {judgement.place}"
+            return (
+                Failure.overclaimed,
+                f"an error of {error:.2g}, beyond {limit:g} {words}; {judgement.place}",
+            )
         return None
     if candidate.effect is Effect.exact:
         if judgement.same_bits:
             return None
-        return Fault.inaccurate, f"it is not bit for bit what the plain program returns; {judgement.place}"
+        return Failure.overclaimed, f"it is not bit for bit what the plain program returns; {judgement.place}"
     floor = units * floor_of(problem.dtype)
     slack = (NORMWISE, NORMWISE_WORST) if problem.definition.normwise else (1.0, 1.0)
     pairs = ((error, judgement.plain_error), (judgement.worst, judgement.plain_worst))
@@ -54,7 +57,7 @@ def fault_of(
         limit = max(TIMES_PLAIN * plain, times * floor)
         if mine > limit:
             detail = f"an error of {mine:.2g}; another order of sums explains at most {limit:.2g}; {judgement.place}"
-            return Fault.inaccurate, detail
+            return Failure.overclaimed, detail
     return None
 
 

@@ -7,7 +7,7 @@ from pcp.kernels import FAMILIES
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.measuring.hardware import hardware_of, versions
-from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.verification.family_bench import sites_in
 from pcp.planning.verification.verdict import Verdict
 
@@ -25,8 +25,7 @@ def measurement_of(verdict: Verdict, candidate: Candidate, target: Target) -> tu
     )
     failure = None
     if first is not None:
-        kinds = {each.value: each for each in Failure}
-        failure = kinds.get(first.fault.value, Failure.inaccurate)
+        failure = first.fault.at_site
     row = Measurement(
         _subject(problem, candidate, target),
         f"{candidate.name}@{candidate.version}",

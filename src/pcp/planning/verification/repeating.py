@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.verification.process import CandidateProcess
@@ -16,6 +17,7 @@ _TIMING_SECONDS, _TIMES, _LONG = 1.0, 3, 0.3
 
 def repeated(
     process: CandidateProcess,
+    candidate: Candidate,
     problem: Problem,
     arguments: Sequence[np.ndarray[Any, Any]],
     text: str | None,
@@ -31,7 +33,7 @@ def repeated(
     times: dict[str, list[float]] = {}
     while len(factors) < _TIMES and (not factors or factors[-1] > SKIPS):
         least = _LONG if factors else 0.0
-        times = process.times(problem, arguments, problem.reference(), least, _TIMING_SECONDS, text)
+        times = process.times(candidate, problem, arguments, least, _TIMING_SECONDS, text)
         own, plain = (
             undisturbed(times[name]) / undisturbed(times[f"{name}_again"]) for name in ("own", "plain")
         )

@@ -15,8 +15,7 @@ from pcp.planning.added.lowering_process import (
     LoweringTookTooMuch,
     lowered_in_turn,
 )
-from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.process import CandidateFailed
+from pcp.planning.measuring.measurement import Failed, Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +47,20 @@ def texts_of(candidate: Candidate) -> Texts:
     """Lower a kernel in python for every problem, in a process of its own; StableHLO is its own text.
 
     Raises:
-        CandidateFailed: its file cannot be executed there, though it was in another process, or it took too long.
+        Failed: its file cannot be executed there, though it was in another process, or it took too long.
     """
     problems = candidate.problems
     if candidate.function is None:
         try:
             return Texts({problems[0]: (candidate.folder / candidate.file).read_text(encoding="utf-8")}, {})
         except (OSError, UnicodeDecodeError) as error:
-            raise CandidateFailed(Fault.compile_error, f"{candidate.file} cannot be read: {error}") from None
+            raise Failed(Failure.compile_error, f"{candidate.file} cannot be read: {error}") from None
     try:
         outcomes = lowered_in_turn(candidate, problems, seconds=SECONDS + 2.0 * len(problems))
     except LoweringTookTooMuch as error:
-        raise CandidateFailed(Fault.timeout, str(error)) from None
+        raise Failed(Failure.timeout, str(error)) from None
     except KernelNotLowered as error:
-        raise CandidateFailed(Fault.process_dependent, str(error)) from None
+        raise Failed(Failure.process_dependent, str(error)) from None
     texts, failed = {}, {}
     for problem, each in zip(problems, outcomes, strict=True):
         try:

@@ -15,8 +15,7 @@ from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.process import CandidateFailed
+from pcp.planning.measuring.measurement import Failed, Failure
 from pcp.processes.child import ChildProcess, Start, TookTooLong, printable
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
@@ -44,7 +43,7 @@ def run_as_user(
         For each task the result of every call, and for each problem to lower the text, or why there is none.
 
     Raises:
-        CandidateFailed: it did not end in time, ended without an answer, or raised an exception there.
+        Failed: it did not end in time, ended without an answer, or raised an exception there.
         TemporaryFolderUnusable: the folder for temporary files is full, missing, or not to be written to.
     """
     with TemporaryFolder(LIKE_A_USERS) as temporary:
@@ -68,13 +67,13 @@ def run_as_user(
         shutil.copyfile(_PROGRAM, folder / "train.py")
         said = _ended(folder, seconds)
         if "error" in said:
-            raise CandidateFailed(Fault.process_dependent, f"in a user's process it raises {said['error']}")
+            raise Failed(Failure.process_dependent, f"in a user's process it raises {said['error']}")
         results = []
         for count, (_, arguments, spec) in enumerate(tasks):
             flat = np.fromfile(folder / str(count), spec.dtype.numpy)
             if flat.size != len(arguments) * spec.size:
                 words = f"in a user's process it returns {flat.size // len(arguments)} elements"
-                raise CandidateFailed(Fault.process_dependent, words)
+                raise Failed(Failure.process_dependent, words)
             results.append(list(flat.reshape(len(arguments), *spec.shape)))
         return results, [str(each) for each in json.loads((folder / "texts").read_text())]
 
@@ -100,12 +99,12 @@ def _ended(folder: Path, seconds: float) -> dict[str, Any]:
                 log = (log + line)[-_LONGEST_LOG:]
         except TookTooLong:
             words = f"in a user's process it took more than {seconds:g} s and was killed"
-            raise CandidateFailed(Fault.timeout, words) from None
+            raise Failed(Failure.timeout, words) from None
     try:
         said: dict[str, Any] = json.loads((folder / "done").read_text())
     except (OSError, ValueError):
         last = " ".join(printable(log.decode(errors="replace")).split())[-300:]
-        raise CandidateFailed(
-            Fault.process_dependent, f"in a user's process it ends without a result: {last}"
+        raise Failed(
+            Failure.process_dependent, f"in a user's process it ends without a result: {last}"
         ) from None
     return said

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcp.planning.verification.fault import Finding
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.verification.tried import Tried
 
 MARGIN = 1.5
@@ -22,6 +22,30 @@ def bucket(error: float) -> float:
     power = math.floor(math.log10(wanted))
     steps = (float(f"{step:g}e{power + more}") for more in (0, 1) for step in _STEPS)
     return next(step for step in steps if step >= wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault, and what showed it.
+
+    Arguments:
+        fault: what is wrong.
+        problem: which problem showed it; empty if none was run.
+        values: the kind of values of its operands; empty if they do not matter.
+        detail: numbers, places, or what an exception said.
+        also: other kinds of values that showed it as well.
+    """
+
+    fault: Failure
+    problem: str
+    values: str
+    detail: str
+    also: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = ", ".join(part for part in (self.problem, self.values and f"{self.values} values") if part)
+        also = f"; also on {', '.join(self.also)} values" if self.also else ""
+        return f"{self.fault}: {self.detail}" + (f" [{where}]" if where else "") + also
 
 
 @dataclass(frozen=True, slots=True)

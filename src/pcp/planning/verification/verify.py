@@ -16,6 +16,7 @@ import numpy as np
 
 from pcp.kernels.candidate import REFERENCE, Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.measurement import Failed, Failure
 from pcp.planning.verification.deviation import (
     difference,
     judged,
@@ -32,14 +33,13 @@ from pcp.planning.verification.expected import (
     expected_results,
     expected_wide,
 )
-from pcp.planning.verification.fault import Fault, Finding
 from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, largest_noise
-from pcp.planning.verification.process import CandidateFailed, CandidateProcess
+from pcp.planning.verification.process import CandidateProcess
 from pcp.planning.verification.repeating import SKIPS, repeated
 from pcp.planning.verification.text import NONE, Texts, texts_of
 from pcp.planning.verification.tried import Tried
 from pcp.planning.verification.user_process import run_as_user
-from pcp.planning.verification.verdict import Verdict
+from pcp.planning.verification.verdict import Finding, Verdict
 
 log = logging.getLogger("pcp.planning.verification")
 
@@ -85,8 +85,8 @@ def verify(
     try:
         process.load(candidate)
         examination.run(keep_going, progress)
-    except CandidateFailed as failed:
-        examination.find(failed.fault, None, "", str(failed))
+    except Failed as failed:
+        examination.find(failed.failure, None, "", str(failed))
     return examination.verdict()
 
 
@@ -95,7 +95,7 @@ class _Examination:
 
     def __init__(self, candidate: Candidate, process: CandidateProcess, seed: int) -> None:
         self.candidate, self.process, self.seed = candidate, process, seed
-        self.findings: dict[Fault, Finding] = {}
+        self.findings: dict[Failure, Finding] = {}
         self.judgements: list[Judged] = []
         self.gradient_errors: list[Judged] = []
         self.wide_judgements: list[Judged] = []
@@ -106,7 +106,7 @@ class _Examination:
         self.texts: Texts = NONE
         self._problem: Problem | None = None
 
-    def find(self, fault: Fault, problem: Problem | None, values: str, detail: str) -> None:
+    def find(self, fault: Failure, problem: Problem | None, values: str, detail: str) -> None:
         """Note a fault; what showed it first is told in detail."""
         problem = problem or self._problem
         finding = Finding(fault, str(problem or ""), values, detail)
@@ -154,10 +154,10 @@ class _Examination:
         """Judge what plans would hold of it for the first problem, whose results were right; from now on it is what is run."""
         self.texts = texts_of(self.candidate)
         first = self.results_of(problem)
-        for fault in set(self.findings) - {Fault.process_dependent}:
+        for fault in set(self.findings) - {Failure.process_dependent}:
             finding = self.findings.pop(fault)
             detail = f"as plans would hold it, lowered in a process of its own, {finding.detail}"
-            self.find(Fault.process_dependent, problem, finding.values, detail)
+            self.find(Failure.process_dependent, problem, finding.values, detail)
         return first
 
     def _end(self, smallest: Problem) -> None:
@@ -168,7 +168,7 @@ class _Examination:
             self._problem = None
             self.results_in_a_users_process()
         self._problem = None
-        if self.findings.keys() <= {Fault.wrong_gradient}:
+        if self.findings.keys() <= {Failure.wrong_gradient}:
             self.compare_problems()
 
     def results_of(self, problem: Problem) -> list[Array]:
@@ -178,7 +178,7 @@ class _Examination:
         order = [*range(count), 0, 1, *[0] * (_REPEATS - 1)]
         results, changed = self._run(problem, expected, order)
         self.calls += len(order)
-        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
+        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.result.size)
         judgements = judgements_of(expected, results[:count], self.candidate.nonfinite)
         if judgements[0][1].error is None and judgements[0][1].fault is None:
             # Few elements may be small by chance; those of several calls together are not.
@@ -197,7 +197,7 @@ class _Examination:
             fault, detail = objection
             repeated = next((old for old in sound if repeats(results, expected, old, place)), None)
             if repeated is not None:
-                fault = Fault.stale
+                fault = Failure.stale
                 detail = (
                     f"it returned what it had returned for {expected.kinds[repeated].name} values; {detail}"
                 )
@@ -206,7 +206,7 @@ class _Examination:
             self._compare_calls(problem, expected, which, results[which], results[place])
         for which in changed:
             detail = "an operand, or the memory around it, was something else after the call"
-            self.find(Fault.changes_operands, problem, expected.kinds[which].name, detail)
+            self.find(Failure.changes_operands, problem, expected.kinds[which].name, detail)
         return results[0]
 
     def _run(
@@ -215,13 +215,13 @@ class _Examination:
         expected: Expectation,
         order: Sequence[int],
         seconds: float = math.inf,
-        limit: float | None = None,
+        limit: float = math.inf,
     ) -> tuple[list[list[Array]], list[int]]:
         """As `CandidateProcess.run`: what plans would hold of it, where that is known, else its function."""
         text = self.texts.made.get(problem)
-        answers = self.process.run(problem, expected, order, None, seconds, limit, text)
+        answers = self.process.run(self.candidate, problem, expected, order, None, seconds, limit, text)
         if problem in self.texts.failed:
-            self.find(Fault.process_dependent, problem, "", self.texts.failed[problem])
+            self.find(Failure.process_dependent, problem, "", self.texts.failed[problem])
         return answers
 
     def _compare_calls(
@@ -245,7 +245,7 @@ class _Examination:
             return
         at = int(np.argmax(first[0].reshape(-1) != again[0].reshape(-1)))
         detail = f"{words}, first at element {at} in order; they differ by {noise:.2g}, of which {limit:.2g} is rounding"
-        self.find(Fault.nondeterministic, problem, kind.name, detail)
+        self.find(Failure.nondeterministic, problem, kind.name, detail)
 
     def wide_results_of(self, problem: Problem, seconds: float) -> None:
         """Judge the results of a wide problem on a few kinds of values, unless they take too long."""
@@ -253,15 +253,14 @@ class _Examination:
         order = list(range(len(expected.kinds)))
         try:
             results, _ = self._run(problem, expected, order, limit=seconds)
-        except CandidateFailed as failed:
-            if failed.fault not in (Fault.timeout, Fault.out_of_memory):
+        except Failed as failed:
+            if failed.failure not in (Failure.timeout, Failure.out_of_memory):
                 raise
-            self.tried.left_out.append(f"{problem} ({failed.fault})")
-            self.process.load(self.candidate)
+            self.tried.left_out.append(f"{problem} ({failed.failure})")
             return
         self.problems += 1
         self.calls += len(order)
-        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
+        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.result.size)
         for kind, [result], [outcome] in zip(expected.kinds, results, expected.outcomes, strict=True):
             judgement = judged(result, outcome, True, "exact")
             self.wide_judgements.append((problem, kind, judgement))
@@ -272,11 +271,11 @@ class _Examination:
     def many_calls(self, problem: Problem) -> None:
         """Call it some thousand times on a few lists of arguments in turn, as counters only show then."""
         expected = expected_results(problem, self.seed)
-        size = expected.results[0].bytes
+        size = expected.result.bytes
         order = [count % 3 for count in range(min(MANY_CALLS, max(FEW_CALLS, MANY_BYTES // size)))]
         results, _ = self._run(problem, expected, order, MANY_SECONDS)
         self.calls += len(results)
-        self.tried.add(problem, (), len(results), expected.results[0].size)
+        self.tried.add(problem, (), len(results), expected.result.size)
         for count, (which, result) in enumerate(zip(order, results, strict=False)):
             words = f"call {count + 1} returned something else than call {which + 1} did on the same operands"
             self._compare_calls(problem, expected, which, results[which], result, words)
@@ -289,7 +288,7 @@ class _Examination:
         problems = sorted(self.candidate.problems, key=lambda each: each.size)[::step][:AS_USER]
         expectations = [expected_results(each, self.seed) for each in problems]
         tasks = [
-            (problem, expected.arguments[:2], expected.results[0])
+            (problem, expected.arguments[:2], expected.result)
             for problem, expected in zip(problems, expectations, strict=True)
         ]
         every = list(self.texts.made)
@@ -298,7 +297,7 @@ class _Examination:
         for problem, text in zip(every, texts, strict=True):
             words = self.texts.differs(problem, text)
             if words:
-                self.find(Fault.process_dependent, problem, "", f"in a process like a user's {words}")
+                self.find(Failure.process_dependent, problem, "", f"in a process like a user's {words}")
         self.tried.processes.append("user's")
         for problem, expected, results in zip(problems, expectations, returned, strict=True):
             for which, result in enumerate(results):
@@ -308,7 +307,7 @@ class _Examination:
                 objection = fault_of(self.candidate, problem, judgement)
                 if objection is not None:
                     detail = f"in a process like a user's {objection[1]}"
-                    self.find(Fault.process_dependent, problem, kind.name, detail)
+                    self.find(Failure.process_dependent, problem, kind.name, detail)
 
     def gradients_of(self, problem: Problem) -> None:
         """Judge the gradients."""
@@ -317,12 +316,13 @@ class _Examination:
         try:
             # JAX differentiates a function, which may say how; text is differentiated as it stands.
             text = self.texts.made.get(problem) if self.candidate.function is None else None
-            results, _ = self.process.run(problem, expected, order, differentiable(problem), text=text)
-        except CandidateFailed as failed:
-            if failed.fault not in (Fault.compile_error, Fault.run_error):
+            wrt = differentiable(problem)
+            results, _ = self.process.run(self.candidate, problem, expected, order, wrt, text=text)
+        except Failed as failed:
+            if failed.failure not in (Failure.compile_error, Failure.run_error, Failure.missing_handler):
                 raise
             self.find(
-                Fault.no_gradient,
+                Failure.no_gradient,
                 problem,
                 "",
                 f'{failed}; give one, or say gradient = "reference" if that of the plain computation is to be used',
@@ -334,7 +334,7 @@ class _Examination:
         for values, judgement in judgements:
             objection = fault_of(self.candidate, problem, judgement, GRADIENT_UNITS)
             if objection is not None:
-                self.find(Fault.wrong_gradient, problem, values.name, objection[1])
+                self.find(Failure.wrong_gradient, problem, values.name, objection[1])
         self._compare_calls(
             problem,
             expected,
@@ -348,10 +348,10 @@ class _Examination:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
         expected = expected_results(problem, self.seed)
         text = self.texts.made.get(problem)
-        skipped, self.times = repeated(self.process, problem, expected.arguments[0], text)
+        skipped, self.times = repeated(self.process, self.candidate, problem, expected.arguments[0], text)
         if skipped > SKIPS:
             detail = f"calls on the operands of the call before take 1/{skipped:.1f} of the time of calls on others"
-            self.find(Fault.skips_work, problem, expected.kinds[0].name, detail)
+            self.find(Failure.skips_work, problem, expected.kinds[0].name, detail)
         results, _ = self._run(problem, expected, [0])
         words = "compiled anew, after many calls, it returned other bits for the same operands"
         self._compare_calls(problem, expected, 0, first, results[0], words)
