@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pcp.autodiff.flops import flops_of
-from pcp.backends import Backend, Executable, Target
+from pcp.backends import Backend, Executable
 from pcp.backends.base import Buffer
-from pcp.ir import Argument, Program, Result, Role, Tree
-from pcp.ir.bindings import context, ir
+from pcp.ir import Program
 from pcp.ir.operations import Operation
 from pcp.ir.program_file import write_atomically
-from pcp.ir.signature import describe_signature
-from pcp.ir.toolkit.functions import main_of
-from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ir.tree import LEAF, flatten
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.tree import flatten
+from pcp.kernels.regions import region_of
 from pcp.planning.capacity import human
 from pcp.planning.compiled import Compiled
 from pcp.planning.diagnostics.dataflow import Dataflow
@@ -124,18 +122,23 @@ def profile_operations(
     placed = plan.place(*arguments)
     program = flat(lowered)
     dataflow = Dataflow(program)
-    pieces = _Pieces(program, dataflow, plan.target.with_options({}))
+    target = plan.target.with_options({})
+    module = program.module()
+    *pieces, _ = (op.operation for op in entry_block(module).operations)
+    compiled: dict[str, Executable] = {}  # once for all operations that are equal
     values = dict(enumerate(flatten((*plan.bound, *placed))[0]))
     last_use = {number: index for index, numbers in enumerate(dataflow.reads) for number in numbers}
     times = []
     for index, op in enumerate(dataflow.operations):
-        executable, flops = pieces.executable(index)
+        alone = region_of(pieces[index])
+        executable = compiled.get(alone.digest) or target.compile(alone, cache=False)
+        compiled[alone.digest] = executable
         operands = [values[number] for number in dataflow.reads[index]]
         seconds, results = _timed(lambda e=executable, o=operands: e.run(o), repeats, plan.backend)  # type: ignore[misc]  # defaults bind
         values.update(zip(op.results, results, strict=True))
         if op.name != "constant":
             shown = tuple(str(dataflow.specs[number] or "?") for number in dataflow.reads[index])
-            times.append(OperationTime(op, seconds, flops, shown))
+            times.append(OperationTime(op, seconds, flops_of(pieces[index]), shown))
         for number in (*dataflow.reads[index], *op.results):
             if last_use.get(number, -1) <= index:
                 values.pop(number, None)
@@ -173,70 +176,3 @@ def _event(name: str, thread: int, start: float, seconds: float, facts: dict[str
         "dur": seconds * 1e6,
         "args": facts,
     }
-
-
-class _Pieces:
-    """Every operation as a program of its own, compiled once for all operations that are equal."""
-
-    def __init__(self, program: Program, dataflow: Dataflow, target: Target) -> None:
-        self._program = program
-        self._dataflow = dataflow
-        self._target = target
-        self._module = program.module()
-        *self._operations, _ = (op.operation for op in main_of(self._module).regions[0].blocks[0].operations)
-        self._compiled: dict[str, tuple[Executable, int]] = {}
-
-    def executable(self, index: int) -> tuple[Executable, int]:
-        """The compiled operation of that index, and its floating-point operations."""
-        key = self._key(index)
-        if key not in self._compiled:
-            alone = self._alone(index)
-            executable = self._target.compile(alone, cache=False)
-            self._compiled[key] = (executable, flops_of(self._operations[index]))
-        return self._compiled[key]
-
-    def _key(self, index: int) -> str:
-        """Equal for operations that compute the same from operands of equal types."""
-        op = self._operations[index]
-        if len(op.regions) or (
-            op.name == "stablehlo.constant" and self._dataflow.operations[index].bytes > 64
-        ):
-            return str(index)
-        attributes = {entry: str(op.attributes[entry]) for entry in op.attributes}
-        types = [str(self._dataflow.specs[n]) for n in self._dataflow.reads[index]]
-        order = [self._dataflow.reads[index].index(n) for n in self._dataflow.operations[index].operands]
-        return str((op.name, sorted(attributes.items()), types, order, [str(r.type) for r in op.results]))
-
-    def _alone(self, index: int) -> Program:
-        module = self._program.module()
-        main = main_of(module)
-        block = main.regions[0].blocks[0]
-        *operations, terminator = (op.operation for op in block.operations)
-        numbers = self._dataflow.reads[index]
-        maker = self._dataflow.maker
-        places = [
-            operations[maker[n]].results[self._dataflow.operations[maker[n]].results.index(n)]
-            if n in maker
-            else block.arguments[n]
-            for n in numbers
-        ]
-        count = len(block.arguments)
-        with context(), ir.Location.unknown():
-            for value in places:
-                value.replace_all_uses_with(block.add_argument(value.type, ir.Location.unknown()))
-            with ir.InsertionPoint(terminator):
-                ir.Operation.create("func.return", [], list(operations[index].results))
-            terminator.erase()
-            inputs = [value.type for value in list(block.arguments)[count:]]
-            outputs = [value.type for value in operations[index].results]
-            main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
-            arguments = [Argument(str(n), spec_of(t), Role.input) for n, t in enumerate(inputs)]
-            results = [Result(str(n), spec_of(t)) for n, t in enumerate(outputs)]
-        for number in reversed([i for i in range(len(operations)) if i != index]):
-            operations[number].erase()
-        del operations, terminator, places
-        for number in reversed(range(count)):
-            block.erase_argument(number)
-        trees = [Tree("tuple", (), (LEAF,) * len(entries)) for entries in (arguments, results)]
-        describe_signature(main, arguments, results, *trees)
-        return Program.from_module(module)
