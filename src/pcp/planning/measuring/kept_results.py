@@ -8,8 +8,9 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,53 +25,37 @@ _SMALL = 1 << 20
 Array = np.ndarray[Any, Any]
 
 
-class Results(Protocol):
-    """Results of one call, kept."""
+@dataclass(slots=True)
+class Results:
+    """Results of one call, kept.
+
+    Arguments:
+        entries: of all of them.
+        buffers: that stay on the device; none where they are in files.
+        folder: of files, which are read one at a time.
+    """
+
+    entries: Sequence[Result]
+    buffers: list[Buffer]
+    folder: Path | None = None
 
     @property
     def bytes(self) -> int:
         """Memory that they take on the device."""
+        return sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in self.buffers)
 
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def close(self) -> None:
-        """Let go of them."""
-
-
-class InMemory:
-    """Results that stay on the device."""
-
-    def __init__(self, buffers: list[Buffer]) -> None:
-        self._buffers = buffers
-
-    @property
-    def bytes(self) -> int:
-        """Memory that they take on the device."""
-        return sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in self._buffers)
-
-    def __iter__(self) -> Iterator[Buffer]:
-        return iter(self._buffers)
+    def __iter__(self) -> Iterator[Any]:
+        if self.folder is None:
+            yield from self.buffers
+        else:
+            for index, entry in enumerate(self.entries):
+                yield loaded(str(self.folder / f"{index}.npy"), entry.spec.dtype.numpy)
 
     def close(self) -> None:
         """Let go of them."""
-        self._buffers = []
-
-
-class InFiles:
-    """Results in a folder, read one at a time."""
-
-    bytes = 0
-
-    def __init__(self, folder: Path, entries: Sequence[Result]) -> None:
-        self._folder, self._entries = folder, entries
-
-    def __iter__(self) -> Iterator[Array]:
-        for index, entry in enumerate(self._entries):
-            yield loaded(str(self._folder / f"{index}.npy"), entry.spec.dtype.numpy)
-
-    def close(self) -> None:
-        """Remove the files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.buffers = []
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def kept_results(
@@ -79,10 +64,10 @@ def kept_results(
     """Results of a call, which is made unless its files are there."""
     wide = sum(entry.spec.size * 8 for entry in entries)
     if target.platform != "cpu" and wide <= ROOM * target.capacity:
-        return InMemory(make())
+        return Results(entries, make())
     if not folder.exists():
         _write(folder, make())
-    return InFiles(folder, entries)
+    return Results(entries, [], folder)
 
 
 def _write(folder: Path, results: Sequence[Any]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pcp.ir.toolkit.walking import named_operations
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
-from pcp.planning.measuring.measurement import Failed, Failure, Judgement
+from pcp.planning.measuring.measurement import Failed, Failure, Judgement, Measurement
 from pcp.planning.measuring.process import Away
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import is_surely_slower
@@ -32,26 +32,12 @@ Stage = Callable[[str], None]
 """Called with what begins now: `candidate` while code of the candidate runs, `judging`, or `timing`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What came of it; see `Measurement`."""
-
-    seconds: Sequence[float] = ()
-    plain_seconds: Sequence[float] = ()
-    error: float | None = None
-    plain_error: float | None = None
-    peak_bytes: int | None = None
-    failure: Failure | None = None
-    detail: str = ""
-    judgement: Judgement | None = None
-
-
 def tried(
     subject: Subject,
     request: Request,
     stage: Stage,
     compile_candidate: Callable[[Request], Runnable] | None = None,
-) -> Trial:
+) -> Measurement:
     """Try a candidate. At a site it is verified after it was timed, and only if it may be of use.
 
     Arguments:
@@ -78,20 +64,25 @@ def tried(
         return failed(error)
 
 
+def _trial(**known: Any) -> Measurement:
+    """What came of a candidate; who asked knows of which, and where."""
+    return Measurement("", "", "", "", **known)
+
+
 FAILURES = (Failed, CompilationFailed, ExecutionFailed, OutOfMemory, MemoryError)
 """What is raised where a candidate cannot be taken."""
 
 
-def failed(error: Exception) -> Trial:
+def failed(error: Exception) -> Measurement:
     """The end of a trial that one of `FAILURES` is."""
     match error:
         case Failed():
-            return Trial(failure=error.failure, detail=str(error), **error.known)
+            return _trial(failure=error.failure, detail=str(error), **error.known)
         case CompilationFailed():
-            return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
+            return _trial(failure=Failure.of_compiling(str(error)), detail=str(error))
         case ExecutionFailed() if "MemoryError" not in str(error):  # which a callback may raise
-            return Trial(failure=Failure.run_error, detail=str(error))
-    return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
+            return _trial(failure=Failure.run_error, detail=str(error))
+    return _trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
 
 
 def compiled(request: Request, *, cache: bool = True) -> Runnable:
@@ -143,7 +134,7 @@ def _listed(specs: Sequence[TensorSpec]) -> str:
     return shown + (f" and {len(specs) - 6} more" if len(specs) > 6 else "")
 
 
-def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage) -> Trial:
+def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage) -> Measurement:
     tolerance = request.tolerance
     errors: list[ResultError] = []
     first: list[Any] = []
@@ -175,13 +166,13 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
         is_long = not isinstance(runnable.executable, JAXFunction | Away) and fastest > LONG_SECONDS
         mine, plain_times = _times(subject, runnable, request, took if is_long else None)
     peak = runnable.executable.memory.peak
-    return Trial(mine, plain_times, peak_bytes=peak, **_errors_of(subject, errors))
+    return _trial(seconds=mine, plain_seconds=plain_times, peak_bytes=peak, **_errors_of(subject, errors))
 
 
-def _of_plain(subject: Subject, tolerance: float | None) -> Trial:
+def _of_plain(subject: Subject, tolerance: float | None) -> Measurement:
     """What is known of the plain program without running it again."""
     errors = [each for judge in subject.judges for each in judge.plain]
-    trial = Trial(peak_bytes=subject.plain.executable.memory.peak, **_errors_of(subject, errors))
+    trial = _trial(peak_bytes=subject.plain.executable.memory.peak, **_errors_of(subject, errors))
     largest = worst(errors)
     if tolerance and largest is not None and not largest.least_tolerance <= tolerance:
         return replace(trial, failure=Failure.inaccurate, detail=_too_wrong(subject, largest, tolerance))

@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from typing import Any
 def main() -> None:
     """Run what the file beside this one says."""
     folder = Path(__file__).parent
-    settings = json.loads((folder / "settings.json").read_text())
     try:
+        with open(folder / "settings", "rb") as file:
+            source = pickle.load(file)
+            sys.path[1:1] = source
+            settings = pickle.load(file)
         _run(settings)
         said = {}
     except Exception as error:  # whatever somebody else's function raises
@@ -27,14 +31,12 @@ def main() -> None:
 
 
 def _run(settings: dict[str, Any]) -> None:
-    sys.path[1:1] = settings["source"]
     import numpy as np
 
     from pcp.backends import Target
     from pcp.backends.jax_function import JAXFunction
 
-    target = Target.of(settings["device"])
-    file = Path(settings["file"])
+    file = settings["file"]
     described = importlib.util.spec_from_file_location(file.stem, file)
     assert described is not None
     assert described.loader is not None
@@ -44,20 +46,13 @@ def _run(settings: dict[str, Any]) -> None:
     described.loader.exec_module(module)
     function = getattr(module, settings["function"])
     # In another order than elsewhere, as what a function becomes may depend on what it became before.
-    texts = [
-        _text(functools.partial(function, **_told(each)), _specs(each)) for each in settings["lowered"][::-1]
-    ]
+    texts = [_text(functools.partial(function, **told), specs) for told, specs in settings["lowered"][::-1]]
     Path(settings["texts"]).write_text(json.dumps(texts[::-1]))
-    for each in settings["problems"]:
-        specs = _specs(each)
-        executable = JAXFunction(functools.partial(function, **_told(each)), specs, target)
-        arrays = [
-            np.fromfile(path, spec.dtype.numpy).reshape(-1, *spec.shape)
-            for path, spec in zip(each["inputs"], specs, strict=True)
-        ]
-        with open(each["results"], "wb") as results:
-            for which in range(len(arrays[0])):
-                [result] = executable.run([array[which] for array in arrays])
+    for (told, specs), arguments, file in settings["tasks"]:
+        executable = JAXFunction(functools.partial(function, **told), specs, Target.of(settings["device"]))
+        with open(file, "wb") as results:
+            for arrays in arguments:
+                [result] = executable.run(arrays)
                 results.write(np.ascontiguousarray(np.asarray(result)).tobytes())
 
 
@@ -68,21 +63,6 @@ def _text(function: Any, specs: list[Any]) -> str:
         return lowered_text(function, specs)
     except NotLowered as error:
         return f"it cannot be lowered: {error}"[:600]
-
-
-def _specs(described: dict[str, Any]) -> list[Any]:
-    from pcp.ir import TensorSpec
-    from pcp.ir.types import dtype_of
-
-    return [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in described["specs"]]
-
-
-def _told(described: dict[str, Any]) -> dict[str, Any]:
-    return {name: _tuples(value) for name, value in described["attributes"].items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

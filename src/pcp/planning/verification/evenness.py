@@ -1,5 +1,6 @@
 """Whether a kernel errs evenly: an error that is many times larger for one size than for others is no rounding."""
 
+import operator
 from collections.abc import Iterator, Sequence
 
 from pcp.kernels.candidate import Candidate
@@ -34,7 +35,8 @@ def uneven(
     for dtype in candidate.dtypes:
         claimed = candidate.tolerance.get(dtype, 0.0)
         rows = [row for row in judgements if row[0].dtype is dtype]
-        for measure, times in ((_error, TIMES_USUAL), (_worst, TIMES_USUAL_WORST)):
+        for name, times in (("error", TIMES_USUAL), ("worst", TIMES_USUAL_WORST)):
+            measure = operator.attrgetter(name)
             # What a kernel claims it may do for one size and not for others: compilers drop some roundings.
             floor = max(floor_of(dtype), claimed / TIMES_USUAL)
             normal = _usual([measure(row[2]) for row in rows if row[1].name == "normal"])
@@ -47,21 +49,13 @@ def uneven(
                         f"{judgement.place}; if that is meant, claim a tolerance"
                     )
                     yield Failure.uneven, problem, values, detail
-        usual = _usual([_error(row[2]) for row in rows if row[1].typical])
+        usual = _usual([row[2].error for row in rows if row[1].typical])
         limit = max(TIMES_USUAL_GRADIENT * max(usual, floor_of(dtype)), claimed)
         for problem, values, judgement in gradients:
             error = judgement.error
             if problem.dtype is dtype and error is not None and error > limit:
                 detail = f"an error of {error:.2g}, and the results have {usual:.2g}; {judgement.place}"
                 yield Failure.wrong_gradient, problem, values, detail
-
-
-def _error(judgement: Deviation) -> float | None:
-    return judgement.error
-
-
-def _worst(judgement: Deviation) -> float | None:
-    return judgement.worst
 
 
 def _usual(errors: Sequence[float | None]) -> float:

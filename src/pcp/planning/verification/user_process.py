@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import sys
 import time
@@ -48,22 +49,20 @@ def run_as_user(
     """
     with TemporaryFolder(LIKE_A_USERS) as temporary:
         folder = temporary.path
-        described = []
-        for count, (problem, arguments, _) in enumerate(tasks):
-            files = [str(folder / f"{count}-{position}") for position in range(len(problem.specs))]
-            for file, spec, arrays in zip(files, problem.specs, zip(*arguments, strict=True), strict=True):
-                np.stack(arrays).astype(spec.dtype.numpy).tofile(file)
-            described.append(_described(problem) | {"inputs": files, "results": str(folder / str(count))})
         settings = {
-            "source": [str(Path(__file__).parents[3])],
             "device": str(device),
-            "file": str(candidate.folder / candidate.file),
+            "file": candidate.folder / candidate.file,
             "function": candidate.function,
-            "problems": described,
-            "texts": str(folder / "texts"),
+            "tasks": [
+                (_described(problem), arguments, folder / str(count))
+                for count, (problem, arguments, _) in enumerate(tasks)
+            ],
+            "texts": folder / "texts",
             "lowered": list(map(_described, lowered)),
         }
-        (folder / "settings.json").write_text(json.dumps(settings))
+        with open(folder / "settings", "wb") as file:
+            pickle.dump([str(Path(__file__).parents[3])], file)  # where the rest can be imported from
+            pickle.dump(settings, file)
         shutil.copyfile(_PROGRAM, folder / "train.py")
         said = _ended(folder, seconds)
         if "error" in said:
@@ -78,9 +77,8 @@ def run_as_user(
         return results, [str(each) for each in json.loads((folder / "texts").read_text())]
 
 
-def _described(problem: Problem) -> dict[str, Any]:
-    specs = [[list(spec.shape), spec.dtype] for spec in problem.specs]
-    return {"attributes": problem.attributes, "specs": specs}
+def _described(problem: Problem) -> tuple[dict[str, Any], tuple[TensorSpec, ...]]:
+    return problem.attributes, problem.specs
 
 
 def _ended(folder: Path, seconds: float) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def _ended(folder: Path, seconds: float) -> dict[str, Any]:
     It reads a file, while children that PCP asks read the null device: what a kernel becomes must not depend on that.
     """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = 'cd "$1" && exec "$2" train.py <settings.json 2>&1 &'
+    command = 'cd "$1" && exec "$2" train.py <settings 2>&1 &'
     with ChildProcess(
         Start(["/bin/sh", "-c", command, "sh", str(folder), sys.executable], variables)
     ) as shell:

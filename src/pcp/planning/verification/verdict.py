@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +89,7 @@ class Verdict:
         """Its time relative to the plain program's; None if no time was measured."""
         if not self.times:
             return None
-        return median(self.times["own"]) / median(self.times["plain"])
+        return statistics.median(self.times["own"]) / statistics.median(self.times["plain"])
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -135,8 +135,3 @@ class Verdict:
             "  beyond these ranges nothing is known of it: plans verify it at their sites before they use it"
         )
         return "\n".join(lines)
-
-
-def median(times: Iterable[float]) -> float:
-    """The middle one of several times."""
-    return statistics.median(times)
