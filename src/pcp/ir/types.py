@@ -265,16 +265,17 @@ def holds(wide: DType, narrow: DType) -> bool:
     if wide is narrow or narrow is DType.bool:
         return wide.kind != "complex"
     if wide.is_float and narrow.is_float:
-        a, b = _limits(wide), _limits(narrow)
+        a, b = limits_of(wide), limits_of(narrow)
         return bool(a.nmant >= b.nmant and a.maxexp >= b.maxexp and a.minexp - a.nmant <= b.minexp - b.nmant)
     if wide.is_float and narrow.is_integer:
         bits = 8 * narrow.itemsize - (narrow.kind == "signed")
-        return bool(_limits(wide).nmant + 1 >= bits and _limits(wide).maxexp > bits)
+        return bool(limits_of(wide).nmant + 1 >= bits and limits_of(wide).maxexp > bits)
     if wide.is_integer and narrow.is_integer:
         outer, inner = np.iinfo(wide.numpy), np.iinfo(narrow.numpy)
         return bool(outer.min <= inner.min and outer.max >= inner.max)
     return False
 
 
-def _limits(dtype: DType) -> Any:
+def limits_of(dtype: DType) -> Any:
+    """What `finfo` says of a type of floats."""
     return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it so

@@ -10,9 +10,8 @@ import pytest
 from tests.kernels.planted import Planted
 
 from pcp.planning.measuring.measurement import Failed, Failure
-from pcp.planning.measuring.process import TIMED
+from pcp.planning.measuring.process import TIMED, Away
 from pcp.planning.verification import CandidateProcess, VerificationFailed, verify
-from pcp.planning.verification.expected import Expectation
 
 SMALL = "[conditions]\nsizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
 
@@ -99,11 +98,11 @@ def test_calls_on_repeated_operands_seem_quick_each_time_before_a_kernel_is_refu
     noisy = quick | {"own": [1.0] * 3 + [3.0] * 5}  # most calls were disturbed, but not all
     told, least = iter([quick] * disturbed + [noisy]), []
 
-    def times(*arguments: object) -> dict[str, list[float]]:
-        least.append(arguments[3])
+    def times(_: Away, __: object, at_least: float, ___: float) -> dict[str, list[float]]:
+        least.append(at_least)
         return next(told)
 
-    monkeypatch.setattr(process, "times", times)
+    monkeypatch.setattr(Away, "times_repeated", times)
     source = "def kernel(x, axis):\n    return softmax(x, axis)"
     planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
     verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
@@ -148,7 +147,7 @@ def _run(said: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch)
     with CandidateProcess() as process:
         monkeypatch.setattr(process._apart, "ask", lambda *_: said)
         x = np.zeros(problem.specs[0].shape, np.float32)
-        process.run(candidate, problem, Expectation(problem.reference(), (), ([x],), ()), [0])
+        process.compiled(candidate, problem, problem.reference()).calls([[x]], [0])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,9 @@ def test_times_that_are_none_are_a_fault(
     with CandidateProcess() as process:
         monkeypatch.setattr(process._apart, "ask", lambda *_: {"memory": MEMORY, "times": times})
         with pytest.raises(Failed, match=r"^its process says that it took .*; expected seconds"):
-            process.times(candidate, problem, [np.zeros(problem.specs[0].shape, np.float32)], 0.0, 1.0)
+            process.compiled(candidate, problem, problem.reference()).times_repeated(
+                [np.zeros(problem.specs[0].shape)], 0.0, 1.0
+            )
 
 
 def test_an_answer_that_a_kernel_writes_is_its_fault(tmp_path: Path, process: CandidateProcess) -> None:
@@ -186,7 +187,7 @@ def _times(source: str, folder: Path, process: CandidateProcess, least: float) -
     process.load(candidate)
     problem = candidate.problems[0]
     x = np.random.default_rng().normal(size=problem.specs[0].shape).astype(np.float32)
-    return process.times(candidate, problem, [x], least, 1.0)
+    return process.compiled(candidate, problem, problem.reference()).times_repeated([x], least, 1.0)
 
 
 def test_calls_are_timed_for_as_long_as_was_asked(tmp_path: Path, process: CandidateProcess) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pcp.backends import Target
 from pcp.errors import PCPError
@@ -78,7 +78,7 @@ class MeasuringChild:
     def _runnable_apart(self, request: Request, limits: Mapping[str, float]) -> Runnable:
         candidate = request.candidate
         if isinstance(candidate, PythonFunction):
-            self._apart.execute([candidate], limits["candidate"])
+            self._apart.ask(limits["candidate"], "execute", [candidate])
         entries = [replace(entry, alias=None) for entry in request.subject.arguments]
         return Runnable(self._apart.compiled(request, limits), entries)
 
@@ -140,19 +140,12 @@ def limit_memory(memory_bytes: int, device: str) -> None:
         limit_address_space(memory_bytes)
 
 
-class Answering(Protocol):
-    """What answers requests."""
-
-    def answer(self, *words: Any) -> None:
-        """Do what a request asks for and say what came of it."""
-
-
-def serve(make: Callable[[Target, Path, Say, int], Answering]) -> None:
+def serve(make: Callable[[Target, Path, Say, int], Any]) -> None:
     """Answer requests until there will be no more.
 
     Arguments:
         make: from the target, a folder that it may write to, what says answers, and bytes of memory that this process may
-            take, to what answers.
+            take, to what has a method `answer`, given the words of each request.
     """
     parent, token = Parent(), ""
     target, folder, memory_bytes = parent.asks()

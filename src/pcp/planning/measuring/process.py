@@ -17,7 +17,7 @@ from pcp.errors import PCPError
 from pcp.ir import TensorSpec
 from pcp.planning.measuring.kept_results import loaded
 from pcp.planning.measuring.measurement import Failed, Failure
-from pcp.planning.measuring.request import PythonFunction, Request, encoded
+from pcp.planning.measuring.request import Request, encoded
 from pcp.processes.child import ChildProcess, Start, TookTooLong, said_in
 from pcp.temporary import check_room
 
@@ -132,14 +132,6 @@ class Apart:
             raise Failed(Failure(answer["failure"]), str(answer.get("detail")))
         return answer
 
-    def execute(self, functions: Sequence[PythonFunction], seconds: float) -> None:
-        """Have files of python executed, once for all that is compiled of them.
-
-        Raises:
-            Failed: one raised, or has no such function.
-        """
-        self.ask(seconds, "execute", functions)
-
     def compiled(self, request: Request, limits: Mapping[str, float]) -> "Away":
         """A request's candidate, compiled there.
 
@@ -189,7 +181,11 @@ class Away:
         answer = apart.ask(limits["candidate"], which, *words)
         self.may_donate = answer.get("may_donate") is True
         memory = answer.get("memory")
-        if not isinstance(memory, dict) or set(memory) != _MEMORY or not all(map(_is_size, memory.values())):
+        if (
+            not isinstance(memory, dict)
+            or set(memory) != _MEMORY
+            or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in memory.values())
+        ):
             raise apart.lies(f"its process says that it takes {str(memory)[:80]}; expected bytes")
         self.memory = MemoryUse(**memory)
 
@@ -306,7 +302,3 @@ class Away:
 
 def _is_time(value: Any) -> bool:
     return type(value) is float and 0.0 < value < math.inf
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and 0 <= value < 1 << 63

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pcp.ir import DType
+from pcp.ir.types import limits_of
 from pcp.planning.judging.changes import Change, rows_of
 
 Array = np.ndarray[Any, Any]
-_finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 
 MOVED_UNITS = 8.0
 """How far operands are moved to see how sensitive results are, in roundings of their element type."""
@@ -52,7 +51,7 @@ _SUBNORMAL = 1e-39
 
 def unit_of(dtype: DType) -> float:
     """The rounding error of an element type."""
-    return float(_finfo(dtype.numpy).eps) / 2
+    return float(limits_of(dtype).eps) / 2
 
 
 def moved(rng: np.random.Generator, dtype: DType, least: float) -> Change:
@@ -60,45 +59,31 @@ def moved(rng: np.random.Generator, dtype: DType, least: float) -> Change:
     return Change(step=max(MOVED_UNITS * unit_of(dtype), least), seed=int(rng.integers(1 << 32)))
 
 
-def _skewed(rng: np.random.Generator, shape: tuple[int, ...], first: bool) -> Change:  # noqa: ARG001  (as all kinds)
-    """Rows of unlike size."""
-    return Change(rows=np.exp(0.5 * rng.standard_normal(rows_of(shape)[0], np.float32)))
+def equal(rng: np.random.Generator, below: int, shape: tuple[int, ...]) -> Array:
+    """One index for all."""
+    return np.full(shape, rng.integers(below))
 
 
-def _equal(rng: np.random.Generator, array: Array) -> Array:
-    return np.full_like(array, array.reshape(-1)[rng.integers(array.size)])
+def zipf(rng: np.random.Generator, below: int, shape: tuple[int, ...]) -> Array:
+    """As words are distributed in texts: the k-th most frequent one about 1/k as often as the first."""
+    ranks: Array = np.exp(rng.random(shape) * math.log(below + 1.0)) - 1.0
+    return np.minimum(ranks.astype(np.int64), below - 1)
 
 
-def _zipf(rng: np.random.Generator, array: Array) -> Array:
-    ranks = np.exp(rng.random(array.shape) * math.log(array.size + 1.0)) - 1.0
-    drawn: Array = array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
-    return drawn
+def _of_array(indices: Callable[..., Array]) -> Callable[[np.random.Generator, Array], Array]:
+    """An array of values of another one, at such indices."""
+    return lambda rng, array: array.reshape(-1)[indices(rng, array.size, array.shape)]
 
 
 def _changed(factor: float, addend: float = 0.0, *, of: str = "all") -> Callable[..., Change]:
     """Times a factor, plus an addend: all operands, the first, or the others."""
-
-    def floats(rng: np.random.Generator, shape: tuple[int, ...], first: bool) -> Change:  # noqa: ARG001
-        return Change(factor, addend=addend) if of == "all" or (of == "first") is first else Change()
-
-    return floats
+    every = Change(factor, addend=addend)
+    return lambda _, __, first: every if of == "all" or (of == "first") is first else Change()
 
 
 def _of_first(make: Callable[[np.random.Generator, tuple[int, ...]], Change]) -> Callable[..., Change]:
     """What changes the first operand only; a single number stays."""
-
-    def floats(rng: np.random.Generator, shape: tuple[int, ...], first: bool) -> Change:
-        return make(rng, shape) if first and shape else Change()
-
-    return floats
-
-
-def _ascending(rng: np.random.Generator, shape: tuple[int, ...]) -> Change:  # noqa: ARG001  (as all kinds)
-    return Change(1e-2, addend=np.linspace(-3, 3, shape[-1], dtype=np.float32))
-
-
-def _descending(rng: np.random.Generator, shape: tuple[int, ...]) -> Change:  # noqa: ARG001  (as all kinds)
-    return Change(1e-2, addend=np.linspace(3, -3, shape[-1], dtype=np.float32))
+    return lambda rng, shape, first: make(rng, shape) if first and shape else Change()
 
 
 def _one_hot(rng: np.random.Generator, shape: tuple[int, ...]) -> Change:
@@ -115,8 +100,20 @@ def _subnormal(rng: np.random.Generator, shape: tuple[int, ...]) -> Change:
     return Change(rows=of_rows.astype(np.float32), columns=of_columns.astype(np.float32))
 
 
-def _half_masked(rng: np.random.Generator, shape: tuple[int, ...]) -> Change:  # noqa: ARG001  (as all kinds)
+def _sloped(first: float, last: float) -> Callable[..., Change]:
+    """Nearly the same row everywhere, from one number to another."""
+    return _of_first(
+        lambda _, shape: Change(1e-2, addend=np.linspace(first, last, shape[-1], dtype=np.float32))
+    )
+
+
+def _half_masked(_: np.random.Generator, shape: tuple[int, ...]) -> Change:
     return Change(addend=np.where(np.arange(shape[-1]) < shape[-1] // 2, -np.inf, 0).astype(np.float32))
+
+
+def _skewed(rng: np.random.Generator, shape: tuple[int, ...], _: bool) -> Change:
+    """Rows of unlike size."""
+    return Change(rows=np.exp(0.5 * rng.standard_normal(rows_of(shape)[0], np.float32)))
 
 
 def _with(*special: float) -> Callable[[np.random.Generator, tuple[int, ...], bool], Change]:
@@ -135,14 +132,14 @@ NORMAL = Kind("normal", _changed(1.0))
 KINDS = (
     Kind("offset by a thousand", _changed(1.0, 1e3, of="first"), is_far=True, matters=True),
     Kind("zero", _changed(0.0, of="first"), shrinks=True),
-    Kind("ascending", _of_first(_ascending)),
+    Kind("ascending", _sloped(-3, 3)),
     Kind("masked", _of_first(_half_masked), is_finite=False, matters=True),
     Kind("subnormal", _of_first(_subnormal), shrinks=True, matters=True),
-    Kind("skewed", _skewed, _equal, matters=True),
+    Kind("skewed", _skewed, _of_array(equal), matters=True),
     Kind("offset by minus thirty thousand", _changed(1.0, -3e4, of="first"), is_far=True),
     Kind("large", _changed(100.0, of="first"), is_far=True, matters=True),
-    Kind("differently skewed", _skewed, _zipf),
-    Kind("descending", _of_first(_descending)),
+    Kind("differently skewed", _skewed, _of_array(zipf)),
+    Kind("descending", _sloped(3, -3)),
     Kind("offset by a million", _changed(1.0, 1e6, of="first"), is_far=True),
     Kind("constant", _changed(0.0, 1.1, of="first")),
     Kind("positive", _changed(1.0, 8.0, of="first")),

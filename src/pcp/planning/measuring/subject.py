@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,8 @@ class Subject:
         self._recipe = inputs
         self._judged_at, self._ignored = judged_at, ignored
         self._folder, self._stage = folder, stage
-        self._plain: list[Results] = []
+        self.plain_results: list[Results] = []
+        """Of the plain program, on each list of arguments."""
         self._others: list[Results] = []
         self._deterministic: bool | None = None
         self.reference = "float64"
@@ -93,13 +94,13 @@ class Subject:
             stage("inputs")
             self.inputs.append(self.completed(self._placed(index)))
             stage("plain")
-            self._plain.append(self._kept(f"plain-{os.getpid()}", index, program, self._timed_plain))
+            self.plain_results.append(self._kept(f"plain-{os.getpid()}", index, program, self._timed_plain))
             self.judges.append(self._judge(index, reference))
 
     def _judge(self, index: int, reference: Reference | None) -> Judge:
         """What judges results on one list of arguments."""
         if reference is None:
-            return self._held_against(index, self._plain[index])
+            return self._held_against(index, self.plain_results[index])
         if self.reference == "float32":
             judge = self._held_against(
                 index,
@@ -117,7 +118,7 @@ class Subject:
             self.program,
             self.inputs[index],
             right,
-            self._plain[index],
+            self.plain_results[index],
             self.comparison,
             self._judged_at,
             self._ignored,
@@ -127,7 +128,7 @@ class Subject:
     def _evaluated(self, index: int, name: str, oracle: Oracle | None) -> Results:
         """An oracle's results on one list of arguments; without an oracle, the plain path's."""
         if oracle is None:
-            return self._plain[index]
+            return self.plain_results[index]
         self._stage(name)
         self._others.append(self._kept(f"exact-{name}", index, oracle.program, oracle.run))
         return self._others[-1]
@@ -148,7 +149,7 @@ class Subject:
     def bytes(self) -> int:
         """Memory that it takes."""
         arguments = len(self.inputs) * sum(entry.spec.bytes for entry in self.program.arguments)
-        results = sum(kept.bytes for kept in (*self._others, *self._plain))
+        results = sum(kept.bytes for kept in (*self._others, *self.plain_results))
         return arguments + results + self.bytes_of_cases
 
     @property
@@ -160,7 +161,7 @@ class Subject:
 
     def is_repeated(self, results: Sequence[Any]) -> bool:
         """Whether results of the plain program on the first list of arguments are those it had before, bit for bit."""
-        pairs = zip(self._plain[0], results, strict=True)
+        pairs = zip(self.plain_results[0], results, strict=True)
         self._deterministic = all(self.comparison.same_bits(a, b) for a, b in pairs)
         return self._deterministic
 
@@ -176,7 +177,7 @@ class Subject:
 
     def close(self) -> None:
         """Remove its files, but for the float64 results."""
-        for kept in self._plain:
+        for kept in self.plain_results:
             kept.close()
 
     def exact(self, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -184,10 +185,6 @@ class Subject:
         if self._exact is None:
             self._exact = Reference(widened(self.program), self.program, self.target).float64
         return self._exact.run(buffers)
-
-    def plain_results(self, index: int) -> Iterator[Any]:
-        """The results of the plain program on one list of arguments."""
-        return iter(self._plain[index])
 
     def _timed_plain(self, placed: Sequence[Buffer]) -> list[Buffer]:
         results, seconds = timed(self.plain, placed, self.target)

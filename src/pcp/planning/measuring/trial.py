@@ -256,7 +256,7 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
 
 
 def _check_bits(subject: Subject, index: int, results: Sequence[Any]) -> None:
-    for place, (plain, y) in enumerate(zip(subject.plain_results(index), results, strict=True)):
+    for place, (plain, y) in enumerate(zip(subject.plain_results[index], results, strict=True)):
         if not subject.comparison.same_bits(plain, y):
             detail = (
                 f"result {result_name(subject.program, place)} is not bit for bit that of the plain program"

@@ -10,6 +10,7 @@ from pcp.ir import Program
 from pcp.kernels import Claims
 from pcp.kernels.candidate import Candidate
 from pcp.planning.judging.oracle import widened
+from pcp.planning.measuring.at_site import TIMES_PLAIN
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.measurement import Measurement
@@ -27,8 +28,8 @@ BLOCKS = 3
 """Blocks of calls that are timed at most, where one does not say for sure which is faster."""
 CLOSE = 1.05
 """From which ratio of times on a candidate is slower, and not only perhaps."""
-LEAST, TIMES_PLAIN = 1e-5, 8.0
-"""The error that another order of sums explains: so many times that of the region itself, but at least this."""
+LEAST = 1e-5
+"""The error that another order of sums explains in any case."""
 
 
 @dataclass(frozen=True, slots=True)

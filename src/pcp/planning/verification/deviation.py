@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.judging.distances import distance, scale_of
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.site_case import FEWEST
 from pcp.planning.verification.expected import Expectation, Outcome
 from pcp.planning.verification.values import Values, smallest_normal
 
@@ -17,8 +18,6 @@ Array = np.ndarray[Any, Any]
 
 PART = 1 << 21
 """Elements of a large result that are compared at once."""
-FEWEST = 16
-"""Elements of a result from which on its relative error says something; fewer may be small by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,8 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> De
     error = plain_error = None
     if typical and result.size >= FEWEST and all_compared:
         whole = scale_of(outcome.exact)
-        error, plain_error = (_error(each, outcome.exact, whole) for each in (result, outcome.plain))
+        gaps = (distance(each, outcome.exact, whole) for each in (result, outcome.plain))
+        error, plain_error = (least_tolerance(gap.error, gap.slice_error) for gap in gaps)
     place = _element(result, outcome, at) if result.size else ""
     return Deviation(fault, detail, error, max(worst, 0.0), place, plain_error or 0.0, plain_worst, same_bits)
 
@@ -90,12 +90,6 @@ def _element(result: Array, outcome: Outcome, at: int) -> str:
     place = tuple(map(int, np.unravel_index(at, result.shape)))
     with np.errstate(over="ignore"):
         return f"element {place} is {result[place]}, expected {outcome.exact[place].astype(result.dtype)}"
-
-
-def _error(y: Array, exact: Array, scale: Scale) -> float:
-    """The smallest tolerance that a result is within, as `pcp.planning.judging.tolerance` says."""
-    gap = distance(y, exact, scale)
-    return least_tolerance(gap.error, gap.slice_error)
 
 
 def judgements_of(

@@ -3,17 +3,14 @@
 from pcp.ir import DType
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.at_site import LARGEST, TIMES_PLAIN
 from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.site_operands import unit_of
 from pcp.planning.verification.deviation import Deviation
-from pcp.planning.verification.values import unit
 from pcp.rewrite.row import Effect
 
-LARGEST = 0.3
-"""The largest error of any kernel; beyond it a result has little to do with what it should be."""
 UNCLAIMED = 0.1
 """The largest error of a kernel that claims no tolerance."""
-TIMES_PLAIN = 8.0
-"""How much more than the plain program a kernel may err that only reassociates."""
 GRADIENT_UNITS = 8.0
 """How much more than results gradients may err that are computed in another way, such as exp(x - logsumexp(x))."""
 NORMWISE, NORMWISE_WORST = 2.0, 16.0
@@ -24,7 +21,7 @@ _UNITS = {2: 4.0, 4: 64.0, 8: 64.0}
 
 def floor_of(dtype: DType) -> float:
     """What other orders of sums, and other ways to compute exponentials, do to every element."""
-    return _UNITS[dtype.itemsize] * unit(dtype.numpy)
+    return _UNITS[dtype.itemsize] * unit_of(dtype)
 
 
 def fault_of(

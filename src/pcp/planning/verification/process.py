@@ -1,10 +1,7 @@
 """The process that runs a kernel from outside on problems of its family: arrays in, arrays out, and typed failures."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from pcp.backends import Device, Target
 from pcp.ir import Program
@@ -13,10 +10,7 @@ from pcp.kernels.problems import Problem
 from pcp.planning.measuring.process import Apart, Away
 from pcp.planning.measuring.process import VerificationFailed as VerificationFailed
 from pcp.planning.measuring.request import ProgramText, PythonFunction, Request
-from pcp.planning.verification.expected import Expectation
 from pcp.temporary import VERIFYING, TemporaryFolder
-
-Array = np.ndarray[Any, Any]
 
 SECONDS = 60.0
 MEMORY_BYTES = 4 << 30
@@ -63,73 +57,34 @@ class CandidateProcess:
             Failed: that failed.
         """
         functions = [_function(candidate), _function(candidate, (0,))]
-        self._apart.execute([each for each in functions if each is not None], self.seconds)
+        self._apart.ask(self.seconds, "execute", [each for each in functions if each is not None])
 
-    def run(
-        self,
-        candidate: Candidate,
-        problem: Problem,
-        expected: Expectation,
-        order: Sequence[int],
-        wrt: tuple[int, ...] | None = None,
-        seconds: float = math.inf,
-        limit: float = math.inf,
-        text: str | None = None,
-    ) -> tuple[list[list[Array]], list[int]]:
-        """Run a loaded candidate on lists of arguments.
-
-        Arguments:
-            problem: whose attributes it is told.
-            expected: with the lists.
-            order: which list is taken in which call.
-            wrt: None for the kernel itself, otherwise the operands that gradients are asked for.
-            seconds: after which no further call is begun.
-            limit: seconds after which the process is killed, if that is to be sooner than usual.
-            text: of a program that is run in the place of the candidate's function.
-
-        Returns:
-            The results of every call that was made, and which lists were changed by one.
-
-        Raises:
-            Failed: it failed, or returned other shapes or element types.
-        """
-        away = self._compiled(candidate, problem, expected.program, wrt, limit, text)
-        return away.calls(expected.arguments, order, seconds)
-
-    def times(
-        self,
-        candidate: Candidate,
-        problem: Problem,
-        arguments: Sequence[Array],
-        least: float,
-        most: float,
-        text: str | None = None,
-    ) -> dict[str, list[float]]:
-        """Seconds of calls of the plain program and of a loaded candidate; see `Away.times_repeated`.
-
-        Arguments:
-            text: as for `run`.
-
-        Raises:
-            Failed: the candidate failed.
-        """
-        away = self._compiled(candidate, problem, problem.reference(), None, math.inf, text)
-        return away.times_repeated(arguments, least, most)
-
-    def _compiled(
+    def compiled(
         self,
         candidate: Candidate,
         problem: Problem,
         program: Program,
-        wrt: tuple[int, ...] | None,
-        limit: float,
-        text: str | None,
+        wrt: tuple[int, ...] | None = None,
+        limit: float = math.inf,
+        text: str | None = None,
     ) -> Away:
+        """A loaded candidate, compiled for a problem.
+
+        Arguments:
+            problem: whose attributes it is told.
+            program: what computes the same.
+            wrt: None for the kernel itself, otherwise the operands that gradients are asked for.
+            limit: seconds after which the process is killed, if that is to be sooner than usual.
+            text: of a program that is run in the place of the candidate's function.
+
+        Raises:
+            Failed: it failed, or returns other shapes or element types.
+        """
         made = _function(candidate, wrt, problem.attributes) if text is None else ProgramText(text, wrt)
         assert made is not None
-        seconds = min(limit, self.seconds)
         request = Request(program, made, candidate.name, target=self.target)
-        return self._apart.compiled(request, {"candidate": seconds, "timing": self.seconds})
+        limits = {"candidate": min(limit, self.seconds), "timing": self.seconds}
+        return self._apart.compiled(request, limits)
 
 
 def _function(

@@ -5,7 +5,6 @@ import time
 from pcp.backends import Target
 from pcp.kernels import FAMILIES
 from pcp.kernels.candidate import Candidate
-from pcp.kernels.problems import Problem
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.verification.family_bench import sites_in
@@ -26,8 +25,9 @@ def measurement_of(verdict: Verdict, candidate: Candidate, target: Target) -> tu
     failure = None
     if first is not None:
         failure = first.fault.at_site
+    sites = sites_in(problem, FAMILIES[candidate.family], target)
     row = Measurement(
-        _subject(problem, candidate, target),
+        sites[0].region.digest if sites else problem.reference().digest,
         f"{candidate.name}@{candidate.version}",
         hardware_of(target).digest,
         versions(target.backend),
@@ -39,8 +39,3 @@ def measurement_of(verdict: Verdict, candidate: Candidate, target: Target) -> tu
         when=time.time(),
     )
     return row, str(problem)
-
-
-def _subject(problem: Problem, candidate: Candidate, target: Target) -> str:
-    sites = sites_in(problem, FAMILIES[candidate.family], target)
-    return sites[0].region.digest if sites else problem.reference().digest

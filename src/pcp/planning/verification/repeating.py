@@ -5,35 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from pcp.kernels.candidate import Candidate
-from pcp.kernels.problems import Problem
+from pcp.planning.measuring.process import Away
 from pcp.planning.measuring.significance import undisturbed
-from pcp.planning.verification.process import CandidateProcess
 
 SKIPS = 2.0
 """How much faster calls on repeated operands may be, before that is taken for no accident."""
 _TIMING_SECONDS, _TIMES, _LONG = 1.0, 3, 0.3
 
 
-def repeated(
-    process: CandidateProcess,
-    candidate: Candidate,
-    problem: Problem,
-    arguments: Sequence[np.ndarray[Any, Any]],
-    text: str | None,
-) -> tuple[float, dict[str, list[float]]]:
+def repeated(away: Away, arguments: Sequence[np.ndarray[Any, Any]]) -> tuple[float, dict[str, list[float]]]:
     """How much more a kernel gains from repeated operands than the plain program does, and the times of all calls.
 
     On a busy machine it may seem to gain for a short time; then it is timed for longer, and the least gain counts.
-
-    Arguments:
-        text: as for `CandidateProcess.run`.
     """
     factors: list[float] = []
     times: dict[str, list[float]] = {}
     while len(factors) < _TIMES and (not factors or factors[-1] > SKIPS):
         least = _LONG if factors else 0.0
-        times = process.times(candidate, problem, arguments, least, _TIMING_SECONDS, text)
+        times = away.times_repeated(arguments, least, _TIMING_SECONDS)
         own, plain = (
             undisturbed(times[name]) / undisturbed(times[f"{name}_again"]) for name in ("own", "plain")
         )

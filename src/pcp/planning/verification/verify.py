@@ -169,7 +169,10 @@ class _Examination:
             self.results_in_a_users_process()
         self._problem = None
         if self.findings.keys() <= {Failure.wrong_gradient}:
-            self.compare_problems()
+            for fault, problem, values, detail in uneven(
+                self.candidate, self.judgements, self.gradient_errors
+            ):
+                self.find(fault, problem, values.name, detail)
 
     def results_of(self, problem: Problem) -> list[Array]:
         """Judge the results on every kind of values, of what plans would hold if that is known; returns those on the first."""
@@ -217,9 +220,10 @@ class _Examination:
         seconds: float = math.inf,
         limit: float = math.inf,
     ) -> tuple[list[list[Array]], list[int]]:
-        """As `CandidateProcess.run`: what plans would hold of it, where that is known, else its function."""
+        """Results, and which lists were changed, of what plans would hold of it if that is known, else of its function."""
         text = self.texts.made.get(problem)
-        answers = self.process.run(self.candidate, problem, expected, order, None, seconds, limit, text)
+        away = self.process.compiled(self.candidate, problem, expected.program, limit=limit, text=text)
+        answers = away.calls(expected.arguments, order, seconds)
         if problem in self.texts.failed:
             self.find(Failure.process_dependent, problem, "", self.texts.failed[problem])
         return answers
@@ -317,7 +321,8 @@ class _Examination:
             # JAX differentiates a function, which may say how; text is differentiated as it stands.
             text = self.texts.made.get(problem) if self.candidate.function is None else None
             wrt = differentiable(problem)
-            results, _ = self.process.run(self.candidate, problem, expected, order, wrt, text=text)
+            away = self.process.compiled(self.candidate, problem, expected.program, wrt, text=text)
+            results, _ = away.calls(expected.arguments, order)
         except Failed as failed:
             if failed.failure not in (Failure.compile_error, Failure.run_error, Failure.missing_handler):
                 raise
@@ -348,18 +353,14 @@ class _Examination:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
         expected = expected_results(problem, self.seed)
         text = self.texts.made.get(problem)
-        skipped, self.times = repeated(self.process, self.candidate, problem, expected.arguments[0], text)
+        away = self.process.compiled(self.candidate, problem, expected.program, text=text)
+        skipped, self.times = repeated(away, expected.arguments[0])
         if skipped > SKIPS:
             detail = f"calls on the operands of the call before take 1/{skipped:.1f} of the time of calls on others"
             self.find(Failure.skips_work, problem, expected.kinds[0].name, detail)
         results, _ = self._run(problem, expected, [0])
         words = "compiled anew, after many calls, it returned other bits for the same operands"
         self._compare_calls(problem, expected, 0, first, results[0], words)
-
-    def compare_problems(self) -> None:
-        """Look whether it errs evenly."""
-        for fault, problem, values, detail in uneven(self.candidate, self.judgements, self.gradient_errors):
-            self.find(fault, problem, values.name, detail)
 
     def verdict(self) -> Verdict:
         """What came of it."""
