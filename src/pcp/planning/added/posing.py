@@ -82,29 +82,23 @@ def _product(op: ir.Operation) -> Iterator[Posed]:
 
     b, m = size(0, batch[0]), size(0, free[0])
     k, n = size(0, product.contract[0]), size(1, free[1])
-    for form in ("batched",) if batch[0] else ("plain", "left_transposed", "right_transposed"):
-        orders = {
-            "x": [batch[0], product.contract[0], free[0]]
-            if form == "left_transposed"
-            else [batch[0], free[0], product.contract[0]],
-            "y": [batch[1], free[1], product.contract[1]]
-            if form == "right_transposed"
-            else [batch[1], product.contract[1], free[1]],
-        }
-        flat = {name: [axis for group in order for axis in group] for name, order in orders.items()}
-        is_as_it_is = all(order == sorted(order) for order in flat.values())
-        if form != "batched" and form != "plain" and not is_as_it_is:
-            continue
-        if form == "plain" and not is_as_it_is and _is_transposed(product, free):
-            continue
+    left, right = ([batch[0], free[0], product.contract[0]], [batch[1], product.contract[1], free[1]])
+    forms = {"batched" if batch[0] else "plain": (left, right)}
+    if not batch[0]:
+        forms["left_transposed"] = [batch[0], *left[:0:-1]], right
+        forms["right_transposed"] = left, [batch[1], *right[:0:-1]]
+    ready = [form for form, orders in forms.items() if all(map(_is_sorted, orders))]
+    for form, orders in forms.items():
+        if form not in ready and (ready or form not in ("batched", "plain")):
+            continue  # another takes the operands as they are
 
-        def operands(orders: Any = orders, flat: Any = flat) -> list[Tensor]:
+        def operands(orders: Any = orders) -> list[Tensor]:
             return [
                 reshape(
-                    transpose(tensor, flat[name]),
-                    [size(which, axes) for place, axes in enumerate(orders[name]) if place or batch[0]],
+                    transpose(tensor, [axis for group in order for axis in group]),
+                    [size(which, axes) for place, axes in enumerate(order) if place or batch[0]],
                 )
-                for which, (name, tensor) in enumerate(zip(("x", "y"), tensors(op), strict=True))
+                for which, (order, tensor) in enumerate(zip(orders, tensors(op), strict=True))
             ]
 
         sizes = {"b": b, "m": m, "k": k, "n": n}
@@ -115,13 +109,9 @@ def _product(op: ir.Operation) -> Iterator[Posed]:
         )
 
 
-def _is_transposed(product: Product, free: list[list[int]]) -> bool:
-    """Whether one of the transposed forms takes the operands as they are."""
-    x, y = product.contract
-    ready_x, ready_y = [*free[0], *x] == sorted([*free[0], *x]), [*y, *free[1]] == sorted([*y, *free[1]])
-    left = [*x, *free[0]] == sorted([*x, *free[0]]) and ready_y
-    right = [*free[1], *y] == sorted([*free[1], *y]) and ready_x
-    return left or right
+def _is_sorted(order: Sequence[Sequence[int]]) -> bool:
+    axes = [axis for group in order for axis in group]
+    return axes == sorted(axes)
 
 
 class _Rows:

@@ -13,9 +13,10 @@ import numpy as np
 from pcp.ir import Argument, DType, Program, Result, TensorSpec
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.signature import describe_signature
-from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.functions import entry_block, update_function_type
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor
+from pcp.tracing import open_main
 
 _AS_WRITTEN = tuple(
     f"stablehlo.{name}" for name in ("bitcast_convert", "constant", "custom_call", "reduce_precision", "rng")
@@ -70,24 +71,10 @@ class Copy:
         old = entry_block(module)
         with context(), ir.Location.unknown():
             copied = ir.Module.create()
-            with ir.InsertionPoint(copied.body):
-                inputs = [self._wider(argument.type) for argument in old.arguments]
-                *_, terminator = old.operations
-                outputs = [self._wider(value.type) for value in terminator.operation.operands]
-                function = ir.Operation.create(
-                    "func.func",
-                    [],
-                    [],
-                    {
-                        "sym_name": ir.StringAttr.get("main"),
-                        "sym_visibility": ir.StringAttr.get("public"),
-                        "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs)),
-                    },
-                    regions=1,
-                )
-            block = function.regions[0].blocks.append(*inputs)
+            function, block = open_main(copied, [wide_spec(entry.spec, to) for entry in program.arguments])
             self.known.update(zip(old.arguments, block.arguments, strict=True))
             self._block(old, block)
+            update_function_type(function)
             arguments = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.arguments]
             results = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.results]
             describe_signature(function, arguments, results, program.argument_tree, program.result_tree)
