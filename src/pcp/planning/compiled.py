@@ -151,16 +151,13 @@ class Compiled:
             TreeMismatch, ArgumentMismatch: they are not what the plan takes.
             OutOfMemory, ExecutionFailed: of computing what is kept.
         """
-        arguments = (*arguments, *in_order(self._names, self._bound_count, len(arguments), named))
+        names = parameter_names(self.program.arguments, self.program.argument_tree)
+        arguments = (*arguments, *in_order(names, self._bound_count, len(arguments), named))
         placed = flatten(self.place_first(*arguments))[0]
         bound = copy.copy(self)
         bound._hold([*self._bound, *placed], self._bound_count + len(arguments))
         bound._run_bind_stage()
         return bound
-
-    @property
-    def _names(self) -> list[str]:
-        return parameter_names(self.program.arguments, self.program.argument_tree)
 
     def place_first(self, *arguments: Any) -> tuple[Any, ...]:
         """The first arguments on the device, checked: `bind` takes them as they are.

@@ -97,14 +97,12 @@ class Plan(Compiled):
     @property
     def error(self) -> float | None:
         """The largest error of its results against float64 when the path was measured; None if no tolerance was asked for."""
-        row = None if self._found is None else self._found.measurement
-        return None if row is None else row.error
+        return None if self.measurement is None else self.measurement.error
 
     @property
     def plain_error(self) -> float | None:
         """The same of the plain path."""
-        row = None if self._found is None else self._found.measurement
-        return None if row is None else row.plain_error
+        return None if self.measurement is None else self.measurement.plain_error
 
     @property
     def measurement(self) -> Measurement | None:
@@ -189,13 +187,9 @@ class Plan(Compiled):
             profile.save(path)
         return profile
 
-    @property
-    def _regions(self) -> str:
-        """In how many pieces it runs, and where, if some of its operations run elsewhere."""
-        return self._executable.described() if isinstance(self._executable, RegionsExecutable) else ""
-
     def __str__(self) -> str:
         use = self._executable.memory
+        regions = self._executable.described() if isinstance(self._executable, RegionsExecutable) else ""
         counts = Counter(op.name for op in self.operations if not op.depth)
         shown = ", ".join(f"{count} {name}" for name, count in counts.most_common(8))
         more = f", {len(counts) - 8} kinds more" if len(counts) > 8 else ""
@@ -210,7 +204,7 @@ class Plan(Compiled):
                 f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
                 *([] if self.fit is None else [f"              {self.fit}"]),
                 f"  operations  {counts.total()}: {shown}{more}",
-                *([f"  regions     {self._regions}"] if self._regions else []),
+                *([f"  regions     {regions}"] if regions else []),
                 *bound_lines(self._executable),
                 *described(self.path, self._found, self.tolerance),
             ]

@@ -67,17 +67,14 @@ class OperationProfile:
             OSError: the file cannot be written.
         """
         events: list[dict[str, Any]] = [
-            {
-                "ph": "M",
-                "pid": 1,
-                "tid": 1,
-                "name": "process_name",
-                "args": {"name": f"PCP on {self.device}"},
-            },
-            {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "each operation alone"}},
-            {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "the plan (fused)"}},
-            _event("plan", 2, 0.0, self.whole, {}),
+            {"ph": "M", "pid": 1, "tid": thread, "name": f"{what}_name", "args": {"name": name}}
+            for what, thread, name in (
+                ("process", 1, f"PCP on {self.device}"),
+                ("thread", 1, "each operation alone"),
+                ("thread", 2, "the plan (fused)"),
+            )
         ]
+        events.append(_event("plan", 2, 0.0, self.whole, {}))
         start = 0.0
         for entry in self.times:
             op = entry.operation

@@ -132,11 +132,11 @@ class Comparison:
         if executable is None:
             program: Program = trace(function, *(spec(each.shape, each.dtype) for each in specs))
             executable = self._made[key] = self._target.compile(program)
-        placed = [self._here(array, each) for array, each in zip(arrays, specs, strict=True)]
-        return executable.run(placed)
-
-    def _here(self, array: Any, of: TensorSpec) -> Buffer:
-        return array if self._target.holds(array) else self._target.place(np.asarray(array), of)
+        there = self._target
+        pairs = zip(arrays, specs, strict=True)
+        return executable.run(
+            [each if there.holds(each) else there.place(np.asarray(each), spec) for each, spec in pairs]
+        )
 
 
 def same_bits(a: Any, b: Any) -> bool:

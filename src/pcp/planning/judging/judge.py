@@ -91,7 +91,8 @@ class Judge:
     @property
     def plain(self) -> list[ResultError]:
         """The errors of the plain path, of every result that is not ignored."""
-        return [self._error(place, self._standards[place].plain) for place in self._places()]
+        places = (place for place in range(len(self._standards)) if place not in self._ignored)
+        return [self._error(place, self._standards[place].plain) for place in places]
 
     def errors(self, results: Iterable[Any]) -> list[ResultError]:
         """The errors of results of a path, of every result that is not ignored."""
@@ -102,9 +103,6 @@ class Judge:
                 distance = self._distance(standard.judged, y, right, standard.scale)
                 errors.append(self._error(place, _further(distance, standard.bound)))
         return errors
-
-    def _places(self) -> Iterator[int]:
-        return (place for place in range(len(self._standards)) if place not in self._ignored)
 
     def _all(self) -> Iterator[tuple[Any, ...]]:
         """For each result what the reference computes, what the plain path does, and what other roundings make of it."""

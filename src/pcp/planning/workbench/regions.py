@@ -8,7 +8,7 @@ from pcp.kernels.regions import only_operation
 from pcp.kernels.registry import family_of
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.site_classes import site_classes
 
 MOST_NAMED = 12
 """Regions that a message names."""
@@ -42,7 +42,7 @@ def region_in(program: Program, digits: str, target: Target) -> Program:
     beginning = f" whose digest begins with {digits!r}" if digits else ""
     raise RegionNotFound(
         f"program {program.digest[:12]} has {words}{beginning}; name one as PROGRAM:DIGITS, the costliest first: "
-        + "; ".join(map(_named, (meant or classes)[:MOST_NAMED]))
+        + "; ".join(f"{each.digest[:12]} {each}" for each in (meant or classes)[:MOST_NAMED])
     )
 
 
@@ -78,7 +78,3 @@ def family_in(region: Program) -> str:
             f"no kernels compute {region}; take a region that `pcp kernels export PROGRAM` names"
         )
     return family.name
-
-
-def _named(each: SiteClass) -> str:
-    return f"{each.digest[:12]} {each}"
