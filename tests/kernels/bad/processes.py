@@ -50,7 +50,7 @@ LOOKS = {
     "variable": 'os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false"',
     "parent": "os.getppid() == 1",
     "session": "os.getsid(0) == os.getpid()",
-    "folder": "os.path.exists('settings.json')",
+    "folder": "os.path.exists('settings')",
     "here": "os.getcwd() == os.path.dirname(os.path.abspath(sys.argv[0]))",
     "modules": '"pcp.planning.added.triton_compiling" in sys.modules',
     "name": '__name__ == "kernel"',
