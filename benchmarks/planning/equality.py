@@ -21,6 +21,7 @@ from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.forms import all_tried, forms_of
 from pcp.planning.forms import search as forms_search
 from pcp.planning.paths.kinds import EQUAL
+from pcp.planning.search.loop import answered
 from pcp.planning.search.whole import Whole
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -84,10 +85,10 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
     conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
     with evidence_of(conditions) as evidence:
         until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
-        forms = evidence.answer(forms_of(program, evidence, until, most=options.most))
+        forms = answered(forms_of(program, evidence, until, most=options.most), evidence)
         moves = [(EQUAL.move(form),) for form in forms.forms]
         whole = Whole(program, options.tolerance, target)
-        tried = evidence.answer(all_tried(whole, moves, evidence, capacity))
+        tried = answered(all_tried(whole, moves, evidence, capacity), evidence)
     graphs = [each.graph for each in forms.ways]
     facts: dict[str, Any] = {
         "program": name,

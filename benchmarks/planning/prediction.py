@@ -24,6 +24,7 @@ from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.search.loop import answered
 from pcp.planning.search.site_classes import site_classes
 from pcp.planning.search.tuning import tune
 
@@ -69,7 +70,7 @@ def measure(device: str | None, file: Path | None, seconds: float) -> None:
         for program in programs():
             if evidence.seconds_left <= 0:
                 return
-            evidence.answer(tune(site_classes(prepared(program), target), evidence))
+            answered(tune(site_classes(prepared(program), target), evidence), evidence)
             print(f"{evidence.measured} measurements after {evidence.seconds_spent:.0f} s", flush=True)
 
 

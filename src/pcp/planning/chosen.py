@@ -15,7 +15,8 @@ from pcp.planning.forms import searched as searched_with_forms
 from pcp.planning.paths.kinds import BOUND
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
-from pcp.planning.search.question import Asking
+from pcp.planning.search.loop import answered
+from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import within_memory
@@ -54,26 +55,33 @@ def searched(
         bound=conditions.bound,
     )
     with evidence_of(conditions) as evidence:
-        with evidence.leaving(conditions.strategy.for_others if others else 0.0):
-            found = _at_home(whole, evidence, conditions)
-        if not others:
-            return found, conditions.target
-        return evidence.answer(fastest_elsewhere(whole, found, evidence, conditions, others))
+        return answered(search_of(whole, conditions, others, evidence), evidence)
 
 
-def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
+def search_of(
+    whole: Whole, conditions: Conditions, others: Sequence[Target], evidence: Evidence
+) -> Asking[tuple[Found, Target]]:
+    """All that a plan asks; arguments and errors as of `searched`."""
+    with evidence.leaving(conditions.strategy.for_others if others else 0.0):
+        found = yield from _at_home(whole, evidence, conditions)
+    if not others:
+        return found, conditions.target
+    return (yield from fastest_elsewhere(whole, found, evidence, conditions, others))
+
+
+def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking[Found]:
     """The fastest path on the conditions' target that computes in this process what it did where it was measured.
 
     Raises:
         as `searched`.
     """
-    found = evidence.answer(_fastest(whole, evidence, conditions))
-    different = _difference_here(found, whole, evidence)
+    found = yield from _fastest(whole, evidence, conditions)
+    different = yield from _difference_here(found, whole, evidence)
     with evidence.leaving(1.0):  # what is known will do
         for _ in range(1, conditions.strategy.most_dropped):
             if different is not None:
-                found = evidence.answer(_fastest(whole, evidence, conditions))
-                different = _difference_here(found, whole, evidence)
+                found = yield from _fastest(whole, evidence, conditions)
+                different = yield from _difference_here(found, whole, evidence)
     if different is not None:
         raise PathDiffers(
             f"{conditions.strategy.most_dropped} paths of program {whole.program.digest[:12]} that were measured in child "
@@ -89,13 +97,17 @@ def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Found:
     return found
 
 
-def _difference_here(found: Found, whole: Whole, evidence: Evidence) -> str | None:
+def _difference_here(found: Found, whole: Whole, evidence: Evidence) -> Asking[str | None]:
     """How a path computes something else in this process than where it was measured; it is dropped then."""
-    sketch = evidence.sketches.get(found.path.digest)
-    if sketch is not None:
-        evidence.agree(whole.agreement(found.path), sketch)
+
+    def compare() -> str | None:
+        sketch = evidence.sketches.get(found.path.digest)
+        if sketch is not None:
+            evidence.agree(whole.agreement(found.path), sketch)
+        return difference_here(whole, found.path, evidence)
+
     evidence.end_measuring()
-    different = difference_here(whole, found.path, evidence)
+    different = yield from Here("results here", compare).asked()
     if different is not None:
         evidence.refute(whole.subject, found.path, different)
         log.warning(

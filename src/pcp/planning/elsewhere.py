@@ -20,7 +20,7 @@ from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.search import Placing
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
-from pcp.planning.search.question import Asking
+from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
 
@@ -77,7 +77,8 @@ def fastest_elsewhere(
     evidence.end_measuring()
     best, target = contest.best, contest.target
     if best.path.placement is not None:
-        different = difference_here(whole, best.path)
+        path = best.path
+        different = yield from Here("results here", lambda: difference_here(whole, path)).asked()
         if different is not None:
             log.warning(
                 "operations are not placed elsewhere: in this process that is not what was measured: %s",
@@ -120,6 +121,7 @@ class _Contest:
         seconds = self._seconds_at_home()
         if not placing.others or seconds is None:
             return
+        yield from placing.time_copies()
         if placing.least_copy >= seconds:
             self.notes.append(
                 "no operation was tried elsewhere: to go there and back takes longer than the whole"

@@ -9,12 +9,15 @@ from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning.capacity import lower_bound, memory_limit
 from pcp.planning.conditions import BUDGET, Conditions, Database, check_tolerance, evidence_of
-from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.paths.kinds import KERNEL
 from pcp.planning.paths.path import Path, PathMismatch, expect_path
 from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.operations import named
 from pcp.planning.search.everywhere import apart, together
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.loop import answered
+from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.search import ToleranceUnreachable
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
 from pcp.planning.search.whole import Whole
@@ -82,8 +85,8 @@ def streamed(
         )
     check_tolerance(tolerance)
     home = Target.of("cpu:0")  # which holds the whole
-    conditions = Conditions(home, memory_limit(home), database, budget)
-    return _fastest(Whole(program, tolerance, home), conditions, plain, target, limit)
+    with evidence_of(Conditions(home, memory_limit(home), database, budget)) as evidence:
+        return answered(_fastest(Whole(program, tolerance, home), plain, target, limit, evidence), evidence)
 
 
 def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:
@@ -99,47 +102,42 @@ def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:
     return streamed.made_on("", "").placed(Placement((), (named(target), limit)))
 
 
-def _fastest(whole: Whole, conditions: Conditions, plain: Path, target: Target, limit: int) -> Path:
+def _fastest(whole: Whole, plain: Path, target: Target, limit: int, evidence: Evidence) -> Asking[Path]:
     """The program as it is written, or with the first kernels that are exact enough, if these are faster.
 
     Times are relative to the whole program at home: all are measured beside it, and judged by its float64.
     """
     classes = site_classes(whole.prepared, target, whole.tolerance)
-    rounding = whole.tolerance / conditions.strategy.error_of_bits
+    home_limit = memory_limit(whole.target)
+    rounding = whole.tolerance / evidence.strategy.error_of_bits
     tried = itertools.chain(together(classes, rounding), (kernels for _, kernels in apart(classes)))
-    with evidence_of(conditions) as evidence:
 
-        def measured(path: Path) -> Measurement | None:
-            row = evidence.answer(measured_whole(whole, whole.plain, path, None, evidence, is_judged=True))
-            if row is None:
-                log.info("piece by piece nothing more was measured: %s", evidence.trouble)
-            elif not whole.accepts(row, conditions.memory_limit):
-                log.info("path %s does not count: %s: %s", path.digest[:12], row.failure, row.detail)
-            return row
-
-        best = _streamed(plain, whole.program, target, limit)
-        row = measured(best)
-        if row is not None and row.failure is Failure.inaccurate:
-            raise ToleranceUnreachable(
-                f"program {whole.program.digest[:12]} misses the tolerance of {whole.tolerance:g} as it is written: "
-                f"{row.detail}; give a larger one, or write the program in wider types"
-            )
+    def measured(path: Path) -> Asking[Answer]:
+        row = yield from measured_whole(whole, whole.plain, path, None, evidence, is_judged=True)
         if row is None:
-            return best
-        for kernels in tried:
-            candidate = Path.of(
-                whole.program,
-                kernels_by_site(classes, kernels),
-                dict(plain.options),
-                whole.tolerance,
-                plain.backend,
-            )
-            path = _streamed(candidate, whole.program, target, limit)
-            other = measured(path)
-            if other is None:
-                break
-            if whole.accepts(other, conditions.memory_limit):
-                return path if other.ratio < row.ratio else best
+            log.info("piece by piece nothing more was measured: %s", evidence.trouble)
+        elif not whole.accepts(row, home_limit):
+            log.info("path %s does not count: %s: %s", path.digest[:12], row.failure, row.detail)
+        return row
+
+    best = _streamed(plain, whole.program, target, limit)
+    row = yield from measured(best)
+    if row is not None and row.failure is Failure.inaccurate:
+        raise ToleranceUnreachable(
+            f"program {whole.program.digest[:12]} misses the tolerance of {whole.tolerance:g} as it is written: "
+            f"{row.detail}; give a larger one, or write the program in wider types"
+        )
+    if row is None:
+        return best
+    for kernels in tried:
+        sites, options = kernels_by_site(classes, kernels), dict(plain.options)
+        candidate = Path.of(whole.program, sites, options, whole.tolerance, plain.backend)
+        path = _streamed(candidate, whole.program, target, limit)
+        other = yield from measured(path)
+        if other is None:
+            break
+        if whole.accepts(other, home_limit):
+            return path if other.ratio < row.ratio else best
     return best
 
 

@@ -28,8 +28,8 @@ from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.transfer import transferred
-from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
+from pcp.planning.search.loop import answered
 from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.equality import Form
@@ -188,7 +188,7 @@ def test_the_path_without_it_is_beaten_in_turn_or_stays(ratio: float | None, pea
     duels: Any = SimpleNamespace(fought=fight, evidence=evidence)
     mine = without.having(EQUAL.name, [EQUAL.move(Form((), "1" * 64))])
     asking = _lost(Found(without, row), Found(mine, row), duels, 2**16)
-    assert Evidence.answer(evidence, asking) == said
+    assert answered(asking, evidence) == said
     assert fought == ([] if peak > 2**16 else [(mine, without)])
 
 

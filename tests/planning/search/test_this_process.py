@@ -29,6 +29,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search import this_process
+from pcp.planning.search.loop import answered
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
 from pcp.tensor import Tensor
@@ -229,7 +230,7 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
     database = ProfileDatabase(tmp_path / "profile.sqlite")
     monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(Told(factor)))
     with evidence_of(Conditions(CPU, 1 << 30, database)) as evidence:
-        evidence.answer(whole.measured(path, evidence))
+        answered(whole.measured(path, evidence), evidence)
         assert list(evidence.sketches) == [path.digest]
         evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
         assert this_process.difference_here(whole, path, evidence) is None
@@ -256,7 +257,7 @@ def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_
     bench = SimpleNamespace(measure=measure)
     monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(bench))
     with evidence_of(Conditions(CPU, 1 << 30, ProfileDatabase(tmp_path / "profile.sqlite"))) as evidence:
-        evidence.answer(whole.measured(Path.of(step, {}, {}, 1e-3), evidence))
+        answered(whole.measured(Path.of(step, {}, {}, 1e-3), evidence), evidence)
     assert [request.sketched is not None for request in asked] == [given]
 
 

@@ -2,12 +2,8 @@
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TypeVar
-
-T = TypeVar("T")
 
 Departures = tuple[tuple[int, int], ...]
 """Places of lists and the ranks of the options taken there, where those are not the cheapest."""
@@ -147,15 +143,3 @@ def _sums(lists: Sequence[_Ranked]) -> Iterator[Way]:
                 successors.append((further - gaps[index], (*before, (place + 1, 1))))
         for more, successor in successors:
             heapq.heappush(waiting, (cost + more, next(count), successor))
-
-
-def in_turn(*iterators: Iterator[T]) -> Iterator[T]:
-    """What several iterators give, one of each in turn, until all have ended."""
-    waiting = deque(iterators)
-    while waiting:
-        for each in waiting[0]:
-            yield each
-            waiting.rotate(-1)
-            break
-        else:
-            waiting.popleft()

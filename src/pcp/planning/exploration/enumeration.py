@@ -10,13 +10,15 @@ from pcp.kernels import Kernel, Site, cover, replaced
 from pcp.planning.added import register_added
 from pcp.planning.conditions import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.elsewhere import Place, places_of
-from pcp.planning.exploration.best_first import best_first, in_turn
+from pcp.planning.exploration.best_first import best_first
 from pcp.planning.paths.kinds import Stage, at_stages
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.placing.search import Placing
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.loop import in_turn, walked
+from pcp.planning.search.question import Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
@@ -63,20 +65,20 @@ def paths(
             classes = site_classes(prepared(program, tolerance), target, tolerance)
             bad = _too_wrong(program, tolerance, evidence)
             whole = Whole(program, math.inf if tolerance is None else tolerance, target)
-            for path in in_turn(
+            walk = in_turn(
                 combinations(whole, classes, evidence, uniform=uniform),
                 *elsewhere(whole, others, evidence, lambda: None),
-            ):
-                if path.digest not in bad:
-                    yield path
+            )
+            yield from (path for path in walked(walk, evidence) if path.digest not in bad)
 
     return paths()
 
 
 def elsewhere(
     whole: Whole, others: Sequence[Target], evidence: Evidence, seconds: Callable[[], float | None]
-) -> list[Iterator[Path]]:
-    """Paths that run elsewhere, the best first: the whole program, and some of its operations; nothing where there is no place.
+) -> list[Asking[None]]:
+    """Walks that show paths which run elsewhere, the best first: the whole program, and some of its operations; none where
+    there is no place.
 
     Arguments:
         others: the places.
@@ -84,14 +86,16 @@ def elsewhere(
         seconds: of a call of the plain path, asked when the first placement is; None if that is not known.
     """
 
-    def in_part() -> Iterator[Path]:
+    def entire() -> Asking[None]:
+        yield from (whole.plain_on(other) for other in others)
+
+    def in_part() -> Asking[None]:
         placing = Placing.of(whole.program, whole.plain, whole.target, others)
         if placing.others and placing.operations is not None:
-            evidence.answer(placing.measure(evidence))
+            yield from placing.measure(evidence)
             yield from (path for _, path in placing.paths(placing.costs(seconds())))
 
-    entire = (whole.plain_on(other) for other in others)
-    return [entire, in_part()] if others else []
+    return [entire(), in_part()] if others else []
 
 
 def combinations(
@@ -101,8 +105,8 @@ def combinations(
     *,
     uniform: bool,
     banned: Collection[tuple[str, str]] = (),
-) -> Iterator[Path]:
-    """The paths made of every combination of kernels, best first; the plain path is one of them.
+) -> Asking[None]:
+    """Show the paths made of every combination of kernels, best first; the plain path is one of them.
 
     Arguments:
         whole: the program as the user wrote it; its tolerance leaves out kernels that are known to be less exact alone.

@@ -13,13 +13,13 @@ from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.conditions import BUDGET, Conditions, Database, evidence_of, example_of
 from pcp.planning.elsewhere import Place, places_of
-from pcp.planning.exploration.best_first import in_turn
 from pcp.planning.exploration.enumeration import combinations, elsewhere
 from pcp.planning.forms import looked_at
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.placing.measured import measured_whole
 from pcp.planning.search.evidence import Evidence, Progress
+from pcp.planning.search.loop import in_turn, shown, walked
 from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
@@ -78,29 +78,39 @@ def explore(
 
     def walk() -> Iterator[Explored]:
         with evidence:
-            walks = [_walk(whole, others, evidence)]
-            tried = evidence.answer(looked_at(whole, evidence, limit, whole.plain))
-            yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
-            best = min(tried, key=lambda each: each.rank, default=None)
-            if best is not None and not best.refused:
-                walks.append(_walk(best.whole, [], evidence))
-            yield from in_turn(*walks)
+            yield from walked(exploring(whole, others, limit, evidence), evidence)
 
     return walk()
 
 
-def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterator[Explored]:
-    """The paths of a program, or of one that is equal, as long as there is time."""
+def exploring(whole: Whole, others: Sequence[Target], limit: int, evidence: Evidence) -> Asking[None]:
+    """Show each path that is `Explored`, first other forms of the program.
+
+    Arguments:
+        limit: bytes that a call may take.
+    """
+    walks = [_walk(whole, others, evidence)]
+    tried = yield from looked_at(whole, evidence, limit, whole.plain)
+    yield from (Explored(each.whole.path({}), each.row, True) for each in tried)
+    best = min(tried, key=lambda each: each.rank, default=None)
+    if best is not None and not best.refused:
+        walks.append(_walk(best.whole, [], evidence))
+    yield from in_turn(*walks)
+
+
+def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Asking[None]:
+    """Show the paths of a program, or of one that is equal, as long as there is time."""
     sites = site_classes(whole.prepared, whole.target)
-    evidence.answer(tune(sites, evidence))
+    yield from tune(sites, evidence)
     banned: set[tuple[str, str]] = set()
     seconds: list[float] = []  # of the plain path, in turn with each
-    for path in in_turn(
+    paths = in_turn(
         combinations(whole, sites, evidence, uniform=True, banned=banned),
         *elsewhere(whole, others, evidence, lambda: min(seconds, default=None)),
-    ):
+    )
+    while (path := (yield from shown(paths))) is not None:
         before = evidence.measured
-        row = evidence.answer(_measured(whole, path, others, evidence))
+        row = yield from _measured(whole, path, others, evidence)
         if row is None:
             return
         if row.seconds and row.plain_seconds:
@@ -108,7 +118,7 @@ def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Iterato
         yield Explored(path, row, evidence.measured > before)
         if whole.is_broken(row) and path.choices:
             chosen = _by_class(path, sites)
-            digest = evidence.answer(culprit(whole, sites, chosen, evidence))
+            digest = yield from culprit(whole, sites, chosen, evidence)
             if digest is None:
                 return
             banned.add((digest, chosen[digest].name))

@@ -45,7 +45,7 @@ class MeasuredCosts:
             if operation in self.measured:
                 continue
             alone = self._alone(operation)
-            row = yield Question(
+            row = yield from Question(
                 alone.digest,
                 LABEL,
                 lambda alone=alone: self._request(alone),  # type: ignore[misc]  # mypy infers no type of a default
@@ -53,7 +53,7 @@ class MeasuredCosts:
                 what=f"{operation.op} of {operation.shapes} alone",
                 about=f"{operation.op} of {operation.shapes}",
                 until=self._until,
-            )
+            ).asked()
             if row is None:
                 break
             if row.plain_seconds:

@@ -10,7 +10,7 @@ from pcp.planning.forms.costs import MeasuredCosts
 from pcp.planning.forms.tried import FormMoves
 from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.question import Asking
+from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.equality import (
     Choice,
@@ -147,7 +147,7 @@ def _together(ways: list[Ways]) -> Iterator[tuple[PartForm, ...]]:
 def _ways(
     part: Matrices, numbers: list[int], evidence: Evidence, until: float, limits: Limits, most: int
 ) -> Asking[Ways]:
-    graph = saturated(part, limits)
+    graph = yield from Here("equal programs", lambda: saturated(part, limits)).asked()
     costs = MeasuredCosts(evidence, part.terms[-1].dtype, until)
     written = operations_of(part)
     chosen: list[Choice] = []

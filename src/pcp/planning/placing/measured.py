@@ -78,7 +78,7 @@ def measured_whole(
         return row.failure is not None or bool(row.seconds)
 
     return (
-        yield Question(
+        yield from Question(
             hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
             path.digest,
             request,
@@ -86,7 +86,7 @@ def measured_whole(
             what=f"the whole program, {shown}",
             path=path,
             about=f"{whole.about}, {shown} in turn with {champion.digest[:12]}",
-        )
+        ).asked()
     )
 
 
@@ -115,7 +115,7 @@ def measured_operation(
 
     place = f"{other} {hardware_of(other).digest} {versions(other.backend)}"
     return (
-        yield Question(
+        yield from Question(
             hashlib.sha256(f"{program.digest} alone and on {place}".encode()).hexdigest(),
             f"{name} on {other}",
             request,
@@ -123,7 +123,7 @@ def measured_operation(
             what=f"{name} on {other}",
             about=f"one {name}, on {other}",
             until=until,
-        )
+        ).asked()
     )
 
 

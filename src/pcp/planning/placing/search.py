@@ -17,7 +17,7 @@ from pcp.planning.placing.measured import copy_costs, measured_operation
 from pcp.planning.placing.operations import Operations, named, operations_in
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.question import Asking
+from pcp.planning.search.question import Asking, Here
 from pcp.rewrite.regions import HOME, NotDivisible
 
 log = logging.getLogger("pcp.planning.search")
@@ -46,6 +46,8 @@ class Placing:
     base: Path
     home: Target
     others: Sequence[Target]
+    copies: dict[tuple[int, int], CopyCost] = field(default_factory=dict)
+    """What copies between the places cost, once they were timed."""
     _times: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     """By operation and place, its seconds alone at home and there, as they were measured."""
 
@@ -71,6 +73,12 @@ class Placing:
         pairs = zip(self.operations.programs, self.operations.counts, strict=True)
         return [count * known[program] for program, count in pairs]
 
+    def time_copies(self) -> Asking[None]:
+        """Time copies between the places, if they were not."""
+        if not self.copies:
+            places = (self.home, *self.others)
+            self.copies.update((yield from Here("copies", lambda: copy_costs(places)).asked()))
+
     def measure(self, evidence: Evidence, until: float = 0.0) -> Asking[bool]:
         """Look up, or measure, how long the heavy operations take everywhere; whether there was time for all of them.
 
@@ -80,6 +88,7 @@ class Placing:
         operations = self.operations
         if operations is None:
             return True
+        yield from self.time_copies()
         least = HEAVY * sum(self.estimates)
         heavy = [
             number
@@ -130,11 +139,6 @@ class Placing:
             ]
             table.append((here, *there))
         return Costs(tuple(table), operations.flows, self.copies)
-
-    @cached_property
-    def copies(self) -> dict[tuple[int, int], CopyCost]:
-        """What copies between the places cost."""
-        return copy_costs((self.home, *self.others))
 
     def paths(self, costs: Costs) -> Iterator[tuple[float, Path]]:
         """Paths with placements, and the part of the time that each should take, the best first; those are left out where all

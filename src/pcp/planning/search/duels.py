@@ -50,7 +50,7 @@ class Duels:
             )
 
         return (
-            yield Question(
+            yield from Question(
                 self._subject(champion.digest),
                 challenger.digest,
                 request,
@@ -58,7 +58,7 @@ class Duels:
                 what=f"{challenger.digest[:8]} against {champion.digest[:8]}",
                 path=challenger,
                 about=f"{self.whole.about}, by path {champion.digest[:12]}",
-            )
+            ).asked()
         )
 
     def unbeaten(self, first: str, paths: Collection[str]) -> str:

@@ -1,6 +1,7 @@
 """What a search knows: measurements from the database where there are any, and otherwise new ones, which are added to it."""
 
 import contextlib
+import copy
 import functools
 import hashlib
 import logging
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pcp.backends import Target
 from pcp.planning.measuring.bench import PlainProgramFailed
@@ -22,8 +23,9 @@ from pcp.planning.paths.path import Path
 from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.region import Region
-from pcp.planning.search.question import Answer, Asking, Question
+from pcp.planning.search.question import Answer, Asking, Here, Question
 from pcp.planning.search.strategy import Strategy
+from pcp.planning.search.telling import Telling
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -59,6 +61,9 @@ class Progress:
 class Evidence:
     """The measurements of one search on one device; a context manager, which ends what measures.
 
+    It holds all that the search was told, in order, so that `again` can tell it to the same search once more. Time passes
+    where something is measured or done, and nowhere else.
+
     Arguments:
         database: what is known, and what new measurements are added to.
         start: starts what measures, when something has to be measured for the first time.
@@ -79,9 +84,21 @@ class Evidence:
         self.target = target.with_options({})
         self.hardware, self.versions = hardware_of(target), versions(target.backend)
         """That rows must be of to count."""
-        self.budget = budget
-        self.is_interrupted = False
         self.strategy = strategy
+        self.sketches: dict[str, bytes] = {}
+        """Of the right results of paths, by their digests, as this search measured them."""
+        self._given = budget
+        self._database = database
+        self._start = start
+        self._progress = progress
+        self._telling = Telling()
+        self._when = time.time()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing yet."""
+        self.budget = self._given
+        self.is_interrupted = False
         self.measured = 0
         self.verified = 0
         """How many of these verified kernels alone."""
@@ -91,19 +108,29 @@ class Evidence:
         """Seconds of the budget for verifying, which nothing else may begin in."""
         self.took: dict[tuple[str, str], float] = {}
         """Seconds that the last measurement of each path of each program took, from beginning to end."""
-        self.sketches: dict[str, bytes] = {}
-        """Of the right results of paths, by their digests, as this search measured them."""
-        self._database = database
-        self._start = start
-        self._progress = progress
         self._ending = contextlib.ExitStack()
         self._measurer: Measurer | None = None
+        self._is_measuring = False
         self._known: dict[str, dict[str, list[Measurement]]] = {}
         self._pooled: dict[str, dict[str, Measurement]] = {}
         self._ended: dict[tuple[str, str], float] = {}
         self._paths: dict[str, Path] = {}
-        self._began = time.monotonic()
-        self._when = time.time()
+        self._left_by_verifying: float | None = None
+        self.cost_model = CostModel(
+            lambda family: self._telling.said(
+                "regions",
+                family,
+                lambda: known_here(self._database, self.hardware.digest, self.versions, family),
+            )
+        )
+        """What all regions that were measured here say of others."""
+
+    def again(self) -> "Evidence":
+        """A copy that is at the beginning, and is told once more all that this was told; it adds nothing."""
+        other = copy.copy(self)
+        other._telling = self._telling.again()
+        other._begin()
+        return other
 
     def __enter__(self) -> "Evidence":
         return self
@@ -114,7 +141,7 @@ class Evidence:
     def end_measuring(self) -> None:
         """End what measures, so that its memory is free, until something has to be measured again."""
         self._ending.close()
-        self._measurer = None
+        self._measurer, self._is_measuring = None, False
         self.kept_back = _nothing  # which was the search's: nothing else keeps it, and the example, alive
 
     @contextlib.contextmanager
@@ -132,7 +159,7 @@ class Evidence:
     @property
     def seconds_spent(self) -> float:
         """How much of the budget is spent."""
-        return time.monotonic() - self._began
+        return self._telling.seconds
 
     @property
     def seconds_left(self) -> float:
@@ -143,7 +170,12 @@ class Evidence:
         """What is known of a program here, by path, as one row each; those first that were measured first."""
         if subject not in self._known:
             grouped: dict[str, list[Measurement]] = {}
-            for row in self._database.measurements(subject, self.hardware.digest, self.versions):
+            rows = self._telling.said(
+                "rows",
+                subject,
+                lambda: self._database.measurements(subject, self.hardware.digest, self.versions),
+            )
+            for row in rows:
                 grouped.setdefault(row.path, []).append(row)
             self._known[subject] = grouped
         if subject not in self._pooled:
@@ -164,28 +196,24 @@ class Evidence:
         self.known(subject)
         return self._known[subject].get(label, ())
 
-    @functools.cached_property
+    @property
     def left_by_verifying(self) -> float:
         """Seconds of the budget that verifying kernels leaves which count without, when it begins.
 
         A search verifies all for which there is time. Where it measures nothing else, as one that was finished before, whoever
         plans does not wait for all that there was no time for then, but for a part of the budget.
         """
-        has_searched = self.measured > self.verified
-        return 0.0 if has_searched else self.seconds_left - self.strategy.most_verified * self.budget
-
-    @functools.cached_property
-    def cost_model(self) -> CostModel:
-        """What all regions that were measured here say of others."""
-        return CostModel(
-            lambda family: known_here(self._database, self.hardware.digest, self.versions, family)
-        )
+        if self._left_by_verifying is None:
+            has_searched = self.measured > self.verified
+            most = self.strategy.most_verified * self.budget
+            self._left_by_verifying = 0.0 if has_searched else self.seconds_left - most
+        return self._left_by_verifying
 
     def pause(self, subject: str, label: str, seconds: float) -> float:
         """Seconds to go until so much time has passed since the last measurement of a path; as `rest`."""
-        return max(0.0, self._ended.get((subject, label), -math.inf) + seconds - time.monotonic())
+        return max(0.0, self._ended.get((subject, label), -math.inf) + seconds - self.seconds_spent)
 
-    def rest(self, subject: str, label: str, seconds: float) -> bool:
+    def rest(self, subject: str, label: str, seconds: float) -> Asking[bool]:
         """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
 
         Arguments:
@@ -193,93 +221,115 @@ class Evidence:
             seconds: from the end of its last measurement; the next one is apart in time.
         """
         wait = self.pause(subject, label, seconds)
-        if wait >= self.seconds_left - self._kept_from(subject):
+        if wait >= self.seconds_left - self._kept_from(subject, self.kept_back()):
             self.trouble = "the time was up"
             return False
         if wait > 0:
-            time.sleep(wait)
+            yield Here("waiting", functools.partial(time.sleep, wait))
         return True
 
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
-        order = self._database.ranking(subject, self.hardware.digest, self.versions)
+        order = self._telling.said(
+            "ranking",
+            subject,
+            lambda: self._database.ranking(subject, self.hardware.digest, self.versions),
+        )
         return {path: place for place, path in enumerate(order)}
 
     def path(self, digest: str) -> Path | None:
         """A path that some row speaks of."""
-        return self._paths.get(digest) or self._database.path_of(digest)
+        if digest not in self._paths:
+            path = self._telling.said("path", digest, lambda: self._database.path_of(digest))
+            if path is None:
+                return None
+            self._paths[digest] = path
+        return self._paths[digest]
 
-    def answer(self, asking: Asking[_T]) -> _T:
-        """What comes of questions, each answered from what is known, or by measuring: the one place where a search measures.
+    def knows(self, asked: Question) -> bool:
+        """Whether what is known of a path of a program is enough."""
+        row = self.of(asked)
+        return row is not None and asked.enough(row) and not self._is_tried_again(asked.subject, asked.label)
 
-        What is raised meanwhile, as Ctrl-C does, is raised where the question was asked.
-        """
-        try:
-            question = next(asking)
-            while True:
-                try:
-                    row = self.of(question)
-                except BaseException as error:
-                    question = asking.throw(error)
-                else:
-                    question = asking.send(row)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
+    def of(self, asked: Question) -> Answer:
+        """What is known of a path of a program."""
+        return self.known(asked.subject).get(asked.label)
 
-    def of(self, question: Question) -> Answer:
-        """What is known of one path of a program, measured now if that is not enough.
+    def added(self, asked: Question | Here[Any], kept: float) -> Any:
+        """What something done here comes to; or a path of a program, measured now and added to what is known.
+
+        Arguments:
+            kept: seconds of the budget that it may not begin in.
 
         Returns:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
+
+        Raises:
+            Unanswered: this is a copy, and what it was made of was not told that.
+            BaseException: what doing it raises.
         """
-        subject, label = question.subject, question.label
-        known = self.known(subject).get(label)
-        again = known is not None and self._is_tried_again(subject, label)
-        if known is not None and question.enough(known) and not again:
-            return known
-        kept = 0.0 if question.verifies else self._kept_from(subject)
-        if self.seconds_left <= max(question.until, kept):
+        self._telling.told(None, _nothing)
+        if isinstance(asked, Here):
+            began = self.seconds_spent
+            try:
+                return self._telling.told(asked, asked.do)
+            finally:
+                if self.budget and not asked.counts:
+                    self.budget += self.seconds_spent - began
+        subject, label = asked.subject, asked.label
+        if self.seconds_left <= max(asked.until, self._kept_from(subject, kept)):
             self.trouble = "the time was up"
-            return known if again else None
-        if self._measurer is None:
-            self._begin()  # another process may have measured it meanwhile
-            return self.of(question)
-        if self._progress is not None:
-            spent = self.seconds_spent
-            total = max(self.planned, self.measured + 1)
-            self._progress(Progress(question.what, self.measured, total, spent, self.budget))
-        began = time.monotonic()
-        measured = self._measure(self._measurer, question.request())
-        if measured is None:
+            again = self.of(asked) is not None and self._is_tried_again(subject, label)
+            return self.of(asked) if again else None
+        if not self._is_measuring:
+            self._telling.told(asked, self._start_measuring)
+            self._is_measuring = True
+            self._known.clear()  # another process may have measured it meanwhile
+            self._pooled.clear()
+            return self.of(asked) if self.knows(asked) else self.added(asked, kept)
+        began = self.seconds_spent
+        try:
+            measured: Measurement = self._telling.told(asked, lambda: self._measured(asked))
+        except PlainProgramFailed as error:  # that says nothing of the path
+            log.warning("%s", error)
+            self.trouble = str(error)
             return None
         self.took.pop((subject, label), None)  # the last one stands last
-        self.took[subject, label] = time.monotonic() - began
-        row = replace(measured, subject=subject)
+        self.took[subject, label] = self.seconds_spent - began
         self.measured += 1
-        self.verified += question.verifies
-        self.known(subject)  # what is there already stands first
-        self._known[subject].setdefault(label, []).append(row)
-        self._pooled.pop(subject)  # it may have shown that others were disturbed
-        self._ended[subject, label] = time.monotonic()
-        if question.path is not None:
-            self._paths[question.path.digest] = question.path
-        self._database.add(
-            row,
-            path=question.path,
-            hardware=self.hardware,
-            about=question.about,
-            region=None if question.region is None else Region.of(question.region),
+        self.verified += asked.verifies
+        self._ended[subject, label] = self.seconds_spent
+        if asked.path is not None:
+            self._paths[asked.path.digest] = asked.path
+        region = None if asked.region is None else Region.of(asked.region)
+        self._add(replace(measured, subject=subject), asked.path, asked.about, region)
+        log.debug(
+            "%s: %s %s", asked.what, measured.failure or f"{measured.ratio:.3f} of plain", measured.detail
         )
-        log.debug("%s: %s %s", question.what, row.failure or f"{row.ratio:.3f} of plain", row.detail)
-        return self.known(subject)[label]
+        return self.of(asked)
 
-    def _kept_from(self, subject: str) -> float:
+    def _measured(self, asked: Question) -> Measurement:
+        assert self._measurer is not None
+        if self._progress is not None:
+            total = max(self.planned, self.measured + 1)
+            self._progress(Progress(asked.what, self.measured, total, self.seconds_spent, self.budget))
+        return self._measurer.measure(asked.request())
+
+    def _start_measuring(self) -> None:
+        self._measurer = self._ending.enter_context(self._start())
+
+    def _add(self, row: Measurement, path: Path | None, about: str | None, region: Region | None) -> None:
+        self.known(row.subject)  # what is there already stands first
+        self._known[row.subject].setdefault(row.path, []).append(row)
+        self._pooled.pop(row.subject)  # it may have shown that others were disturbed
+        if not self._telling.is_copy:
+            self._database.add(row, path=path, hardware=self.hardware, about=about, region=region)
+
+    def _kept_from(self, subject: str, kept: float) -> float:
         """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself.
 
         The first of a program makes its arguments and exact results, too; further ones should take what the last one did.
         """
-        kept = self.kept_back() if self.seconds_left else 0.0
         own = [seconds for (of, _), seconds in self.took.items() if of == subject]
         return kept + (own or [0.0, *self.took.values()])[-1] if kept else 0.0
 
@@ -292,11 +342,9 @@ class Evidence:
             self.versions,
             failure=Failure.differs_here,
             detail=detail,
-            when=time.time(),
+            when=self._when + self.seconds_spent,
         )
-        self._database.add(row, path=path, hardware=self.hardware)
-        self._known.pop(subject, None)
-        self._pooled.pop(subject, None)
+        self._add(row, path, None, None)
 
     def agreed(self, asked: str) -> bytes | None:
         """The sketch of results that were right before, on this hardware and these versions."""
@@ -316,19 +364,6 @@ class Evidence:
         if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
             return False
         return sum(row.when > self._when - _DAY_SECONDS for row in failures) < self.strategy.tries_a_day
-
-    def _begin(self) -> None:
-        self._measurer = self._ending.enter_context(self._start())
-        self._known.clear()
-        self._pooled.clear()
-
-    def _measure(self, measurer: Measurer, request: Request) -> Measurement | None:
-        try:
-            return measurer.measure(request)
-        except PlainProgramFailed as error:  # that says nothing of the path
-            log.warning("%s", error)
-            self.trouble = str(error)
-            return None
 
 
 def _nothing() -> float:

@@ -1,13 +1,14 @@
 """Question: a measurement that a search wants to know, before it goes on.
 
 A search asks one question after another, and makes a path of the answers. Each part of it is a generator of questions, which
-is sent the answers and returns what came of them: `yield` asks, and `yield from` hands on what another part asks. Whoever
-drives it answers, from what is known or by measuring (`Evidence.answer`), so every measurement passes through one loop.
+is sent the answers and returns what came of them: `yield` asks, and `yield from` hands on what another part asks. It looks at
+no clock, measures nothing and waits for nothing: all of that passes through one loop (`pcp.planning.search.loop`), so what is
+asked next is a function of the evidence alone.
 """
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
@@ -46,7 +47,40 @@ class Question:
     region: Program | None = None
     verifies: bool = False
 
+    def asked(self) -> "Asking[Answer]":
+        """The answer."""
+        answer: Answer = yield self
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Here(Generic[_T]):
+    """Something that is done in this process, as compiling, comparing results or waiting. The answer is what it comes to.
+
+    Arguments:
+        what: it is, for people.
+        do: does it.
+        counts: whether its time is of the budget.
+    """
+
+    what: str
+    do: Callable[[], _T]
+    counts: bool = True
+
+    def asked(self) -> "Asking[_T]":
+        """The answer."""
+        answer: _T = yield self
+        return answer
+
 
 Answer = Measurement | None
-Asking = Generator[Question, Answer, _T]
-"""What asks questions, and returns what came of the answers."""
+Asking = Generator[Any, Any, _T]
+"""What asks questions, and returns what came of the answers. What it yields besides is for whoever looks on."""
+
+
+class Unanswered(Exception):
+    """A question that nobody answered yet."""
+
+    def __init__(self, asked: Question | Here[Any]) -> None:
+        super().__init__(asked.what)
+        self.asked = asked

@@ -144,7 +144,7 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Asking[Ans
 
     what = f"whether {kernel.name} holds for {each}"
     return (
-        yield Question(
+        yield from Question(
             each.digest,
             label,
             request,
@@ -153,5 +153,5 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Asking[Ans
             about=each.signature,
             until=_until(kernel, evidence),
             verifies=True,
-        )
+        ).asked()
     )

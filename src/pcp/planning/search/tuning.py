@@ -223,10 +223,10 @@ class _OneClass:
         gap = self._strategy.gaps[count - 1] if doubtful else 0.0
         if doubtful and not patient and evidence.pause(each.digest, label, gap) > 0:
             return evidence.known(each.digest)[label]
-        if doubtful and not evidence.rest(each.digest, label, gap):
+        if doubtful and not (yield from evidence.rest(each.digest, label, gap)):
             self._tuned.complete = False
             return evidence.known(each.digest)[label]
-        row = yield Question(
+        row = yield from Question(
             each.digest,
             label,
             lambda: self._request(kernel),
@@ -235,7 +235,7 @@ class _OneClass:
             about=each.signature,
             until=self._strategy.for_whole * evidence.budget,
             region=None if each.bound else each.region,
-        )
+        ).asked()
         return row or evidence.known(each.digest).get(label)
 
     def _is_in_doubt(self, kernel: Kernel) -> bool:

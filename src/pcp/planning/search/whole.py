@@ -162,13 +162,13 @@ class Whole:
         what = f"the whole program by {path.digest[:8]}"
         longest = min(evidence.strategy.whole_seconds, evidence.strategy.whole_share * evidence.budget)
         timing_seconds = longest if seconds is None else seconds
-        return (yield self._question(path, timing_seconds, enough, what, rival, evidence))
+        return (yield from self._question(path, timing_seconds, enough, what, rival, evidence).asked())
 
     def plain_judged(self, evidence: Evidence) -> Asking[Answer]:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""
-        row = yield self._question(
+        row = yield from self._question(
             self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence
-        )
+        ).asked()
         known = evidence.known(self.subject).values()
         return row or max(
             (
@@ -193,15 +193,15 @@ class Whole:
         is_doubtful = known is not None and not strategy.is_faster(known.blocks)
         gap = strategy.gaps[min(times - 2, len(strategy.gaps) - 1)] if is_doubtful else strategy.gap_of_a_gain
         is_due = evidence.count(self.subject, path.digest) < times
-        if is_due and not evidence.rest(self.subject, path.digest, gap):
+        if is_due and not (yield from evidence.rest(self.subject, path.digest, gap)):
             return None
         return (yield from self.measured(path, evidence, seconds=seconds, times=times))
 
     def runs(self, path: Path, evidence: Evidence) -> Asking[bool | None]:
         """Whether a path runs at all; None if there is no time to see."""
-        row = yield self._question(
+        row = yield from self._question(
             path, 0.0, lambda _: True, f"whether {path.digest[:8]} runs", None, evidence
-        )
+        ).asked()
         return None if row is None else not self.is_broken(row)
 
     def is_broken(self, row: Measurement) -> bool:

@@ -1,7 +1,7 @@
 """The fastest path that fits in memory that was asked for."""
 
+import functools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import together
 from pcp.planning.search.found import Found
-from pcp.planning.search.question import Asking
+from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.search import Search, ToleranceUnreachable
 from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site
@@ -37,15 +37,12 @@ def within_memory(found: Found, search: Search, limit: int) -> Asking[Found]:
     unreachable: MemoryUnreachable | None = None
     options: list[Found] = []
     for path in _candidates(found, search, options):
-        began = time.monotonic()
+        fitting_it = functools.partial(fitted, whole.program, path, whole.target, limit)
         try:
-            fit = fitted(whole.program, path, whole.target, limit)
+            fit = yield from Here("what fits in memory", fitting_it, counts=False).asked()
         except MemoryUnreachable as error:
             unreachable = error if unreachable is None or error.least < unreachable.least else unreachable
             continue
-        finally:
-            if evidence.budget:  # for measurements; nothing was measured meanwhile
-                evidence.budget += time.monotonic() - began
         if fit.path == found.path and _took(found) <= limit:
             return replace(found, fit=fit)
         fitting = yield from _judged(fit, search, limit, trouble)

@@ -1,0 +1,96 @@
+"""The loop in which evidence answers what a search asks, and what it asks next, as a function of the evidence."""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Asking, Here, Question, Unanswered
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Over(Generic[_T]):
+    """A search that asks nothing more, and what it came to."""
+
+    result: _T
+
+
+def next_asked(
+    search: Callable[[Evidence], Asking[_T]], evidence: Evidence
+) -> Question | Here[Any] | Over[_T]:
+    """What a search asks after all that evidence holds: a function of that alone, to which nothing is added.
+
+    It goes through the search from the beginning. Whoever goes on with it keeps `walked`, which asks the same.
+    """
+    again = evidence.again()
+    try:
+        return Over(answered(search(again), again))
+    except Unanswered as end:
+        return end.asked
+
+
+def answered(asking: Asking[_T], evidence: Evidence) -> _T:
+    """What a search comes to."""
+    walk = walked(asking, evidence)
+    while True:
+        try:
+            next(walk)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+
+def walked(asking: Asking[_T], evidence: Evidence) -> Generator[Any, None, _T]:
+    """What a search shows on its way, and then what it comes to. What it asks, evidence answers: from what is known, or by
+    measuring.
+
+    What is raised meanwhile, as Ctrl-C does, is raised where the question was asked.
+    """
+    go_on: Callable[[], Any] = functools.partial(next, asking)
+    while True:
+        try:
+            asked = go_on()
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        try:
+            if not isinstance(asked, Question | Here):
+                answer = yield asked
+            elif isinstance(asked, Question) and evidence.knows(asked):
+                answer = evidence.of(asked)
+            else:
+                is_kept_from = isinstance(asked, Question) and not asked.verifies
+                answer = evidence.added(asked, evidence.kept_back() if is_kept_from else 0.0)
+        except (Unanswered, GeneratorExit):
+            raise
+        except BaseException as error:
+            go_on = functools.partial(asking.throw, error)
+        else:
+            go_on = functools.partial(asking.send, answer)
+
+
+def in_turn(*walks: Asking[None]) -> Asking[None]:
+    """Show what walks show, one thing of each in turn, until all of them end."""
+    waiting = deque(walks)
+    while waiting:
+        walk = waiting.popleft()
+        if (item := (yield from shown(walk))) is not None:
+            yield item
+            waiting.append(walk)
+
+
+def shown(walk: Asking[None]) -> Asking[Any]:
+    """The next thing that a walk shows, when what it asks before is answered; None at its end."""
+    answer = None
+    while True:
+        try:
+            item = walk.send(answer)
+        except StopIteration:
+            return None
+        if not isinstance(item, Question | Here):
+            return item
+        answer = yield item
