@@ -85,10 +85,10 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
     conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
     with evidence_of(conditions) as evidence:
         until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
-        forms = answered(forms_of(program, evidence, until, most=options.most), evidence)
+        forms = answered(lambda _: forms_of(program, evidence, until, most=options.most), evidence)
         moves = [(EQUAL.move(form),) for form in forms.forms]
         whole = Whole(program, options.tolerance, target)
-        tried = answered(all_tried(whole, moves, evidence, capacity), evidence)
+        tried = answered(lambda _: all_tried(whole, moves, evidence, capacity), evidence)
     graphs = [each.graph for each in forms.ways]
     facts: dict[str, Any] = {
         "program": name,

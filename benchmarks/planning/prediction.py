@@ -70,7 +70,7 @@ def measure(device: str | None, file: Path | None, seconds: float) -> None:
         for program in programs():
             if evidence.seconds_left <= 0:
                 return
-            answered(tune(site_classes(prepared(program), target), evidence), evidence)
+            answered(functools.partial(tune, site_classes(prepared(program), target)), evidence)
             print(f"{evidence.measured} measurements after {evidence.seconds_spent:.0f} s", flush=True)
 
 

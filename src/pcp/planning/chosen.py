@@ -1,5 +1,6 @@
 """How a plan comes to its path: kernels, then other forms of the program, then what fits in memory, then other places."""
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,7 +56,7 @@ def searched(
         bound=conditions.bound,
     )
     with evidence_of(conditions) as evidence:
-        return answered(search_of(whole, conditions, others, evidence), evidence)
+        return answered(functools.partial(search_of, whole, conditions, others), evidence)
 
 
 def search_of(

@@ -1,5 +1,6 @@
 """Paths of programs that are larger than the device on which they run."""
 
+import functools
 import itertools
 import logging
 
@@ -86,7 +87,8 @@ def streamed(
     check_tolerance(tolerance)
     home = Target.of("cpu:0")  # which holds the whole
     with evidence_of(Conditions(home, memory_limit(home), database, budget)) as evidence:
-        return answered(_fastest(Whole(program, tolerance, home), plain, target, limit, evidence), evidence)
+        search = functools.partial(_fastest, Whole(program, tolerance, home), plain, target, limit)
+        return answered(search, evidence)
 
 
 def _streamed(path: Path, program: Program, target: Target, limit: int) -> Path:

@@ -307,8 +307,8 @@ def test_a_kernel_counts_at_a_site_by_the_text_that_it_is_there(
         [kernel] = register_added()
         [each] = site_classes(program, "cpu")
         path = PlanPath.of(program, {site.key: kernel for site in each.sites})
-        asking = site_checks.doubt_at_its_sites(path, [each], cast(Any, evidence))
-        assert answered(asking, cast(Any, evidence)) is None
+        search = functools.partial(site_checks.doubt_at_its_sites, path, [each])
+        assert answered(search, cast(Any, evidence)) is None
         names.add(kernel.name)
         labels.append(site_checks._label(each, kernel))
     assert len(names) == 1

@@ -188,7 +188,7 @@ def test_the_path_without_it_is_beaten_in_turn_or_stays(ratio: float | None, pea
     duels: Any = SimpleNamespace(fought=fight, evidence=evidence)
     mine = without.having(EQUAL.name, [EQUAL.move(Form((), "1" * 64))])
     asking = _lost(Found(without, row), Found(mine, row), duels, 2**16)
-    assert answered(asking, evidence) == said
+    assert answered(lambda _: asking, evidence) == said
     assert fought == ([] if peak > 2**16 else [(mine, without)])
 
 

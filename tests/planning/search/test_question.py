@@ -70,7 +70,7 @@ def both(*labels: str) -> Asking[tuple[int, int]]:
 
 
 def test_each_question_is_measured_once(evidence: Evidence, bench: Bench) -> None:
-    assert answered(both("a@1", "b@1"), evidence) == (2, 2)
+    assert answered(lambda _: both("a@1", "b@1"), evidence) == (2, 2)
     assert bench.asked == ["a@1", "b@1"]
     assert evidence.measured == 2
 
@@ -78,11 +78,11 @@ def test_each_question_is_measured_once(evidence: Evidence, bench: Bench) -> Non
 def test_without_time_nothing_is_measured_but_what_is_known_is_answered(
     evidence: Evidence, bench: Bench
 ) -> None:
-    answered(asking("a@1"), evidence)
+    answered(lambda _: asking("a@1"), evidence)
     with evidence.leaving(1.0):
-        known, unknown = answered(asking("a@1", "b@1"), evidence)
+        known, unknown = answered(lambda _: asking("a@1", "b@1"), evidence)
         assert (known is not None, unknown, evidence.trouble) == (True, None, "the time was up")
-    assert answered(asking("b@1"), evidence)[0] is not None
+    assert answered(lambda _: asking("b@1"), evidence)[0] is not None
     assert bench.asked == ["a@1", "b@1"]
 
 
@@ -90,7 +90,7 @@ def test_a_question_may_leave_time_for_others(evidence: Evidence) -> None:
     def leaving() -> Asking[Answer]:
         return (yield question("a@1", until=120.0))
 
-    assert answered(leaving(), evidence) is None
+    assert answered(lambda _: leaving(), evidence) is None
 
 
 def test_ctrl_c_is_raised_where_it_was_asked_and_ends_the_measuring(evidence: Evidence, bench: Bench) -> None:
@@ -106,11 +106,11 @@ def test_ctrl_c_is_raised_where_it_was_asked_and_ends_the_measuring(evidence: Ev
         return "not stopped"
 
     with evidence.leaving(0.5):
-        assert answered(patient(), evidence) == "stopped, and then None"
+        assert answered(lambda _: patient(), evidence) == "stopped, and then None"
     assert (bench.asked, evidence.seconds_left) == (["a@1"], 0.0)
 
 
 def test_an_error_that_nobody_expects_reaches_the_caller(evidence: Evidence, bench: Bench) -> None:
     bench.raises = ValueError("broken")
     with pytest.raises(ValueError, match="broken"):
-        answered(both("a@1"), evidence)
+        answered(lambda _: both("a@1"), evidence)

@@ -230,7 +230,7 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
     database = ProfileDatabase(tmp_path / "profile.sqlite")
     monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(Told(factor)))
     with evidence_of(Conditions(CPU, 1 << 30, database)) as evidence:
-        answered(whole.measured(path, evidence), evidence)
+        answered(lambda _: whole.measured(path, evidence), evidence)
         assert list(evidence.sketches) == [path.digest]
         evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
         assert this_process.difference_here(whole, path, evidence) is None
@@ -257,7 +257,7 @@ def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_
     bench = SimpleNamespace(measure=measure)
     monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(bench))
     with evidence_of(Conditions(CPU, 1 << 30, ProfileDatabase(tmp_path / "profile.sqlite"))) as evidence:
-        answered(whole.measured(Path.of(step, {}, {}, 1e-3), evidence), evidence)
+        answered(lambda _: whole.measured(Path.of(step, {}, {}, 1e-3), evidence), evidence)
     assert [request.sketched is not None for request in asked] == [given]
 
 

@@ -17,7 +17,7 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.placing.search import Placing
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.loop import in_turn, walked
+from pcp.planning.search.loop import in_turn, shown, walked
 from pcp.planning.search.question import Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import kernel_label
@@ -60,16 +60,21 @@ def paths(
     target = Target.of(first)
     conditions = Conditions(target, target.capacity, database, budget=0.0)
 
+    def walk(evidence: Evidence) -> Asking[None]:
+        classes = site_classes(prepared(program, tolerance), target, tolerance)
+        bad = _too_wrong(program, tolerance, evidence)
+        whole = Whole(program, math.inf if tolerance is None else tolerance, target)
+        paths = in_turn(
+            combinations(whole, classes, evidence, uniform=uniform),
+            *elsewhere(whole, others, evidence, lambda: None),
+        )
+        while (path := (yield from shown(paths))) is not None:
+            if path.digest not in bad:
+                yield path
+
     def paths() -> Iterator[Path]:
         with evidence_of(conditions) as evidence:
-            classes = site_classes(prepared(program, tolerance), target, tolerance)
-            bad = _too_wrong(program, tolerance, evidence)
-            whole = Whole(program, math.inf if tolerance is None else tolerance, target)
-            walk = in_turn(
-                combinations(whole, classes, evidence, uniform=uniform),
-                *elsewhere(whole, others, evidence, lambda: None),
-            )
-            yield from (path for path in walked(walk, evidence) if path.digest not in bad)
+            yield from walked(walk, evidence)
 
     return paths()
 

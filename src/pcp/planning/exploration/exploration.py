@@ -1,5 +1,6 @@
 """Exploring: measuring one path after another in the background, so that later plans are answered from the database."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def explore(
 
     def walk() -> Iterator[Explored]:
         with evidence:
-            yield from walked(exploring(whole, others, limit, evidence), evidence)
+            yield from walked(functools.partial(exploring, whole, others, limit), evidence)
 
     return walk()
 

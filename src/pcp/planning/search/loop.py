@@ -10,6 +10,7 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking, Here, Question, Unanswered
 
 _T = TypeVar("_T")
+Search = Callable[[Evidence], Asking[_T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +20,21 @@ class Over(Generic[_T]):
     result: _T
 
 
-def next_asked(
-    search: Callable[[Evidence], Asking[_T]], evidence: Evidence
-) -> Question | Here[Any] | Over[_T]:
+def next_asked(search: Search[_T], evidence: Evidence) -> Question | Here[Any] | Over[_T]:
     """What a search asks after all that evidence holds: a function of that alone, to which nothing is added.
 
     It goes through the search from the beginning. Whoever goes on with it keeps `walked`, which asks the same.
     """
     again = evidence.again()
     try:
-        return Over(answered(search(again), again))
+        return Over(answered(search, again))
     except Unanswered as end:
         return end.asked
 
 
-def answered(asking: Asking[_T], evidence: Evidence) -> _T:
+def answered(search: Search[_T], evidence: Evidence) -> _T:
     """What a search comes to."""
-    walk = walked(asking, evidence)
+    walk = walked(search, evidence)
     while True:
         try:
             next(walk)
@@ -44,12 +43,13 @@ def answered(asking: Asking[_T], evidence: Evidence) -> _T:
             return result
 
 
-def walked(asking: Asking[_T], evidence: Evidence) -> Generator[Any, None, _T]:
+def walked(search: Search[_T], evidence: Evidence) -> Generator[Any, None, _T]:
     """What a search shows on its way, and then what it comes to. What it asks, evidence answers: from what is known, or by
     measuring.
 
     What is raised meanwhile, as Ctrl-C does, is raised where the question was asked.
     """
+    asking = search(evidence)
     go_on: Callable[[], Any] = functools.partial(next, asking)
     while True:
         try:
