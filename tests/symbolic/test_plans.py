@@ -16,6 +16,7 @@ from pcp.planning.by_size import InvalidBuckets, PathOfOneSize, SymbolicPlan
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.plan import PlanConflict
 from pcp.planning.search.found import Found
+from pcp.planning.search.question import Asking
 from pcp.symbolic import SizesRefused
 
 
@@ -42,7 +43,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The batches that were searched at; each search finds bfloat16 for the first product."""
     found: list[int] = []
 
-    def search(program: Program, tolerance: float, conditions: Any, _: Any) -> tuple[Found, Target]:
+    def search(program: Program, tolerance: float, conditions: Any, *_: Any) -> Asking[tuple[Found, Target]]:
         found.append(program.arguments[-1].spec.shape[0])
         site = next(site for site in sites_of(prepared(program), "cpu") if site.family == "product")
         path = pcp.Path.of(
@@ -52,6 +53,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             backend="arena",
         )
         return Found(path), conditions.target
+        yield
 
     # `pcp.planning.plan` is the function, which hides the module of its name.
     monkeypatch.setattr(sys.modules["pcp.planning.plan"], "searched", search)

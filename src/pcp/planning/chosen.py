@@ -10,13 +10,12 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.binding import bound_where_it_pays, computes_once
 from pcp.planning.capacity import check_capacity
-from pcp.planning.conditions import Conditions, check_tolerance, evidence_of, example_of, ignored_by
+from pcp.planning.conditions import Conditions, check_tolerance, example_of, ignored_by
 from pcp.planning.elsewhere import fastest_elsewhere
 from pcp.planning.forms import searched as searched_with_forms
 from pcp.planning.paths.kinds import BOUND
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
-from pcp.planning.search.loop import answered
 from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
@@ -30,15 +29,15 @@ class PathDiffers(PCPError):
 
 
 def searched(
-    program: Program, tolerance: float, conditions: Conditions, others: Sequence[Target] = ()
-) -> tuple[Found, Target]:
-    """The fastest path that is known or found in time, and where it runs.
+    program: Program, tolerance: float, conditions: Conditions, others: Sequence[Target], evidence: Evidence
+) -> Asking[tuple[Found, Target]]:
+    """The fastest path that is known or found in time, and where it runs: all that a plan asks.
 
     Arguments:
         others: where else the program may run.
 
     Raises:
-        InvalidTolerance, InvalidBudget: the tolerance or the budget is not valid.
+        InvalidTolerance: the tolerance is not valid.
         ToleranceUnreachable: the plain path misses the tolerance.
         MemoryUnreachable: no path that was tried fits in the memory that was asked for.
         PathDiffers: the best paths compute something else in this process than where they were measured.
@@ -55,14 +54,6 @@ def searched(
         strategy=conditions.strategy,
         bound=conditions.bound,
     )
-    with evidence_of(conditions) as evidence:
-        return answered(functools.partial(search_of, whole, conditions, others), evidence)
-
-
-def search_of(
-    whole: Whole, conditions: Conditions, others: Sequence[Target], evidence: Evidence
-) -> Asking[tuple[Found, Target]]:
-    """All that a plan asks; arguments and errors as of `searched`."""
     with evidence.leaving(conditions.strategy.for_others if others else 0.0):
         found = yield from _at_home(whole, evidence, conditions)
     if not others:
@@ -100,15 +91,9 @@ def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking
 
 def _difference_here(found: Found, whole: Whole, evidence: Evidence) -> Asking[str | None]:
     """How a path computes something else in this process than where it was measured; it is dropped then."""
-
-    def compare() -> str | None:
-        sketch = evidence.sketches.get(found.path.digest)
-        if sketch is not None:
-            evidence.agree(whole.agreement(found.path), sketch)
-        return difference_here(whole, found.path, evidence)
-
     evidence.end_measuring()
-    different = yield from Here("results here", compare).asked()
+    comparing = functools.partial(difference_here, whole, found.path, evidence)
+    different = yield from Here("results here", comparing).asked()
     if different is not None:
         evidence.refute(whole.subject, found.path, different)
         log.warning(

@@ -1,7 +1,6 @@
 """Plan: a Program with the way it is run, compiled for a device and ready to be called."""
 
 import functools
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +23,7 @@ from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import searched
 from pcp.planning.compiled import Compiled
-from pcp.planning.conditions import BUDGET, Conditions, Database
+from pcp.planning.conditions import BUDGET, Conditions, Database, evidence_of
 from pcp.planning.diagnostics.nan_finder import checked_run
 from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
@@ -38,10 +37,9 @@ from pcp.planning.paths.path import Path, expect_path
 from pcp.planning.report import as_json, described
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.found import Found
+from pcp.planning.search.loop import answered
 from pcp.tensor import is_tracing
 from pcp.tracing import call
-
-log = logging.getLogger("pcp.planning")
 
 
 class PlanConflict(PCPError):
@@ -337,7 +335,9 @@ def plan(
         conditions = Conditions(
             target, most, database, budget, example, progress, judge, memory=asked, bound=bound
         )
-        found, target = searched(program, tolerance, conditions, others)
+        search = functools.partial(searched, program, tolerance, conditions, others)
+        with evidence_of(conditions) as evidence:
+            found, target = answered(search, evidence)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
         path, fit, target = found.path, found.fit, found.path.home(target)
         limit = capacity.memory_limit(target, memory)

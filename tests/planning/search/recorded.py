@@ -7,6 +7,7 @@ measures three ways to compute sines on this machine, by a real search of a real
 """
 
 import contextlib
+import functools
 import json
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.profile.rows import line_of, row_of
 from pcp.planning.search.found import Found
+from pcp.planning.search.loop import answered
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
@@ -126,7 +128,8 @@ def search_by(
     monkeypatch.setattr(chosen, "difference_here", lambda *_: None)
     target = Target.of("cpu:0")
     wanted = Conditions(target, target.capacity, folder / "profile.sqlite", budget, strategy=strategy)
-    return searched(program(), TOLERANCE, wanted)[0]
+    with conditions.evidence_of(wanted) as evidence:
+        return answered(functools.partial(searched, program(), TOLERANCE, wanted, ()), evidence)[0]
 
 
 def kernels(found: Found) -> list[str]:

@@ -1,5 +1,6 @@
 """Planning on a machine that does something else for seconds at a time: whatever is measured then says little."""
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from tests.planning.fake_bench import FakeBench, add_family, counted, counted_in
 import pcp
 from pcp.backends import Target
 from pcp.planning.chosen import searched
-from pcp.planning.conditions import Conditions
+from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
+from pcp.planning.search.loop import answered
 
 CALM = {"sine": 1e-3, "tanh": 6.1e-4, "logistic": 9e-4, "cosine": 1.2e-3}
 WAITING = {"sine": 1.8e-3, "tanh": 1.8e-3, "logistic": 2.0e-3, "cosine": 2.4e-3}
@@ -110,7 +112,10 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
             monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda bench=bench: bench.now)
             monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", bench.sleep)
             database = tmp_path / f"{seed}.sqlite"
-            path = searched(program, 1e-2, Conditions(target, target.capacity, database, budget))[0].path
+            conditions = Conditions(target, target.capacity, database, budget)
+            with evidence_of(conditions) as evidence:
+                search = functools.partial(searched, program, 1e-2, conditions, ())
+                path = answered(search, evidence)[0].path
             database.unlink()
             chosen[", ".join(choice.kernel for choice in path.choices.values())] += 1
             total += bench.now

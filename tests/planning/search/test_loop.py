@@ -1,4 +1,4 @@
-"""What a search asks next is a function of its evidence: gone through from the beginning it asks the same, after all it was told."""
+"""What a search asks next is a function of its evidence: gone through once more from the beginning, it asks the same."""
 
 from collections.abc import Callable, Generator
 from typing import Any

@@ -12,7 +12,6 @@ from pcp.backends.regions import copied
 from pcp.ir import DType, Program, TensorSpec
 from pcp.planning.measuring.hardware import hardware_of, made_with, versions
 from pcp.planning.measuring.index_ranges import index_ranges
-from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
@@ -72,17 +71,12 @@ def measured_whole(
             subject_bound=champion.bound,
         )
 
-    def enough(row: Measurement) -> bool:
-        if row.failure is Failure.inaccurate:
-            return row.least_tolerance is None or row.least_tolerance > whole.tolerance
-        return row.failure is not None or bool(row.seconds)
-
     return (
         yield from Question(
             hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
             path.digest,
             request,
-            enough=enough,
+            enough=whole.is_enough,
             what=f"the whole program, {shown}",
             path=path,
             about=f"{whole.about}, {shown} in turn with {champion.digest[:12]}",

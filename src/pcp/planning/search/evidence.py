@@ -23,7 +23,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.region import Region
-from pcp.planning.search.question import Answer, Asking, Here, Question
+from pcp.planning.search.question import Answer, Asked, Here, Question, Rest
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.telling import Telling
 
@@ -116,13 +116,8 @@ class Evidence:
         self._ended: dict[tuple[str, str], float] = {}
         self._paths: dict[str, Path] = {}
         self._left_by_verifying: float | None = None
-        self.cost_model = CostModel(
-            lambda family: self._telling.said(
-                "regions",
-                family,
-                lambda: known_here(self._database, self.hardware.digest, self.versions, family),
-            )
-        )
+        known = functools.partial(known_here, self._database, self.hardware.digest, self.versions)
+        self.cost_model = CostModel(functools.partial(self._telling.said, "regions", known))
         """What all regions that were measured here say of others."""
 
     def again(self) -> "Evidence":
@@ -170,12 +165,9 @@ class Evidence:
         """What is known of a program here, by path, as one row each; those first that were measured first."""
         if subject not in self._known:
             grouped: dict[str, list[Measurement]] = {}
-            rows = self._telling.said(
-                "rows",
-                subject,
-                lambda: self._database.measurements(subject, self.hardware.digest, self.versions),
-            )
-            for row in rows:
+            here = {"hardware": self.hardware.digest, "versions": self.versions}
+            read = functools.partial(self._database.measurements, **here)
+            for row in self._telling.said("rows", read, subject):
                 grouped.setdefault(row.path, []).append(row)
             self._known[subject] = grouped
         if subject not in self._pooled:
@@ -210,37 +202,20 @@ class Evidence:
         return self._left_by_verifying
 
     def pause(self, subject: str, label: str, seconds: float) -> float:
-        """Seconds to go until so much time has passed since the last measurement of a path; as `rest`."""
+        """Seconds to go until so much time has passed since the last measurement of a path; as a `Rest`."""
         return max(0.0, self._ended.get((subject, label), -math.inf) + seconds - self.seconds_spent)
-
-    def rest(self, subject: str, label: str, seconds: float) -> Asking[bool]:
-        """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
-
-        Arguments:
-            subject, label: of the path.
-            seconds: from the end of its last measurement; the next one is apart in time.
-        """
-        wait = self.pause(subject, label, seconds)
-        if wait >= self.seconds_left - self._kept_from(subject, self.kept_back()):
-            self.trouble = "the time was up"
-            return False
-        if wait > 0:
-            yield Here("waiting", functools.partial(time.sleep, wait))
-        return True
 
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
-        order = self._telling.said(
-            "ranking",
-            subject,
-            lambda: self._database.ranking(subject, self.hardware.digest, self.versions),
-        )
+        here = {"hardware": self.hardware.digest, "versions": self.versions}
+        read = functools.partial(self._database.ranking, **here)
+        order = self._telling.said("ranking", read, subject)
         return {path: place for place, path in enumerate(order)}
 
     def path(self, digest: str) -> Path | None:
         """A path that some row speaks of."""
         if digest not in self._paths:
-            path = self._telling.said("path", digest, lambda: self._database.path_of(digest))
+            path = self._telling.said("path", self._database.path_of, digest)
             if path is None:
                 return None
             self._paths[digest] = path
@@ -249,13 +224,15 @@ class Evidence:
     def knows(self, asked: Question) -> bool:
         """Whether what is known of a path of a program is enough."""
         row = self.of(asked)
-        return row is not None and asked.enough(row) and not self._is_tried_again(asked.subject, asked.label)
+        if row is None or not asked.enough(row) or self._is_tried_again(asked.subject, asked.label):
+            return False
+        return row.failure is not None or self.count(asked.subject, asked.label) >= asked.times
 
     def of(self, asked: Question) -> Answer:
         """What is known of a path of a program."""
         return self.known(asked.subject).get(asked.label)
 
-    def added(self, asked: Question | Here[Any], kept: float) -> Any:
+    def added(self, asked: Asked, kept: float) -> Any:
         """What something done here comes to; or a path of a program, measured now and added to what is known.
 
         Arguments:
@@ -268,28 +245,35 @@ class Evidence:
             Unanswered: this is a copy, and what it was made of was not told that.
             BaseException: what doing it raises.
         """
-        self._telling.told(None, _nothing)
+        self._tell(None, _nothing)
+        began = self.seconds_spent
         if isinstance(asked, Here):
-            began = self.seconds_spent
             try:
-                return self._telling.told(asked, asked.do)
+                return self._tell(asked, asked.do)
             finally:
                 if self.budget and not asked.counts:
                     self.budget += self.seconds_spent - began
         subject, label = asked.subject, asked.label
+        if isinstance(asked, Rest):
+            wait = self.pause(subject, label, asked.seconds)
+            if wait >= self.seconds_left - self._kept_from(subject, kept):
+                self.trouble = "the time was up"
+                return False
+            if wait > 0:
+                self._tell(asked, functools.partial(time.sleep, wait))
+            return True
         if self.seconds_left <= max(asked.until, self._kept_from(subject, kept)):
             self.trouble = "the time was up"
             again = self.of(asked) is not None and self._is_tried_again(subject, label)
             return self.of(asked) if again else None
         if not self._is_measuring:
-            self._telling.told(asked, self._start_measuring)
+            self._tell(asked, self._start_measuring)
             self._is_measuring = True
             self._known.clear()  # another process may have measured it meanwhile
             self._pooled.clear()
             return self.of(asked) if self.knows(asked) else self.added(asked, kept)
-        began = self.seconds_spent
         try:
-            measured: Measurement = self._telling.told(asked, lambda: self._measured(asked))
+            measured: Measurement = self._tell(asked, functools.partial(self._measured, asked))
         except PlainProgramFailed as error:  # that says nothing of the path
             log.warning("%s", error)
             self.trouble = str(error)
@@ -307,6 +291,19 @@ class Evidence:
             "%s: %s %s", asked.what, measured.failure or f"{measured.ratio:.3f} of plain", measured.detail
         )
         return self.of(asked)
+
+    def _tell(self, asked: Asked | None, do: Callable[[], _T]) -> _T:
+        """What something comes to now; in a copy, what it came to."""
+        told = self._telling.before(asked)
+        if told is None:
+            try:
+                told = self._telling.now(do())
+            except BaseException as error:
+                told = self._telling.now(None, error)
+        if told.error is not None:
+            raise told.error
+        value: _T = told.value
+        return value
 
     def _measured(self, asked: Question) -> Measurement:
         assert self._measurer is not None

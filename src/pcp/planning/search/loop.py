@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.question import Asking, Here, Question, Unanswered
+from pcp.planning.search.question import Asked, Asking, Here, Question, Rest, Unanswered
 
 _T = TypeVar("_T")
 Search = Callable[[Evidence], Asking[_T]]
@@ -20,7 +20,7 @@ class Over(Generic[_T]):
     result: _T
 
 
-def next_asked(search: Search[_T], evidence: Evidence) -> Question | Here[Any] | Over[_T]:
+def next_asked(search: Search[_T], evidence: Evidence) -> Asked | Over[_T]:
     """What a search asks after all that evidence holds: a function of that alone, to which nothing is added.
 
     It goes through the search from the beginning. Whoever goes on with it keeps `walked`, which asks the same.
@@ -58,13 +58,15 @@ def walked(search: Search[_T], evidence: Evidence) -> Generator[Any, None, _T]:
             result: _T = end.value
             return result
         try:
-            if not isinstance(asked, Question | Here):
+            if not isinstance(asked, Question | Here | Rest):
                 answer = yield asked
             elif isinstance(asked, Question) and evidence.knows(asked):
                 answer = evidence.of(asked)
             else:
-                is_kept_from = isinstance(asked, Question) and not asked.verifies
-                answer = evidence.added(asked, evidence.kept_back() if is_kept_from else 0.0)
+                verifies = isinstance(asked, Question) and asked.verifies
+                answer = evidence.added(
+                    asked, 0.0 if verifies or isinstance(asked, Here) else evidence.kept_back()
+                )
         except (Unanswered, GeneratorExit):
             raise
         except BaseException as error:
@@ -91,6 +93,6 @@ def shown(walk: Asking[None]) -> Asking[Any]:
             item = walk.send(answer)
         except StopIteration:
             return None
-        if not isinstance(item, Question | Here):
+        if not isinstance(item, Question | Here | Rest):
             return item
         answer = yield item

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.significance import undisturbed
-from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking
-from pcp.planning.search.selection import Selection, saved
+from pcp.planning.search.selection import Selection, path_by, saved
 from pcp.planning.search.strategy import Strategy
+from pcp.planning.search.tuning import MeasuredClass
 from pcp.planning.search.whole import Whole
 
 
@@ -33,7 +33,7 @@ class Losses:
 
     whole: Whole
     evidence: Evidence
-    path: Callable[[Selection], Path]
+    classes: Sequence[MeasuredClass]
     is_short: bool
     trouble: str = ""
 
@@ -46,9 +46,8 @@ class Losses:
         seconds = strategy.coarse_seconds if self.is_short else strategy.whole_seconds
         for times in range(2, 2 + (len(strategy.gaps) if self.is_short else 1)):
             for selection in list(left):
-                row = yield from self.whole.measured_again(
-                    self.path(selection), self.evidence, times, seconds
-                )
+                path = path_by(selection, self.classes, self.whole)
+                row = yield from self.whole.measured_again(path, self.evidence, times, seconds)
                 if row is None:
                     self.trouble = self.evidence.trouble
                     return

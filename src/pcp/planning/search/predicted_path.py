@@ -1,12 +1,12 @@
 """The path that should be the fastest where nothing may be measured, as far as it may be taken."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.search.selection import ErrorModel, Selection, saved, select
+from pcp.planning.search.selection import ErrorModel, path_by, saved, select
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.tuning import MeasuredClass
 from pcp.planning.search.whole import Whole
@@ -32,7 +32,6 @@ def predicted_path(
     whole: Whole,
     classes: Sequence[MeasuredClass],
     banned: set[tuple[str, str]],
-    path_of: Callable[[Selection], Path],
     known: Mapping[str, Measurement],
     strategy: Strategy,
 ) -> tuple[Path, Prediction] | None:
@@ -55,7 +54,7 @@ def predicted_path(
     weights = {each.sites.digest: strategy.amplified**2 * each.sites.uses for each in classes}
     model = ErrorModel(weights, [({}, 0.0)])
     selection = select(classes, whole.tolerance, model, banned, strategy.error_margin)
-    path, error = path_of(selection), model.predicted(selection)
+    path, error = path_by(selection, classes, whole), model.predicted(selection)
     kernels = {digest: one.kernel.name for digest, one in selection.items() if one.kernel is not None}
     taken = [each for each in classes if each.sites.digest in kernels]
     plain_seconds = math.fsum(each.sites.uses * each.plain_seconds for each in taken)

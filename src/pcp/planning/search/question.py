@@ -34,6 +34,7 @@ class Question:
         until: seconds of the budget that must be left for this.
         region: the program, where it is the region of a site, to be kept with it.
         verifies: whether this is what time was kept back for.
+        times: how often it has to have been measured, unless it failed.
     """
 
     subject: str
@@ -46,6 +47,7 @@ class Question:
     until: float = 0.0
     region: Program | None = None
     verifies: bool = False
+    times: int = 1
 
     def asked(self) -> "Asking[Answer]":
         """The answer."""
@@ -73,6 +75,28 @@ class Here(Generic[_T]):
         return answer
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Waiting until so much time has passed since a path was measured, so that what disturbed it then is over. The answer is
+    whether there is time for it.
+
+    Arguments:
+        subject, label: of the path.
+        seconds: from the end of its last measurement; the next one is apart in time.
+    """
+
+    subject: str
+    label: str
+    seconds: float
+    what: str = "waiting"
+
+    def asked(self) -> "Asking[bool]":
+        """The answer."""
+        answer: bool = yield self
+        return answer
+
+
+Asked = Question | Here[Any] | Rest
 Answer = Measurement | None
 Asking = Generator[Any, Any, _T]
 """What asks questions, and returns what came of the answers. What it yields besides is for whoever looks on."""
@@ -81,6 +105,6 @@ Asking = Generator[Any, Any, _T]
 class Unanswered(Exception):
     """A question that nobody answered yet."""
 
-    def __init__(self, asked: Question | Here[Any]) -> None:
+    def __init__(self, asked: Asked) -> None:
         super().__init__(asked.what)
         self.asked = asked

@@ -6,13 +6,13 @@ measured often, it decides, in duels with the best so far.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.question import Answer, Asking
-from pcp.planning.search.selection import Experience, Selection, saved
+from pcp.planning.search.selection import Experience, Selection, path_by, saved
 from pcp.planning.search.tuning import PLAIN, Alternative, MeasuredClass, considered
 
 
@@ -30,7 +30,6 @@ class Refinement:
     duels: Duels
     classes: Sequence[MeasuredClass]
     experience: Experience
-    path: Callable[[Selection], Path]
     memory_limit: int
     champion: Selection
     left_out: int = 0
@@ -45,6 +44,10 @@ class Refinement:
         yield from self._drop_families()
         yield from self._change_classes()
         yield from self._confirm()
+
+    def path(self, selection: Selection) -> Path:
+        """The path of a selection."""
+        return path_by(selection, self.classes, self.duels.whole)
 
     def _confirm(self) -> Asking[None]:
         """Measure the champion against the plain program once more, and again where two blocks disagree."""

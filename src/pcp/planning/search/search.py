@@ -27,9 +27,17 @@ from pcp.planning.search.losses import Losses, is_unexpected
 from pcp.planning.search.predicted_path import predicted_path
 from pcp.planning.search.question import Asking
 from pcp.planning.search.refinement import Refinement
-from pcp.planning.search.selection import ErrorModel, Experience, Selection, kernels_of, saved, select
+from pcp.planning.search.selection import (
+    ErrorModel,
+    Experience,
+    Selection,
+    kernels_of,
+    path_by,
+    saved,
+    select,
+)
 from pcp.planning.search.site_checks import doubt_at_its_sites
-from pcp.planning.search.site_classes import classes_of, decided_operands, kernels_by_site
+from pcp.planning.search.site_classes import classes_of, decided_operands
 from pcp.planning.search.strategy import Step, Strategy
 from pcp.planning.search.tuning import MeasuredClass, Tuning, kernel_label
 from pcp.planning.search.whole import Whole, culprit
@@ -233,7 +241,7 @@ class Search:
 
     def _confirm_losses(self) -> Asking[None]:
         """Measure again what lost although it should have won; what wins then is used after all."""
-        losses = Losses(self.whole, self.evidence, self._path, self._is_measured_often)
+        losses = Losses(self.whole, self.evidence, self.classes, self._is_measured_often)
         yield from losses.confirm(self._lost, self._take_back)
         if losses.trouble:
             self._say(f"a loss was not confirmed: {losses.trouble}")
@@ -262,7 +270,7 @@ class Search:
         """Refine the fastest selection, unless nothing was measured before: then an earlier search has finished already."""
         if self._chosen and self.evidence.measured and self._is_measured_often:
             refinement = Refinement(
-                self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen
+                self._duels, self.classes, self._experience, self.memory_limit, self._chosen
             )
             yield from refinement.run()
             if refinement.left_out:
@@ -282,7 +290,7 @@ class Search:
         return self._plain_seconds < self.strategy.often_seconds
 
     def _path(self, selection: Selection) -> Path:
-        return self.whole.path(kernels_by_site(self.sites, kernels_of(selection)))
+        return path_by(selection, self.classes, self.whole)
 
     def _ban_culprit(self, selection: Selection, row: Measurement) -> Asking[bool]:
         """Leave out one choice because of which the whole does not run; whether there is anything left to try."""
@@ -330,9 +338,8 @@ class Search:
             self.complete = self.complete and not doubt.is_untried
         known = evidence.known(whole.subject)
         if not self._budget:
-            predicted = predicted_path(
-                whole, self.classes, self._experience.banned, self._path, known, self.strategy
-            )
+            banned = self._experience.banned
+            predicted = predicted_path(whole, self.classes, banned, known, self.strategy)
             if predicted is not None:
                 path, prediction = predicted
                 return replace(self.as_found(path, None), prediction=prediction)

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pcp.kernels import Kernel, cover
+from pcp.planning.paths.path import Path
+from pcp.planning.search.site_classes import kernels_by_site
 from pcp.planning.search.tuning import PLAIN, Alternative, MeasuredClass
+from pcp.planning.search.whole import Whole
 
 _ROUNDS = 50
 
@@ -144,6 +147,11 @@ def _overlapping(
 def kernels_of(selection: Selection) -> dict[str, Kernel]:
     """The kernels of a selection, by the digests of their classes."""
     return {digest: one.kernel for digest, one in selection.items() if one.kernel is not None}
+
+
+def path_by(selection: Selection, classes: Sequence[MeasuredClass], whole: Whole) -> Path:
+    """The path on which a selection computes each class."""
+    return whole.path(kernels_by_site([each.sites for each in classes], kernels_of(selection)))
 
 
 def saved(selection: Selection) -> float:

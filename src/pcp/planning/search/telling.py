@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pcp.planning.search.question import Here, Question, Unanswered
+from pcp.planning.search.question import Asked, Unanswered
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
+    """Something that was told, or raised, and the seconds that had passed then."""
+
     seconds: float
     value: Any = None
     error: BaseException | None = None
@@ -30,8 +32,8 @@ class Telling:
         self.seconds = 0.0
         self.is_copy = False
         self._began = time.monotonic()
-        self._told: list[_Told] = []
-        self._ahead: deque[_Told] = deque()
+        self._told: list[Told] = []
+        self._ahead: deque[Told] = deque()
         self._said: dict[tuple[str, str, int], Any] = {}
         self._often: Counter[tuple[str, str]] = Counter()
 
@@ -41,40 +43,33 @@ class Telling:
         other.is_copy, other._ahead, other._said = True, deque(self._told), dict(self._said)
         return other
 
-    def told(self, asked: Question | Here[Any] | None, do: Callable[[], _T]) -> _T:
-        """What something comes to, and the time afterwards. Where nothing is asked, it is the time alone.
+    def before(self, asked: Asked | None) -> Told | None:
+        """What was told here before; None where something is to be told now. Where nothing is asked, it is the time alone.
 
         Raises:
-            Unanswered: nobody did this, and a copy does nothing.
-            BaseException: what doing it raises.
+            Unanswered: a copy has nothing to tell.
         """
         if self._ahead:
-            told = self._ahead.popleft()
-        elif self.is_copy and asked is not None:
+            return self.add(self._ahead.popleft())
+        if self.is_copy and asked is not None:
             raise Unanswered(asked)
-        elif self.is_copy:
-            told = _Told(self.seconds)
-        else:
-            told = self._done(do)
+        return self.add(Told(self.seconds)) if self.is_copy else None
+
+    def now(self, value: Any = None, error: BaseException | None = None) -> Told:
+        """Tell something now."""
+        return self.add(Told(time.monotonic() - self._began, value, error))
+
+    def add(self, told: Told) -> Told:
+        """Enter what is told."""
         self._told.append(told)
         self.seconds = told.seconds
-        if told.error is not None:
-            raise told.error
-        value: _T = told.value
-        return value
+        return told
 
-    def _done(self, do: Callable[[], Any]) -> _Told:
-        try:
-            value, raised = do(), None
-        except BaseException as error:
-            value, raised = None, error
-        return _Told(time.monotonic() - self._began, value, raised)
-
-    def said(self, kind: str, name: str, read: Callable[[], _T]) -> _T:
-        """What the database says; in a copy, what it said when it was asked as often before."""
+    def said(self, kind: str, read: Callable[[str], _T], name: str) -> _T:
+        """What the database says of a name; in a copy, what it said when it was asked as often before."""
         self._often[kind, name] += 1
         key = (kind, name, self._often[kind, name])
         if key not in self._said:
-            self._said[key] = read()
+            self._said[key] = read(name)
         said: _T = self._said[key]
         return said

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -30,6 +30,7 @@ from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.measuring.subject import place
 from pcp.planning.measuring.timing import Runnable, timed
 from pcp.planning.paths.path import Path
+from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
@@ -48,29 +49,21 @@ _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 _compared: set[tuple[str, str, str]] = set()
 
 
-class Agreements(Protocol):
-    """What earlier processes found: an `Evidence`."""
-
-    def agreed(self, asked: str) -> bytes | None:
-        """The sketch of results that are right, where that was asked."""
-
-    def agree(self, asked: str, sketch: bytes) -> None:
-        """Remember that they do."""
-
-
-def difference_here(whole: Whole, path: Path, agreements: Agreements | None = None) -> str | None:
+def difference_here(whole: Whole, path: Path, evidence: Evidence | None = None) -> str | None:
     """What is different in this process, if anything; a path is compared once.
 
     Arguments:
         whole: the program, its tolerance, and what it is compiled for.
         path: one that was found for it.
-        agreements: results that agreed before; None for none.
+        evidence: knows results that agreed before, or that were right where the path was measured; None knows none.
     """
+    if evidence is not None and path.digest in evidence.sketches:
+        evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
     key = (path.digest, whole.subject, str(whole.target))
     if path.is_plain or key in _compared:
         return None
     try:
-        difference = _difference(whole, path, agreements)
+        difference = _difference(whole, path, evidence)
     except OutOfMemory as error:
         log.warning(
             "the path was not compared in this process, which has too little memory for that: %s", error
@@ -83,22 +76,22 @@ def difference_here(whole: Whole, path: Path, agreements: Agreements | None = No
     return difference
 
 
-def _difference(whole: Whole, path: Path, agreements: Agreements | None) -> str | None:
+def _difference(whole: Whole, path: Path, evidence: Evidence | None) -> str | None:
     target = path.target(whole.target.devices)
     arrays = _arguments(whole)
     results = _Called(path.applied(whole.program), target, path.placement, path.bound)(arrays)
-    if agreements is None:
+    if evidence is None:
         return _compared_with_plain(whole, arrays, results)
     asked = whole.agreement(path)
     sketch = Sketch.of(whole.program, arrays, results, whole.ignored, exact=not whole.tolerance)
-    known = agreements.agreed(asked)
+    known = evidence.agreed(asked)
     # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
     # so these are within two, of the `TIMES_TOLERANCE` that are allowed.
     if known is not None and sketch.is_near(Sketch.from_bytes(known), whole.tolerance or 0.0):
         return None
     said = _compared_with_plain(whole, arrays, results)
     if said is None:
-        agreements.agree(asked, sketch.to_bytes())
+        evidence.agree(asked, sketch.to_bytes())
     return said
 
 

@@ -20,7 +20,7 @@ from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.prediction.model import Forecast
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.question import Answer, Asking, Question
+from pcp.planning.search.question import Answer, Asking, Question, Rest
 from pcp.planning.search.site_classes import SiteClass, share
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
@@ -223,18 +223,19 @@ class _OneClass:
         gap = self._strategy.gaps[count - 1] if doubtful else 0.0
         if doubtful and not patient and evidence.pause(each.digest, label, gap) > 0:
             return evidence.known(each.digest)[label]
-        if doubtful and not (yield from evidence.rest(each.digest, label, gap)):
+        if doubtful and not (yield from Rest(each.digest, label, gap).asked()):
             self._tuned.complete = False
             return evidence.known(each.digest)[label]
         row = yield from Question(
             each.digest,
             label,
             lambda: self._request(kernel),
-            lambda _: not doubtful or evidence.count(each.digest, label) > count,
+            lambda _: True,
             f"{kernel.name} for {each}",
             about=each.signature,
             until=self._strategy.for_whole * evidence.budget,
             region=None if each.bound else each.region,
+            times=count + 1 if doubtful else 1,
         ).asked()
         return row or evidence.known(each.digest).get(label)
 

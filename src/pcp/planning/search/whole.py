@@ -20,7 +20,7 @@ from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.question import Answer, Asking, Question
+from pcp.planning.search.question import Answer, Asking, Question, Rest
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
 
@@ -153,16 +153,14 @@ class Whole:
             times: how often it has to have been measured.
         """
 
-        def enough(row: Measurement) -> bool:
-            if row.failure is Failure.inaccurate:
-                return row.least_tolerance is None or row.least_tolerance > self.tolerance
-            often = evidence.count(self.subject, path.digest) >= times
-            return row.failure is not None or (bool(row.seconds) and often)
-
         what = f"the whole program by {path.digest[:8]}"
         longest = min(evidence.strategy.whole_seconds, evidence.strategy.whole_share * evidence.budget)
         timing_seconds = longest if seconds is None else seconds
-        return (yield from self._question(path, timing_seconds, enough, what, rival, evidence).asked())
+        return (
+            yield from self._question(
+                path, timing_seconds, self.is_enough, what, rival, evidence, times
+            ).asked()
+        )
 
     def plain_judged(self, evidence: Evidence) -> Asking[Answer]:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""
@@ -193,7 +191,7 @@ class Whole:
         is_doubtful = known is not None and not strategy.is_faster(known.blocks)
         gap = strategy.gaps[min(times - 2, len(strategy.gaps) - 1)] if is_doubtful else strategy.gap_of_a_gain
         is_due = evidence.count(self.subject, path.digest) < times
-        if is_due and not (yield from evidence.rest(self.subject, path.digest, gap)):
+        if is_due and not (yield from Rest(self.subject, path.digest, gap).asked()):
             return None
         return (yield from self.measured(path, evidence, seconds=seconds, times=times))
 
@@ -203,6 +201,12 @@ class Whole:
             path, 0.0, lambda _: True, f"whether {path.digest[:8]} runs", None, evidence
         ).asked()
         return None if row is None else not self.is_broken(row)
+
+    def is_enough(self, row: Measurement) -> bool:
+        """Whether a measurement of a path need not be made again: it was timed, or it says why there is none."""
+        if row.failure is Failure.inaccurate:
+            return row.least_tolerance is None or row.least_tolerance > self.tolerance
+        return row.failure is not None or bool(row.seconds)
 
     def is_broken(self, row: Measurement) -> bool:
         """Whether a path is no path at all, rather than one that is not exact enough: no error is known that says how much."""
@@ -229,6 +233,7 @@ class Whole:
         what: str,
         rival: float | None,
         evidence: Evidence,
+        times: int = 1,
     ) -> Question:
         # Whoever compares results with these calls the program on the first arguments as they are, without warming up.
         is_cold = not (isinstance(self.inputs, Recipe) and self.inputs.warm_calls)
@@ -255,7 +260,7 @@ class Whole:
                 sketched=keep if is_cold else None,
             )
 
-        return Question(self.subject, path.digest, request, enough, what, path, self.about)
+        return Question(self.subject, path.digest, request, enough, what, path, self.about, times=times)
 
 
 def _of_plain(judgement: Judgement | None) -> Judgement | None:
