@@ -88,7 +88,8 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
         forms = answered(lambda _: forms_of(program, evidence, until, most=options.most), evidence)
         moves = [(EQUAL.move(form),) for form in forms.forms]
         whole = Whole(program, options.tolerance, target)
-        tried = answered(lambda _: all_tried(whole, moves, evidence, capacity), evidence)
+        offered = (each for each in moves)
+        tried = [*answered(lambda _: all_tried(whole, offered, evidence, capacity), evidence).values()]
     graphs = [each.graph for each in forms.ways]
     facts: dict[str, Any] = {
         "program": name,

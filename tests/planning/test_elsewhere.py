@@ -10,7 +10,7 @@ from tests.planning.fake_bench import FakeBench, chain
 import pcp
 from pcp import backends
 from pcp.backends import Target, registry
-from pcp.planning.elsewhere import NoPlaces, places_of
+from pcp.planning.conditions import NoPlaces, places_of
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Request
 from pcp.planning.plan import PlanConflict

@@ -17,7 +17,7 @@ from pcp.ir import Program
 from pcp.planning.arguments import parameter_names
 from pcp.planning.capacity import lower_bound
 from pcp.planning.compiled import Compiled, in_order
-from pcp.planning.elsewhere import places_of
+from pcp.planning.conditions import places_of
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import worst

@@ -1,4 +1,4 @@
-"""Conditions: what a search has to keep to, and the evidence that it begins with."""
+"""Conditions: where a program is searched for, what a search has to keep to, and the evidence that it begins with."""
 
 import contextlib
 import logging
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcp.backends import Target
+from pcp.backends import Device, Target, UnknownBackend, backend_names, devices
+from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
@@ -30,6 +31,42 @@ BUDGET = 300.0
 """Seconds that a search may take if nobody says otherwise."""
 
 Database = ProfileDatabase | str | os.PathLike[str] | None
+
+
+ANY = "any"
+"""The name for the default device, and what every other backend that is installed has first."""
+
+Place = str | Device | Target
+
+
+class NoPlaces(PCPError):
+    """An empty list of places to plan for."""
+
+
+def places_of(where: Place | Sequence[Place] | None) -> tuple[Place | None, list[Target]]:
+    """Where a program is searched for, and where else it is measured.
+
+    Raises:
+        NoPlaces: a list of devices is empty.
+        UnknownBackend, UnknownDevice: as `Target.of`.
+    """
+    if where == ANY:
+        return None, [Target.of(f"{name}:{place}") for name in backend_names() for place in _first(name)]
+    if where is None or isinstance(where, str | Device | Target):
+        return where, []
+    if not where:
+        raise NoPlaces("the list of devices is empty; give one or more, as ['cpu:0', 'iree:llvm-cpu']")
+    first, *others = where
+    return first, [Target.of(each) for each in others]
+
+
+def _first(name: str) -> list[Device]:
+    """The first device of a backend that is not the default one; none where it is not installed."""
+    try:
+        return [] if name == DEFAULT else devices(name)[:1]
+    except UnknownBackend as error:
+        log.info("%s is not measured: %s", name, error)
+        return []
 
 
 class InvalidTolerance(PCPError):

@@ -23,11 +23,10 @@ from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import searched
 from pcp.planning.compiled import Compiled
-from pcp.planning.conditions import BUDGET, Conditions, Database, evidence_of
+from pcp.planning.conditions import BUDGET, Conditions, Database, Place, evidence_of, places_of
 from pcp.planning.diagnostics.nan_finder import checked_run
 from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
-from pcp.planning.elsewhere import Place, places_of
 from pcp.planning.fitting import Fit, fitted, fitted_unasked
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError

@@ -11,8 +11,7 @@ from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, by_kind, changes_of, words_of
 from pcp.planning.paths.path import Path
-from pcp.planning.search.found import Found
-from pcp.planning.search.predicted_path import Prediction
+from pcp.planning.search.found import Found, Prediction
 from pcp.planning.search.tuning import MeasuredClass
 from pcp.rewrite.row import Effect
 

@@ -8,7 +8,7 @@ import pytest
 
 import pcp
 from pcp.backends import Placement, Target, UnknownBackend, registry
-from pcp.planning.elsewhere import places_of
+from pcp.planning.conditions import places_of
 from pcp.planning.placing.operations import operations_in
 
 MODULE = "pcp.backends.arena.torch"

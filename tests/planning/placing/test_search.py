@@ -8,7 +8,7 @@ import pytest
 from tests.planning.fake_bench import FakeBench, chain
 
 import pcp
-import pcp.planning.elsewhere as planning_elsewhere
+import pcp.planning.chosen as planning_chosen
 from pcp.backends import Placement, Target
 from pcp.ir import Program
 from pcp.planning.measuring.bench import Bench
@@ -70,7 +70,7 @@ def test_what_computes_something_else_in_this_process_is_not_taken(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_fast_sine(bench)
-    monkeypatch.setattr(planning_elsewhere, "difference_here", lambda *_: "result 0 is 7 apart")
+    monkeypatch.setattr(planning_chosen, "difference_here", lambda *_: "result 0 is 7 apart")
     plan = pcp.plan(products_and_a_sine(), PLACES, tolerance=1e-2, database=file)
     assert plan.path.placement is None
     assert "with 1 on arena:cpu:0 operations results differ in this process: result 0 is 7 apart" in str(plan)

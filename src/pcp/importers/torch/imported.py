@@ -15,7 +15,7 @@ from pcp.importers.torch.signature import Signature
 from pcp.ir import Program, Role
 from pcp.ops import random
 from pcp.planning import Plan, plan
-from pcp.planning.elsewhere import Place
+from pcp.planning.conditions import Place
 from pcp.symbolic.numbers import numbers_in, numbers_in_text
 from pcp.tensor import Tensor
 from pcp.tracing import at_sizes, specs_of, trace

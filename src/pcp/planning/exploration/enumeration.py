@@ -8,8 +8,7 @@ from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, cover, replaced
 from pcp.planning.added import register_added
-from pcp.planning.conditions import Conditions, Database, check_tolerance, evidence_of
-from pcp.planning.elsewhere import Place, places_of
+from pcp.planning.conditions import Conditions, Database, Place, check_tolerance, evidence_of, places_of
 from pcp.planning.exploration.best_first import best_first
 from pcp.planning.paths.kinds import Stage, at_stages
 from pcp.planning.paths.path import Path
@@ -17,8 +16,8 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.placing.search import Placing
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.loop import in_turn, shown, walked
-from pcp.planning.search.question import Asking
+from pcp.planning.search.loop import walked
+from pcp.planning.search.question import Asking, in_turn, shown
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole

@@ -12,16 +12,15 @@ from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
-from pcp.planning.conditions import BUDGET, Conditions, Database, evidence_of, example_of
-from pcp.planning.elsewhere import Place, places_of
+from pcp.planning.conditions import BUDGET, Conditions, Database, Place, evidence_of, example_of, places_of
 from pcp.planning.exploration.enumeration import combinations, elsewhere
 from pcp.planning.forms import looked_at
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.placing.measured import measured_whole
 from pcp.planning.search.evidence import Evidence, Progress
-from pcp.planning.search.loop import in_turn, shown, walked
-from pcp.planning.search.question import Answer, Asking
+from pcp.planning.search.loop import walked
+from pcp.planning.search.question import Answer, Asking, in_turn, shown
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 
 from pcp.ir import Program
 from pcp.planning.forms.costs import MeasuredCosts
-from pcp.planning.forms.tried import FormMoves
 from pcp.planning.paths.kinds import EQUAL
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking, Here
@@ -78,16 +77,17 @@ def is_here() -> bool:
     return find_spec("egglog") is not None
 
 
-def has_others(program: Program) -> bool:
+def may_be_equal(whole: Whole, _: object) -> bool:
     """Whether some products of a program may be computed in another order, or joined."""
-    return b"dot_general" in program.bytecode and bool(matrices_of(program).parts)
+    program = whole.program
+    return is_here() and b"dot_general" in program.bytecode and bool(matrices_of(program).parts)
 
 
-def equal_forms(whole: Whole, evidence: Evidence) -> Asking[list[FormMoves]]:
-    """Equal programs that should be faster, the fastest first."""
+def equal_forms(_: object, whole: Whole, evidence: Evidence) -> Asking[None]:
+    """Show equal programs that should be faster, the fastest first."""
     until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
     forms = yield from forms_of(whole.program, evidence, until)
-    return [(EQUAL.move(form),) for form in forms.forms]
+    yield from ((EQUAL.move(form),) for form in forms.forms)
 
 
 def forms_of(

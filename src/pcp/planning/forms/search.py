@@ -9,19 +9,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pcp.errors import PCPError
-from pcp.planning.forms.equal import equal_forms, has_others, is_here
-from pcp.planning.forms.stored import may_be_stored, tried_stored
-from pcp.planning.forms.tried import FormMoves, Tried, all_tried
-from pcp.planning.paths.kinds import PARTS
+from pcp.planning.forms.equal import equal_forms, may_be_equal
+from pcp.planning.forms.stored import may_be_stored, stored_forms
+from pcp.planning.forms.tried import FormMoves, Offers, Tried, all_tried
+from pcp.planning.paths.kinds import EQUAL, PARTS, STORED
 from pcp.planning.paths.path import Path
-from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
+from pcp.planning.search.known_paths import Duels, is_won
 from pcp.planning.search.question import Asking
 from pcp.planning.search.search import Search
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
+
+OFFERS = {
+    EQUAL.name: Offers(may_be_equal, equal_forms),
+    STORED.name: Offers(may_be_stored, stored_forms),
+}
+"""By kinds of moves that make other forms of a program, in the order in which they are tried."""
 
 
 def searched(
@@ -37,7 +43,12 @@ def searched(
         ToleranceUnreachable: every path that was measured is less exact, the plain one included.
     """
     known = _known(whole, evidence)
-    looks = bool(known) or (bool(evidence.budget) and whole.tolerance > 0 and _has_forms(whole, evidence))
+    may = (
+        bool(evidence.budget)
+        and whole.tolerance > 0
+        and any(each.may(whole, evidence) for each in OFFERS.values())
+    )
+    looks = bool(known) or may
     with evidence.leaving(evidence.strategy.for_forms if looks else 0.0):
         search = Search(whole, evidence, memory_limit)
         found = yield from search.run()
@@ -50,10 +61,6 @@ def searched(
         evidence.interrupt()
         notes = [*found.notes, "it was interrupted while other forms of the program were measured"]
         return replace(found, notes=notes, complete=False, measured=evidence.measured), search
-
-
-def _has_forms(whole: Whole, evidence: Evidence) -> bool:
-    return (is_here() and has_others(whole.program)) or may_be_stored(whole, evidence)
 
 
 def _with_forms(
@@ -95,13 +102,12 @@ def looked_at(
         path: the fastest of the program as it is written that is known.
         known: forms that were measured before; they come first.
     """
-    forms = list(known)
-    if evidence.seconds_left and is_here():
-        forms += yield from equal_forms(whole, evidence)
-    attempts = yield from all_tried(whole, list(dict.fromkeys(forms)), evidence, limit)
-    if evidence.seconds_left and may_be_stored(whole, evidence):
-        attempts += yield from tried_stored(path, whole, evidence, limit)
-    return attempts
+    attempts = yield from all_tried(whole, (form for form in known), evidence, limit)
+    for offers in OFFERS.values():
+        if evidence.seconds_left and offers.may(whole, evidence):
+            offered = offers.forms(path, whole, evidence)
+            attempts = yield from all_tried(whole, offered, evidence, limit, attempts)
+    return list(attempts.values())
 
 
 def _known(whole: Whole, evidence: Evidence) -> list[FormMoves]:

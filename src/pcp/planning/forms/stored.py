@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 from pcp.kernels.storage import BF16
-from pcp.planning.forms.tried import FormMoves, Tried, tried
+from pcp.planning.forms.tried import FormMoves, Tried
 from pcp.planning.paths.kinds import STORED
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
@@ -22,27 +22,22 @@ def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
     )
 
 
-def tried_stored(path: Path, whole: Whole, evidence: Evidence, limit: int) -> Asking[list[Tried]]:
-    """Forms that keep values in fewer bits, measured until one is exact enough, as far as there is time.
+def stored_forms(path: Path, whole: Whole, evidence: Evidence) -> Asking[None]:
+    """Show forms that keep values in fewer bits, until one is exact enough.
 
     Where what products make is too wrong as well, it stays as it is: products of fewer bits are faster themselves. Then the
     largest products stay: errors add up by their squares, and each product is taken to add as much as another.
 
     Arguments:
-        path: the fastest that is known; none is tried where its kernels keep nearly all of these values in fewer bits.
-        limit: bytes that a call may take.
+        path: the fastest that is known; there is none where its kernels keep nearly all of these values in fewer bits.
     """
     strategy, products = evidence.strategy, products_in(whole.prepared)
     left = sum(each.bytes for each in products_in(path.applied(whole.program)))
     if left <= strategy.little_stored * sum(each.bytes for each in products):
-        return []
-    attempts: list[Tried] = []
+        return
     kept = [FACTORS, RESULTS]
     for _ in range(strategy.everywhere_attempts):
-        one = yield from tried(whole, _form(kept), evidence, limit)
-        if one is None:
-            break
-        attempts.append(one)
+        one: Tried = yield _form(kept)
         error = one.row.least_tolerance or 0.0
         if not one.refused or error <= whole.tolerance:
             break
@@ -50,7 +45,6 @@ def tried_stored(path: Path, whole: Whole, evidence: Evidence, limit: int) -> As
         kept = [FACTORS] if RESULTS in kept else _fewer(kept, products, share)
         if not kept:
             break
-    return attempts
 
 
 def _form(kept: Sequence[str]) -> FormMoves:

@@ -1,14 +1,16 @@
 """Forms of a program, measured whole without kernels beside the program as it is written."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.kinds import words_of
 from pcp.planning.paths.move import Move
+from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.question import Asking
+from pcp.planning.search.question import Asking, shown
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
@@ -52,17 +54,42 @@ def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Aski
     return Tried(other, row, refused)
 
 
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Forms that moves of one kind make.
+
+    Arguments:
+        may: whether there may be any.
+        forms: shows them, those first that should be fast, given the fastest path that is known of the program as it is
+            written. It is told what came of each before it shows the next.
+    """
+
+    may: Callable[[Whole, Evidence], bool]
+    forms: Callable[[Path, Whole, Evidence], Asking[None]]
+
+
 def all_tried(
-    whole: Whole, forms: Sequence[FormMoves], evidence: Evidence, limit: int
-) -> Asking[list[Tried]]:
-    """Forms, measured as far as there is time."""
-    attempts: list[Tried] = []
-    evidence.planned += len(forms)
-    for form in forms:
-        one = yield from tried(whole, form, evidence, limit)
-        if one is None:
-            break
-        attempts.append(one)
+    whole: Whole,
+    offered: Asking[None],
+    evidence: Evidence,
+    limit: int,
+    before: Mapping[FormMoves, Tried] = MappingProxyType({}),
+) -> Asking[dict[FormMoves, Tried]]:
+    """Forms that are offered, measured as far as there is time.
+
+    Arguments:
+        before: those that were tried before, which come first.
+    """
+    attempts = dict(before)
+    form = yield from shown(offered)
+    while form is not None:
+        if form not in attempts:
+            evidence.planned += 1
+            one = yield from tried(whole, form, evidence, limit)
+            if one is None:
+                break
+            attempts[form] = one
+        form = yield from shown(offered, attempts[form])
     return attempts
 
 

@@ -1,7 +1,6 @@
 """The loop in which evidence answers what a search asks, and what it asks next, as a function of the evidence."""
 
 import functools
-from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -73,26 +72,3 @@ def walked(search: Search[_T], evidence: Evidence) -> Generator[Any, None, _T]:
             go_on = functools.partial(asking.throw, error)
         else:
             go_on = functools.partial(asking.send, answer)
-
-
-def in_turn(*walks: Asking[None]) -> Asking[None]:
-    """Show what walks show, one thing of each in turn, until all of them end."""
-    waiting = deque(walks)
-    while waiting:
-        walk = waiting.popleft()
-        if (item := (yield from shown(walk))) is not None:
-            yield item
-            waiting.append(walk)
-
-
-def shown(walk: Asking[None]) -> Asking[Any]:
-    """The next thing that a walk shows, when what it asks before is answered; None at its end."""
-    answer = None
-    while True:
-        try:
-            item = walk.send(answer)
-        except StopIteration:
-            return None
-        if not isinstance(item, Question | Here | Rest):
-            return item
-        answer = yield item

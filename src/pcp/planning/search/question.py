@@ -6,6 +6,7 @@ no clock, measures nothing and waits for nothing: all of that passes through one
 asked next is a function of the evidence alone.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -108,3 +109,29 @@ class Unanswered(Exception):
     def __init__(self, asked: Asked) -> None:
         super().__init__(asked.what)
         self.asked = asked
+
+
+def in_turn(*walks: Asking[None]) -> Asking[None]:
+    """Show what walks show, one thing of each in turn, until all of them end."""
+    waiting = deque(walks)
+    while waiting:
+        walk = waiting.popleft()
+        if (item := (yield from shown(walk))) is not None:
+            yield item
+            waiting.append(walk)
+
+
+def shown(walk: Asking[None], answer: Any = None) -> Asking[Any]:
+    """The next thing that a walk shows, when what it asks before is answered; None at its end.
+
+    Arguments:
+        answer: what came of the last thing that it showed.
+    """
+    while True:
+        try:
+            item = walk.send(answer)
+        except StopIteration:
+            return None
+        if not isinstance(item, Question | Here | Rest):
+            return item
+        answer = yield item

@@ -17,16 +17,12 @@ from pcp.kernels import Kernel, missing_kernels, sites_of
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.search.descent import leave_families_out
-from pcp.planning.search.duels import Duels, is_won
-from pcp.planning.search.everywhere import try_everywhere
+from pcp.planning.search.everywhere import leave_families_out, try_everywhere
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.found import Found
-from pcp.planning.search.known_paths import KnownPaths
-from pcp.planning.search.losses import Losses, is_unexpected
-from pcp.planning.search.predicted_path import predicted_path
+from pcp.planning.search.found import Found, predicted_path
+from pcp.planning.search.known_paths import Duels, KnownPaths, is_won
 from pcp.planning.search.question import Asking
-from pcp.planning.search.refinement import Refinement
+from pcp.planning.search.refinement import Losses, Refinement, is_unexpected
 from pcp.planning.search.selection import (
     ErrorModel,
     Experience,
