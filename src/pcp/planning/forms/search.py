@@ -77,17 +77,17 @@ def _with_forms(
     if not attempts:
         return found, search
     best = min(attempts, key=lambda each: each.rank)
-    if best.refused:
-        return _noted(found, attempts, f"is not taken: {best.refused}"), search
-    other = Search(best.whole, evidence, limit)
-    mine = yield from other.run()
-    if mine.path.is_plain:
-        return _noted(
-            replace(found, measured=evidence.measured), attempts, "is not taken: it does not hold"
-        ), search
-    why = yield from _lost(found, mine, Duels(whole, evidence), limit)
+    why = best.refused
+    if not why:
+        other = Search(best.whole, evidence, limit)
+        mine = yield from other.run()
+        why = "it does not hold"
+        if not mine.path.is_plain:
+            why = yield from _lost(found, mine, Duels(whole, evidence), limit)
     if why:
-        return _noted(replace(found, measured=evidence.measured), attempts, f"is not taken: {why}"), search
+        many = f"the best of {len(attempts)} other forms" if len(attempts) > 1 else "another form"
+        notes = [*found.notes, f"{many} of the program is not taken: {why}"]
+        return replace(found, notes=notes, measured=evidence.measured), search
     notes = list(dict.fromkeys([*found.notes, *mine.notes]))
     return replace(mine, notes=notes, complete=found.complete and mine.complete), other
 
@@ -141,8 +141,3 @@ def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> Asking[str]:
     if not is_won(duel, duels.evidence.strategy):
         return f"in turn with the path without it, it takes {duel.ratio:.2f} of the time, which is not surely less"
     return ""
-
-
-def _noted(found: Found, attempts: Sequence[Tried], why: str) -> Found:
-    many = f"the best of {len(attempts)} other forms" if len(attempts) > 1 else "another form"
-    return replace(found, notes=[*found.notes, f"{many} of the program {why}"])

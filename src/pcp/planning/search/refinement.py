@@ -8,7 +8,7 @@ measurement are disturbed alike by it.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pcp.planning.measuring.measurement import Measurement
@@ -158,37 +158,32 @@ def is_unexpected(selection: Selection, row: Measurement, strategy: Strategy) ->
     return saved(selection) > expected and not strategy.is_faster(row.blocks)
 
 
-@dataclass(slots=True)
-class Losses:
-    """Measures losses again.
+def confirmed(
+    lost: Sequence[Selection],
+    classes: Sequence[MeasuredClass],
+    whole: Whole,
+    evidence: Evidence,
+    *,
+    is_short: bool,
+) -> Asking[None]:
+    """Measure losses again, and show each that is faster than the plain program after all, with its row; or without, where
+    there is no time.
 
     Arguments:
         is_short: whether a call is so short that a path is measured again several times, rather than once.
-        trouble: why a loss was not measured again, in the end.
     """
-
-    whole: Whole
-    evidence: Evidence
-    classes: Sequence[MeasuredClass]
-    is_short: bool
-    trouble: str = ""
-
-    def confirm(
-        self, lost: Sequence[Selection], won: Callable[[Selection, Measurement], Asking[None]]
-    ) -> Asking[None]:
-        """Measure losses again; `won` is called with each that is faster than the plain program after all, and its row."""
-        strategy = self.evidence.strategy
-        left = sorted(lost, key=saved, reverse=True)[: strategy.confirmed]
-        seconds = strategy.coarse_seconds if self.is_short else strategy.whole_seconds
-        for times in range(2, 2 + (len(strategy.gaps) if self.is_short else 1)):
-            for selection in list(left):
-                path = path_by(selection, self.classes, self.whole)
-                row = yield from self.whole.measured_again(path, self.evidence, times, seconds)
-                if row is None:
-                    self.trouble = self.evidence.trouble
-                    return
-                is_faster = row.failure is None and strategy.is_faster(row.blocks)
-                if is_faster or row.failure is not None:
-                    left.remove(selection)
-                if is_faster:
-                    yield from won(selection, row)
+    strategy = evidence.strategy
+    left = sorted(lost, key=saved, reverse=True)[: strategy.confirmed]
+    seconds = strategy.coarse_seconds if is_short else strategy.whole_seconds
+    for times in range(2, 2 + (len(strategy.gaps) if is_short else 1)):
+        for selection in list(left):
+            path = path_by(selection, classes, whole)
+            row = yield from whole.measured_again(path, evidence, times, seconds)
+            if row is None:
+                yield selection, None
+                return
+            is_faster = row.failure is None and strategy.is_faster(row.blocks)
+            if is_faster or row.failure is not None:
+                left.remove(selection)
+            if is_faster:
+                yield selection, row

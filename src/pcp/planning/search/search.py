@@ -21,8 +21,8 @@ from pcp.planning.search.everywhere import leave_families_out, try_everywhere
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found, predicted_path
 from pcp.planning.search.known_paths import Duels, KnownPaths, is_won
-from pcp.planning.search.question import Asking
-from pcp.planning.search.refinement import Losses, Refinement, is_unexpected
+from pcp.planning.search.question import Asking, shown
+from pcp.planning.search.refinement import Refinement, confirmed, is_unexpected
 from pcp.planning.search.selection import (
     ErrorModel,
     Experience,
@@ -237,19 +237,18 @@ class Search:
 
     def _confirm_losses(self) -> Asking[None]:
         """Measure again what lost although it should have won; what wins then is used after all."""
-        losses = Losses(self.whole, self.evidence, self.classes, self._is_measured_often)
-        yield from losses.confirm(self._lost, self._take_back)
-        if losses.trouble:
-            self._say(f"a loss was not confirmed: {losses.trouble}")
-            self.complete = False
-
-    def _take_back(self, selection: Selection, row: Measurement) -> Asking[None]:
-        """Use a selection that was taken for a loss."""
-        if self.whole.accepts(row, self.memory_limit) and (
-            yield from self._is_better(self._path(selection), row)
-        ):
-            self._ratio, self._chosen = row.ratio, selection
-        self._experience.banned -= self._set_aside
+        lost, is_short = self._lost, self._is_measured_often
+        walk = confirmed(lost, self.classes, self.whole, self.evidence, is_short=is_short)
+        while (again := (yield from shown(walk))) is not None:
+            selection, row = again
+            if row is None:
+                self._say(f"a loss was not confirmed: {self.evidence.trouble}")
+                self.complete = False
+                return
+            accepts = self.whole.accepts(row, self.memory_limit)
+            if accepts and (yield from self._is_better(self._path(selection), row)):
+                self._ratio, self._chosen = row.ratio, selection
+            self._experience.banned -= self._set_aside
 
     def _is_better(self, path: Path, row: Measurement) -> Asking[bool]:
         """Whether a path that should save more than the fastest so far takes its place.
