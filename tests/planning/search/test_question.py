@@ -14,8 +14,8 @@ from pcp.planning.measuring.request import Request
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.loop import answered
-from pcp.planning.search.question import Answer, Asking, Question
+from pcp.planning.search.loop import Over, answered, next_asked, walked
+from pcp.planning.search.question import Answer, Asking, Here, Question, Rest
 
 PROGRAM = pcp.trace(lambda x: x + 1.0, pcp.spec((2,), "f32"))
 TIMES = (1.0, 1.0, 1.0)
@@ -114,3 +114,67 @@ def test_an_error_that_nobody_expects_reaches_the_caller(evidence: Evidence, ben
     bench.raises = ValueError("broken")
     with pytest.raises(ValueError, match="broken"):
         answered(lambda _: both("a@1"), evidence)
+
+
+def test_what_is_asked_next_is_a_function_of_evidence_that_stays_as_it_is(
+    evidence: Evidence, bench: Bench
+) -> None:
+    def search(_: Evidence) -> Asking[int]:
+        first = yield from Here("something", lambda: len(bench.asked)).asked()
+        yield from asking("a@1", "b@1")
+        return first
+
+    def key() -> str:
+        asked = next_asked(search, evidence)
+        return f"over: {asked.result}" if isinstance(asked, Over) else asked.what
+
+    assert key() == key() == "something"
+    walk = walked(search, evidence)
+    steps = []
+
+    def note(request: Request) -> Measurement:
+        steps.append(key())
+        return Bench.measure(bench, request)
+
+    bench.measure = note  # type: ignore[method-assign]
+    assert list(walk) == []
+    assert steps == bench.asked == ["a@1", "b@1"]
+    assert (key(), evidence.measured, bench.asked) == ("over: 0", 2, ["a@1", "b@1"])
+
+
+def test_what_does_not_count_takes_no_time_from_the_budget(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(
+        "pcp.planning.search.telling.time.monotonic", lambda: now.__setitem__(0, now[0] + 5.0) or now[0]
+    )
+    monkeypatch.setattr(evidence._telling, "_began", 0.0)
+    left = []
+
+    def search(evidence: Evidence) -> Asking[None]:
+        for counts in (True, False):
+            yield from Here("something", lambda: None, counts).asked()
+            left.append(evidence.seconds_left)
+
+    answered(search, evidence)
+    assert left == [50.0, 45.0]  # each looks at the clock before and after
+
+
+def test_waiting_ends_where_there_is_no_time_for_it(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", slept.append)
+
+    def search(_: Evidence) -> Asking[list[bool]]:
+        yield from asking("a@1")
+        rested = []
+        for label, seconds in waits:
+            rested.append((yield from Rest(PROGRAM.digest, label, seconds).asked()))
+        return rested
+
+    waits = [("never", 5.0), ("a@1", 5.0), ("a@1", 100.0)]
+    assert answered(search, evidence) == [True, True, False]
+    assert [round(each) for each in slept] == [5]
+    assert evidence.trouble == "the time was up"

@@ -62,10 +62,9 @@ def walked(search: Search[_T], evidence: Evidence) -> Generator[Any, None, _T]:
             elif isinstance(asked, Question) and evidence.knows(asked):
                 answer = evidence.of(asked)
             else:
-                verifies = isinstance(asked, Question) and asked.verifies
-                answer = evidence.added(
-                    asked, 0.0 if verifies or isinstance(asked, Here) else evidence.kept_back()
-                )
+                is_kept_for = isinstance(asked, Here) or (isinstance(asked, Question) and asked.verifies)
+                has_kept = evidence.seconds_left and not is_kept_for
+                answer = evidence.added(asked, evidence.kept_back() if has_kept else 0.0)
         except (Unanswered, GeneratorExit):
             raise
         except BaseException as error:
