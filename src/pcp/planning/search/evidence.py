@@ -61,8 +61,8 @@ class Progress:
 class Evidence:
     """The measurements of one search on one device; a context manager, which ends what measures.
 
-    It holds all that the search was told, in order, so that `again` can tell it to the same search once more. Time passes
-    where something is measured or done, and nowhere else.
+    It holds all that the search was told, in order, so that `again` can tell it to the same search once more. The time is
+    told where something is asked, and nowhere else.
 
     Arguments:
         database: what is known, and what new measurements are added to.
@@ -297,9 +297,9 @@ class Evidence:
         told = self._telling.before(asked)
         if told is None:
             try:
-                told = self._telling.now(do())
+                told = self._telling.now(asked, do())
             except BaseException as error:
-                told = self._telling.now(None, error)
+                told = self._telling.now(asked, None, error)
         if told.error is not None:
             raise told.error
         value: _T = told.value

@@ -15,6 +15,7 @@ _T = TypeVar("_T")
 class Told:
     """Something that was told, or raised, and the seconds that had passed then."""
 
+    what: str
     seconds: float
     value: Any = None
     error: BaseException | None = None
@@ -50,17 +51,18 @@ class Telling:
             Unanswered: a copy has nothing to tell.
         """
         if self._ahead:
-            return self.add(self._ahead.popleft())
+            told = self._ahead.popleft()
+            assert told.what == _what(asked), f"{told.what!r} was told, and {_what(asked)!r} is asked now"
+            return self._add(told)
         if self.is_copy and asked is not None:
             raise Unanswered(asked)
-        return self.add(Told(self.seconds)) if self.is_copy else None
+        return self._add(Told(_what(asked), self.seconds)) if self.is_copy else None
 
-    def now(self, value: Any = None, error: BaseException | None = None) -> Told:
+    def now(self, asked: Asked | None, value: Any, error: BaseException | None = None) -> Told:
         """Tell something now."""
-        return self.add(Told(time.monotonic() - self._began, value, error))
+        return self._add(Told(_what(asked), time.monotonic() - self._began, value, error))
 
-    def add(self, told: Told) -> Told:
-        """Enter what is told."""
+    def _add(self, told: Told) -> Told:
         self._told.append(told)
         self.seconds = told.seconds
         return told
@@ -73,3 +75,7 @@ class Telling:
             self._said[key] = read(name)
         said: _T = self._said[key]
         return said
+
+
+def _what(asked: Asked | None) -> str:
+    return "the time" if asked is None else asked.what
