@@ -1,6 +1,6 @@
 """What a search asks next is a function of its evidence: gone through once more from the beginning, it asks the same."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,8 +11,8 @@ from pcp.planning.exploration import enumeration, exploration
 from pcp.planning.search import loop
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.loop import Over, next_asked
-from pcp.planning.search.question import Here, Question
-from pcp.planning.search.telling import Telling
+from pcp.planning.search.question import Asked, Question
+from pcp.planning.search.telling import Telling, Told
 
 pytestmark = pytest.mark.cpu
 
@@ -32,11 +32,11 @@ WINGS = {
 PREFIXES = 5
 
 
-def key(asked: Question | Here[Any] | Over[Any]) -> tuple[str, ...]:
+def key(asked: Asked | Over[Any]) -> tuple[str, ...]:
     """What was asked, in words that another process would use, too."""
     if isinstance(asked, Question):
         return asked.subject, asked.label, asked.what
-    return (asked.what,) if isinstance(asked, Here) else ("over",)
+    return ("over",) if isinstance(asked, Over) else (asked.what,)
 
 
 class Noted:
@@ -46,7 +46,7 @@ class Noted:
         self.searches: list[tuple[loop.Search[Any], Evidence]] = []
         self.asked: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
         self.ended: set[int] = set()
-        walked, told = loop.walked, Telling.told
+        walked, before = loop.walked, Telling.before
 
         def noting(search: loop.Search[Any], evidence: Evidence) -> Generator[Any, None, Any]:
             if not evidence._telling.is_copy:
@@ -55,15 +55,15 @@ class Noted:
             self.ended.add(id(evidence))
             return result
 
-        def telling(own: Telling, asked: Question | Here[Any] | None, do: Callable[[], Any]) -> Any:
+        def telling(own: Telling, asked: Asked | None) -> Told | None:
             if asked is not None and not own.is_copy:
                 # The time, which it was told last, is told when it asks.
                 self.asked.setdefault(id(own), []).append((len(own._told) - 1, key(asked)))
-            return told(own, asked, do)
+            return before(own, asked)
 
         for module in (loop, exploration, enumeration):
             patch.setattr(module, "walked", noting)
-        patch.setattr(Telling, "told", telling)
+        patch.setattr(Telling, "before", telling)
 
     def check(self) -> int:
         """Compare what is asked after parts of what was told, the first and the last among them; how many were compared."""
