@@ -130,7 +130,7 @@ class Refinement:
             return None
         if self.experience.model.predicted(selection) > self.duels.whole.tolerance:
             return None
-        if self.duels.evidence.seconds_left <= self._until:
+        if self.duels.evidence.seconds_left < self._until:
             return None
         self.experience.tried.add(path.digest)
         return (yield from self.duels.fought(path, self.path(self.champion)))

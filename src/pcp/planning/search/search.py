@@ -333,8 +333,7 @@ class Search:
             self.complete = self.complete and not doubt.is_untried
         known = evidence.known(whole.subject)
         if not self._budget:
-            banned = self._experience.banned
-            predicted = predicted_path(whole, self.classes, banned, known, self.strategy)
+            predicted = predicted_path(whole, self.classes, self._experience.banned, known, self.strategy)
             if predicted is not None:
                 path, prediction = predicted
                 return replace(self.as_found(path, None), prediction=prediction)
