@@ -286,7 +286,7 @@ class Evidence:
         if asked.path is not None:
             self._paths[asked.path.digest] = asked.path
         region = None if asked.region is None else Region.of(asked.region)
-        self._add(replace(measured, subject=subject), asked.path, asked.about, region)
+        self._add(label, replace(measured, subject=subject), asked.path, asked.about, region)
         log.debug(
             "%s: %s %s", asked.what, measured.failure or f"{measured.ratio:.3f} of plain", measured.detail
         )
@@ -315,9 +315,16 @@ class Evidence:
     def _start_measuring(self) -> None:
         self._measurer = self._ending.enter_context(self._start())
 
-    def _add(self, row: Measurement, path: Path | None, about: str | None, region: Region | None) -> None:
+    def _add(
+        self,
+        label: str,
+        row: Measurement,
+        path: Path | None,
+        about: str | None = None,
+        region: Region | None = None,
+    ) -> None:
         self.known(row.subject)  # what is there already stands first
-        self._known[row.subject].setdefault(row.path, []).append(row)
+        self._known[row.subject].setdefault(label, []).append(row)
         self._pooled.pop(row.subject)  # it may have shown that others were disturbed
         if not self._telling.is_copy:
             self._database.add(row, path=path, hardware=self.hardware, about=about, region=region)
@@ -341,7 +348,7 @@ class Evidence:
             detail=detail,
             when=self._when + self.seconds_spent,
         )
-        self._add(row, path, None, None)
+        self._add(path.digest, row, path)
 
     def agreed(self, asked: str) -> bytes | None:
         """The sketch of results that were right before, on this hardware and these versions."""
