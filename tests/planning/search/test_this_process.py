@@ -2,9 +2,9 @@
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,8 @@ def test_a_sound_path_is_the_same_here_and_another_is_not(program: pcp.Program) 
 
 class Remembered(dict[str, bytes]):
     """What agreed, as an Evidence keeps it in a database."""
+
+    sketches: Mapping[str, bytes] = MappingProxyType({})
 
     def agreed(self, asked: str) -> bytes | None:
         return self.get(asked)
