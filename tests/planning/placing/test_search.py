@@ -70,7 +70,11 @@ def test_what_computes_something_else_in_this_process_is_not_taken(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_fast_sine(bench)
-    monkeypatch.setattr(planning_chosen, "difference_here", lambda *_: "result 0 is 7 apart")
+    monkeypatch.setattr(
+        planning_chosen,
+        "difference_here",
+        lambda _, path, *__: None if path.placement is None else "result 0 is 7 apart",
+    )
     plan = pcp.plan(products_and_a_sine(), PLACES, tolerance=1e-2, database=file)
     assert plan.path.placement is None
     assert "with 1 on arena:cpu:0 operations results differ in this process: result 0 is 7 apart" in str(plan)
