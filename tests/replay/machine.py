@@ -69,7 +69,7 @@ def lowered(function: Callable[..., Any], specs: tuple[TensorSpec, ...], platfor
     """A call that stands for what JAX makes of a function: of its name and all that it was made with."""
     import jax
 
-    with jax.enable_x64(True):
+    with jax.enable_x64(jax_lowering.has_wide(specs)):
         shapes = [jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy) for spec in specs]
         found = jax.eval_shape(function, *shapes)
     results = [

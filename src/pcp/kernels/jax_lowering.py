@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.config import traceback_in_locations_limit
 
 from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
@@ -31,13 +32,18 @@ def lowered_text(function: Callable[..., Any], specs: Sequence[TensorSpec], plat
         NotLowered: the function raised an exception, or cannot be lowered.
     """
     shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
-    wide = any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
     try:
-        with jax.enable_x64(wide), _device_of(platform):
+        # Kernels in Pallas hold their locations in bytes: a line that moves would make another program.
+        with jax.enable_x64(has_wide(specs)), traceback_in_locations_limit(0), _device_of(platform):
             traced = jax.jit(function, keep_unused=True).trace(*shapes)
             return str(traced.lower(lowering_platforms=(platform,)).as_text())
     except Exception as error:  # whatever somebody else's function raises
         raise NotLowered(f"{type(error).__name__}: {error}") from None
+
+
+def has_wide(specs: Sequence[TensorSpec]) -> bool:
+    """Whether JAX needs its types of 64 bits for arguments."""
+    return any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
 
 
 def _device_of(platform: str) -> AbstractContextManager[Any]:
