@@ -27,7 +27,7 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
-from pcp.planning.search.whole import Whole
+from pcp.planning.search.whole import Whole, that_fits
 from pcp.planning.search.within_memory import within_memory
 
 log = logging.getLogger("pcp.planning.search")
@@ -63,6 +63,7 @@ def searched(
         strategy=conditions.strategy,
         bound=conditions.bound,
     )
+    whole = that_fits(whole, conditions.memory_limit)
     with evidence.leaving(conditions.strategy.for_others if others else 0.0):
         found = yield from _at_home(whole, evidence, conditions)
     if not others:
@@ -91,6 +92,8 @@ def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking
         )
     if found.prediction is not None:
         found = _compiling(found, whole, conditions)
+    if found.path == whole.plain:
+        found = replace(found, fit=found.fit or whole.fit)
     if found.path.bound and not computes_once(found.path, whole.program):
         found = replace(found, path=found.path.having(BOUND.name))
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"

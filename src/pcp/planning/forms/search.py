@@ -82,7 +82,7 @@ def _with_forms(
         other = Search(best.whole, evidence, limit)
         mine = yield from other.run()
         why = "it does not hold"
-        if not mine.path.is_plain:
+        if mine.path != whole.plain:
             why = yield from _lost(found, mine, Duels(whole, evidence), limit)
     if why:
         many = f"the best of {len(attempts)} other forms" if len(attempts) > 1 else "another form"
@@ -133,7 +133,7 @@ def _fits(whole: Whole, form: FormMoves) -> bool:
 def _lost(found: Found, mine: Found, duels: Duels, limit: int) -> Asking[str]:
     """Why another form does not take the place of what was found without; empty if it does."""
     peak = 0 if found.measurement is None else found.measurement.peak_bytes or 0
-    if found.path.is_plain or peak > limit:
+    if found.path == duels.whole.plain or peak > limit:
         return ""  # it was timed in turn with the plain path
     duel = yield from duels.fought(mine.path, found.path)
     if duel is None:

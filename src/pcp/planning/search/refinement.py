@@ -126,7 +126,7 @@ class Refinement:
     def _challenged(self, selection: Selection) -> Asking[Answer]:
         """The duel of a selection with the best so far; None if it need not be tried, or the time is up."""
         path = self.path(selection)
-        if path.is_plain or path.digest in self.experience.tried:
+        if path.digest in self.experience.tried:
             return None
         if self.experience.model.predicted(selection) > self.duels.whole.tolerance:
             return None

@@ -66,7 +66,7 @@ class Search:
         self.classes: list[MeasuredClass] = []
         self.complete = True
         self._is_settled = False  # whether nothing more is measured
-        self._experience = Experience(ErrorModel.of(()))
+        self._experience = Experience(ErrorModel.of(()), tried={whole.plain.digest})
         self._chosen: Selection = {}  # the fastest so far
         self._ratio = 1.0  # the whole's time by it, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
@@ -200,7 +200,7 @@ class Search:
         for _ in range(self.strategy.attempts):
             selection = self._selected(classes, self._experience.model)
             path = self._path(selection)
-            if path.is_plain or path.digest in self._experience.tried or saved(selection) < self._worthwhile:
+            if path.digest in self._experience.tried or saved(selection) < self._worthwhile:
                 break
             self._experience.tried.add(path.digest)
             if often:

@@ -60,7 +60,7 @@ def difference_here(whole: Whole, path: Path, evidence: Evidence | None = None) 
     if evidence is not None and path.digest in evidence.sketches:
         evidence.agree(whole.agreement(path), evidence.sketches[path.digest])
     key = (path.digest, whole.subject, str(whole.target))
-    if path.is_plain or key in _compared:
+    if path == whole.plain or key in _compared:
         return None
     try:
         difference = _difference(whole, path, evidence)
@@ -117,7 +117,7 @@ class _Called:
 def _compared_with_plain(whole: Whole, arrays: Sequence[Array], results: Sequence[Array]) -> str | None:
     """What is different between results and the plain program's, which is called on the same arguments and changed ones."""
     program, target = whole.program, whole.plain.target(whole.target.devices)
-    called = _Called(program, target)
+    called = _Called(whole.measured_beside, target)
     expected = called(arrays)
     if not whole.tolerance:
         differing = [

@@ -1,6 +1,7 @@
 """Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
 
 import hashlib
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,10 @@ from functools import cached_property
 
 from pcp.backends import Target
 from pcp.ir import Program, Role
+from pcp.ir.operations import operations_of
 from pcp.kernels import Kernel
+from pcp.planning.capacity import lower_bound
+from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import index_ranges
@@ -23,6 +27,8 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question, Rest
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
+
+log = logging.getLogger("pcp.planning.search")
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Whole:
             beside it, and judged by the float64 of the program as it is written.
         bound: how many arguments, flat and from the first, will be bound: all its paths but the plain one compute once what
             these alone decide.
+        fit: how its plain path fits in memory, where the program does not as it is written.
     """
 
     program: Program
@@ -50,6 +57,7 @@ class Whole:
     strategy: Strategy = field(default_factory=Strategy)
     forms: tuple[Move, ...] = ()
     bound: int = 0
+    fit: Fit | None = None
 
     @property
     def subject(self) -> str:
@@ -65,6 +73,7 @@ class Whole:
             facts += [self.judged_at, *grouped] if grouped else []
             facts += [("ignored", self.ignored)] if self.ignored else []
             facts += [self.example_digest] if self.example_digest else []
+        facts += [("in less memory", self.plain.digest)] if self.fit else []
         if not facts:
             return self.program.digest
         return hashlib.sha256(f"{self.program.digest} {facts}".encode()).hexdigest()
@@ -99,11 +108,11 @@ class Whole:
 
     @cached_property
     def plain(self) -> Path:
-        """The path that runs the program as it is written."""
-        return self.plain_on(self.target)
+        """The path that runs the program as it is written, with as little given up as was found to fit in memory."""
+        return self.plain_on(self.target) if self.fit is None else self.fit.path
 
     def plain_on(self, target: Target) -> Path:
-        """The same for another place."""
+        """The path that runs it as it is written in some place."""
         return Path.plain(self.program, dict(target.options), target.backend).suited(self.program, target)
 
     def suited(self, path: Path) -> Path:
@@ -122,9 +131,14 @@ class Whole:
         return f"program of {shown}{more}"
 
     @cached_property
+    def measured_beside(self) -> Program:
+        """What the plain path computes it by."""
+        return self.plain.applied(self.program)
+
+    @cached_property
     def exact(self) -> Program:
         """The program in float64."""
-        return widened(self.program)
+        return widened(self.measured_beside)
 
     @cached_property
     def inputs(self) -> Recipe | Sequence[Arrays]:
@@ -243,7 +257,7 @@ class Whole:
 
         def request() -> Request:
             return Request(
-                self.program,
+                self.measured_beside,
                 path.applied(self.program),
                 path.digest,
                 self.exact if self.tolerance else None,
@@ -261,6 +275,23 @@ class Whole:
             )
 
         return Question(self.subject, path.digest, request, enough, what, path, self.about, times=times)
+
+
+def that_fits(whole: Whole, limit: int) -> Whole:
+    """The same, whose plain path fits in memory: all others are measured beside it.
+
+    Arguments:
+        limit: bytes that a call may take.
+    """
+    program = whole.program
+    if lower_bound(program).peak + sum(op.bytes for op in operations_of(program)) <= limit:
+        return whole
+    try:
+        fit = fitted(program, whole.plain, whole.target, limit)
+    except MemoryUnreachable as error:
+        log.info("the plain path does not fit, so that nothing is measured beside it: %s", error)
+        return whole
+    return whole if fit.path == whole.plain else replace(whole, fit=fit)
 
 
 def _of_plain(judgement: Judgement | None) -> Judgement | None:

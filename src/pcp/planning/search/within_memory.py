@@ -108,7 +108,7 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Asking[
     whole, evidence = search.whole, search.evidence
     if fit.path.parts > 1:
         search = Search(replace(whole, forms=fit.path.forms), evidence, limit)
-    row = None if fit.path.is_plain else (yield from search.whole.measured(fit.path, evidence))
+    row = None if fit.path == whole.plain else (yield from search.whole.measured(fit.path, evidence))
     doubt = None
     if row is not None and not whole.accepts(row, limit):
         doubt = row.failure or "it is too wrong"
@@ -126,10 +126,9 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Asking[
 
 def _fastest_in_parts(fit: Fit, search: Search) -> Asking[tuple[Found, float] | None]:
     """The fastest path that a search finds to fit in as many parts as another, and its time relative to the plain program's."""
-    found = yield from search.run()
-    if found.path.is_plain or found.path == fit.path or found.measurement is None:
+    whole, found = search.whole, (yield from search.run())
+    if found.path in (whole.plain, fit.path) or found.measurement is None:
         return None
-    whole = search.whole
     peak = whole.bytes_of(found.path)
     if peak > fit.asked:
         return None
