@@ -27,8 +27,8 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
-from pcp.planning.search.whole import Whole, that_fits
-from pcp.planning.search.within_memory import within_memory
+from pcp.planning.search.whole import Whole
+from pcp.planning.search.within_memory import that_fits, within_memory
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -63,7 +63,7 @@ def searched(
         strategy=conditions.strategy,
         bound=conditions.bound,
     )
-    whole = that_fits(whole, conditions.memory_limit)
+    whole = yield from that_fits(whole, conditions.memory_limit)
     with evidence.leaving(conditions.strategy.for_others if others else 0.0):
         found = yield from _at_home(whole, evidence, conditions)
     if not others:
@@ -117,8 +117,9 @@ def _difference_here(found: Found, whole: Whole, evidence: Evidence) -> Asking[s
 
 
 def _fastest(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking[Found]:
-    """The fastest path; where memory was asked for, that fits."""
+    """The fastest path; where memory was asked for, or the program does not fit as it is written, that fits."""
     limit, memory = conditions.memory_limit, conditions.memory
+    memory = limit if memory is None and whole.fit is not None else memory
     if memory is None:
         found, _ = yield from searched_with_forms(whole, evidence, limit)
         return (yield from bound_where_it_pays(found, whole, evidence, limit))

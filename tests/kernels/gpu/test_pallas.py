@@ -3,8 +3,10 @@
 Without a GPU it is interpreted. PCP_TEST_PLATFORM=cuda lowers it by Triton.
 """
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path as FilePath
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +16,11 @@ from jax.experimental import pallas
 from jax.experimental.pallas import triton
 
 import pcp
-from pcp.ir import Program, bindings
+from pcp.ir import DType, Program, TensorSpec, bindings
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, apply_kernels, register_kernel, replaced, sites_of
 from pcp.kernels.artifact import Application, Lowered
+from pcp.kernels.jax_lowering import lowered_text
 from pcp.kernels.named import Named, applies_to_f32, tensors
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
@@ -122,3 +125,26 @@ def test_bytes_elsewhere_are_no_text() -> None:
     with pytest.raises(bindings.InvalidProgram, match=r"b'\\xfe' in it is not UTF-8 text"):
         bindings.check_strings(text)
     bindings.check_strings(text.replace('name = "\\FE"', 'name = "}"'))
+
+
+def test_a_kernel_is_the_same_program_wherever_its_lines_stand() -> None:
+    written = textwrap.dedent(
+        """
+        import jax
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        def body(x, out):
+            out[...] = jax.numpy.tanh(x[...])
+
+        def kernel(x):
+            result = jax.ShapeDtypeStruct(x.shape, x.dtype)
+            return pallas.pallas_call(body, out_shape=result, compiler_params=triton.CompilerParams(num_warps=2))(x)
+        """
+    )
+    texts = set()
+    for lines in (0, 3):
+        names: dict[str, Any] = {}
+        exec(compile("\n" * lines + written, f"kernel_{lines}.py", "exec"), names)
+        texts.add(lowered_text(names["kernel"], [TensorSpec((64,), DType.f32)], "cuda"))
+    assert len(texts) == 1

@@ -238,3 +238,28 @@ def test_what_fits_without_parts_stays_whole(divisible: pcp.Program, file: FileP
     assert plan.path.parts == 1
     assert plan.fit is not None
     assert str(plan.fit).endswith("nothing is given up for that")
+
+
+@pytest.mark.cpu
+def test_paths_are_measured_beside_a_plain_one_that_fits(
+    bench: FakeBench, program: pcp.Program, limit: int, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCP_MEMORY_LIMIT", str(limit))
+    target = Target.of("cpu:0")
+    beside = {
+        target.compile(request.subject).memory.peak <= limit for request in wholes(bench, program, file)
+    }
+    assert beside == {True}
+    bench.fails = lambda request: Failure.inaccurate if counted_in(request) else None
+    plan = pcp.plan(program, tolerance=1e-3, database=file)
+    assert not plan.path.choices
+    assert plan.fit is not None
+    assert plan.fit.remade > 0
+    assert peak(plan) <= limit
+
+
+def wholes(bench: FakeBench, program: pcp.Program, file: FilePath) -> list[Request]:
+    """What was asked of the whole program in a search that may take no more memory."""
+    plan = pcp.plan(program, tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": LAYERS}
+    return [request for request in bench.requests if len(request.subject.arguments) == 1 and request.exact]

@@ -1,7 +1,6 @@
 """Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
 
 import hashlib
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +8,8 @@ from functools import cached_property
 
 from pcp.backends import Target
 from pcp.ir import Program, Role
-from pcp.ir.operations import operations_of
 from pcp.kernels import Kernel
-from pcp.planning.capacity import lower_bound
-from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
+from pcp.planning.fitting import Fit
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import index_ranges
@@ -27,8 +24,6 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question, Rest
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
-
-log = logging.getLogger("pcp.planning.search")
 
 
 @dataclass(frozen=True)
@@ -275,23 +270,6 @@ class Whole:
             )
 
         return Question(self.subject, path.digest, request, enough, what, path, self.about, times=times)
-
-
-def that_fits(whole: Whole, limit: int) -> Whole:
-    """The same, whose plain path fits in memory: all others are measured beside it.
-
-    Arguments:
-        limit: bytes that a call may take.
-    """
-    program = whole.program
-    if lower_bound(program).peak + sum(op.bytes for op in operations_of(program)) <= limit:
-        return whole
-    try:
-        fit = fitted(program, whole.plain, whole.target, limit)
-    except MemoryUnreachable as error:
-        log.info("the plain path does not fit, so that nothing is measured beside it: %s", error)
-        return whole
-    return whole if fit.path == whole.plain else replace(whole, fit=fit)
 
 
 def _of_plain(judgement: Judgement | None) -> Judgement | None:

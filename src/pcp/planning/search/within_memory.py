@@ -1,11 +1,13 @@
-"""The fastest path that fits in memory that was asked for."""
+"""Memory in a search: a plain path that fits beside others, and the fastest path that fits in memory that was asked for."""
 
 import functools
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pcp.planning.capacity import human
+from pcp.ir.operations import operations_of
+from pcp.planning.capacity import human, lower_bound
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.path import Path
@@ -15,6 +17,28 @@ from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.search import Search, ToleranceUnreachable
 from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site
+from pcp.planning.search.whole import Whole
+
+log = logging.getLogger("pcp.planning.search")
+
+
+def that_fits(whole: Whole, limit: int) -> Asking[Whole]:
+    """The same, whose plain path fits in memory, beside which all others are measured.
+
+    Arguments:
+        limit: bytes that a call may take.
+    """
+    program = whole.program
+    most = lower_bound(program).peak + sum(op.bytes for op in operations_of(program))
+    if most <= limit or not whole.tolerance:  # bits are those of the program as it is written
+        return whole
+    fitting_it = functools.partial(fitted, program, whole.plain, whole.target, limit)
+    try:
+        fit = yield from Here("what fits in memory", fitting_it, counts=False).asked()
+    except MemoryUnreachable as error:
+        log.info("nothing can be measured beside the plain path: %s", error)
+        return whole
+    return whole if fit.path == whole.plain else replace(whole, fit=fit)
 
 
 def within_memory(found: Found, search: Search, limit: int) -> Asking[Found]:
