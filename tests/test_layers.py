@@ -24,7 +24,7 @@ LAYERS = (
 # module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.
 CONFINED = {
     "jaxlib": ("ir/bindings.py", "backends/xla.py"),
-    "jax._src": ("ir/bindings.py", "backends/xla.py"),
+    "jax._src": ("ir/bindings.py", "backends/xla.py", "kernels/jax_lowering.py"),
     "jax": ("ir/bindings.py", "backends/xla.py", "backends/jax*.py", "importers/jax*.py", "kernels/*"),
 }
 
