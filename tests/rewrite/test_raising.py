@@ -299,7 +299,7 @@ def test_artifacts_hold_no_composite() -> None:
 
 def test_every_row_is_tried() -> None:
     assert [row.name for rows in PHASES for row in rows] == [
-        "read_mask",
+        "read_masks",
         "raise_attention",
         "raise_cross_entropy_subtract",
         "raise_cross_entropy_reduce",

@@ -12,7 +12,7 @@ from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.constants import splat_of
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.rewrite.view import FOLDED, Part, View, conjuncts
+from pcp.rewrite.view import FOLDED, Part, View, conjunction, conjuncts
 
 _NEGATED = {"GE": "LT", "GT": "LE", "LE": "GT", "LT": "GE"}
 _EXACT = {DType.i32: 1 << 31, DType.i64: 1 << 40, DType.f32: 1 << 24, DType.f64: 1 << 40}
@@ -74,19 +74,43 @@ class Band:
         others = [part for part, said in said_by if not said or not counts.issuperset(said)]
         return cls(queries, offset, None if least is None else offset - least + 1, tuple(others))
 
+    def shows_some_key(self, axis: int, sizes: Sequence[int]) -> bool:
+        """Whether every query sees a key; False, too, where something else decides.
 
-def shows_some_key(mask: View, axis: int, lengths: tuple[int, int]) -> bool:
+        Arguments:
+            axis: of the keys.
+            sizes: of all axes.
+        """
+        if self.others or self.offset is None:
+            return not self.others
+        first = sizes[self.queries] + self.offset - (self.window or 0)  # that the last query sees
+        return self.offset >= 0 and (self.window is None or first < sizes[axis])
+
+
+def parts_of(mask: View, axis: int, is_negated: bool = False) -> list[Part]:
+    """Masks whose conjunction a mask is, or its negation: those that compare places, apart from the rest as it is written.
+
+    Arguments:
+        mask: the mask.
+        axis: of the keys.
+        is_negated: whether its negation is meant.
+    """
+    split = conjunction(mask, is_negated)
+    if split is None:
+        return [] if mask.is_number(not is_negated) else [(mask, is_negated)]
+    parts = [part for each, turned in split for part in parts_of(each, axis, turned)]
+    return parts if not parts or any(_bounds(part, axis) for part in parts) else [(mask, is_negated)]
+
+
+def shows_some_key(mask: View, axis: int, sizes: Sequence[int]) -> bool:
     """Whether a mask compares places alone, and every query sees a key.
 
     Arguments:
         mask: the mask.
         axis: the axis of the keys.
-        lengths: how many queries and keys there are.
+        sizes: of all axes.
     """
-    band, (queries, keys) = Band.of(list(conjuncts(mask)), axis), lengths
-    if band.others or band.offset is None or band.offset < 0:
-        return False
-    return band.window is None or queries + band.offset - band.window < keys
+    return Band.of(parts_of(mask, axis), axis).shows_some_key(axis, sizes)
 
 
 def _bounds(part: Part, axis: int) -> list[Bound]:

@@ -25,6 +25,7 @@ def outlined(
     operands: Sequence[Value],
     attributes: Mapping[str, Number],
     largest_shared: int = 0,
+    again: Sequence[Value] = (),
 ) -> list[Tensor] | None:
     """A composite of what computes the result of an operation from `operands`; its function is a copy of that.
 
@@ -37,9 +38,10 @@ def outlined(
         operands: distinct values, from which the pattern begins.
         attributes: of the composite.
         largest_shared: elements of a value that others may use as well: it is computed for them once more.
+        again: operands of whose values any may be computed once more, if no other operand counts in it.
     """
     inside = _between(operands, op)
-    if inside is None or not _is_closed(inside, operands, op, largest_shared):
+    if inside is None or not _is_closed(inside, operands, op, largest_shared, again):
         return None
     builder = current_builder()
 
@@ -76,14 +78,18 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
 
 
 def _is_closed(
-    inside: Sequence[ir.Operation], operands: Sequence[Value], last: ir.Operation, largest_shared: int
+    inside: Sequence[ir.Operation],
+    operands: Sequence[Value],
+    last: ir.Operation,
+    largest_shared: int,
+    again: Sequence[Value],
 ) -> bool:
     """Whether nothing comes in but `operands`, and nothing large goes out but the result of the last operation.
 
     An operand that is only given another shape may be given it for others too: that is no work that would be done twice.
     """
     members = set(inside)
-    depends, reshaped = set(operands), set(operands)
+    depends, reshaped, own = set(operands), set(operands), set(operands).difference(again)
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
         if any(defining_op(value) is None and value not in depends for value in taken):
@@ -93,6 +99,9 @@ def _is_closed(
         if not any(value in depends for value in taken):
             continue
         depends.update(op.results)
+        if not any(value in own for value in taken):
+            continue
+        own.update(op.results)
         if op.name in SHAPES and op.operands[0] in reshaped:
             reshaped.update(op.results)
             continue

@@ -261,7 +261,7 @@ def conjuncts(mask: View, is_negated: bool = False, through: bool = False) -> It
     waiting, split = [(mask, is_negated)], 0
     while waiting:
         mask, is_negated = waiting.pop()
-        parts = _conjunction(mask, is_negated, through) if split < FOLDED else None
+        parts = conjunction(mask, is_negated, through) if split < FOLDED else None
         if parts is not None:
             waiting += reversed(parts)
             split += 1
@@ -269,7 +269,7 @@ def conjuncts(mask: View, is_negated: bool = False, through: bool = False) -> It
             yield mask, is_negated
 
 
-def _conjunction(mask: View, is_negated: bool, through: bool) -> Sequence[Part] | None:
+def conjunction(mask: View, is_negated: bool, through: bool = False) -> Sequence[Part] | None:
     """What a mask is the conjunction of, if it is one; a reduction over axes of size 1 is that of one mask."""
     turned = mask.operands("not")
     if turned is not None:

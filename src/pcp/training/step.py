@@ -18,7 +18,7 @@ from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.optimizers.base import expect_optimizer
 from pcp.optimizers.sparing import sparing
 from pcp.planning.paths.preparation import without_unknown_composites
-from pcp.rewrite.raising import raised
+from pcp.rewrite.canonical import canonical
 from pcp.rewrite.softmax_shifts import with_constant_shifts
 from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor
@@ -110,7 +110,7 @@ def training_step(
     expect_optimizer(optimizer)
     with_buffers = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
-    program = raised(with_constant_shifts(without_unknown_composites(with_buffers.program)))
+    program = canonical(with_constant_shifts(without_unknown_composites(with_buffers.program)))
     parameters, *batch = _specs(program)
     buffers = batch.pop(0) if with_buffers.has_buffers else None
     has_metrics = _has_metrics(program, with_buffers.changes)

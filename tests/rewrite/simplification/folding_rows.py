@@ -4,12 +4,23 @@ from typing import Any
 
 import numpy as np
 
+from pcp import ops
 from pcp.ops import elementwise as e
 from pcp.ops import movement
+from pcp.ops.indexing.gathering import WindowAxes, gather
 from pcp.rewrite.simplification import folding
 from pcp.tensor import as_tensor, emit
 from tests.rewrite.simplification.computing_rows import F, array, full, op
 from tests.rewrite.simplification.moving_rows import Case, spread
+
+
+def _table() -> Any:
+    return as_tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def _two(indices: Any) -> Any:
+    return as_tensor(np.array(indices, np.int32))
+
 
 BINARY = ("add", "divide", "maximum", "minimum", "multiply", "remainder", "subtract")
 
@@ -47,6 +58,15 @@ FOLDED: dict[str, list[Any]] = {
     "xor": [lambda: array(6, 3, dtype="int32") ^ array(3, 1, dtype="int32")],
     "broadcast_in_dim": [lambda: spread(array(2, 2), (3, 2), (1,))],
     "concatenate": [lambda: movement.concatenate([array(1, 2), array(3)])],
+    "gather": [
+        lambda: gather(_table(), _two([[5], [0]]), WindowAxes((1,), (0,), (0,), 1), (1, 3)),
+        lambda: gather(_table(), _two([[1, 2]]), WindowAxes((), (0, 1), (0, 1), 1), (1, 1)),
+        lambda: gather(_table(), _two([[2], [1]]), WindowAxes((), (1,), (1,), 1, (0,), (0,)), (1, 1)),
+    ],
+    "pad": [
+        lambda: movement.pad(array(1, 2, 3), [(1, -1, 1)], 9.0),
+        lambda: movement.pad(array(1, 2, 3), [(-1, 2)], 9.0),
+    ],
     "reshape": [lambda: array(1, 2, 3, 4).reshape(2, 2), lambda: array(2, 2, 2, 2).reshape(2, 2)],
     "reverse": [lambda: array(1, 2, 3)[::-1]],
     "select": [lambda: e.where(array(True, False, dtype="bool"), array(1, 2), array(3, 4))],
@@ -63,6 +83,8 @@ UNFOLDED: dict[str, Any] = {
     "xor": lambda x: (x > 0) ^ (x < 1),
     "broadcast_in_dim": lambda x: spread(x, (3, 2, 2), (1, 2)),
     "convert": lambda x: x.astype("f64"),
+    "gather": lambda x: ops.take(x, array(1, 0, dtype="int32"), 0),
+    "pad": lambda x: movement.pad(x, [(1, 0), (0, 0)], 9.0),
     "reshape": lambda x: x.reshape(4),
     "reverse": lambda x: x[::-1],
     "slice": lambda x: x[1:],

@@ -167,6 +167,7 @@ ATTENTION = _declare(
         "offset": int,
         "window": int,
         "fill": float,
+        "safe": bool,
         "cap": float,
     },
     demands=_of_attention,

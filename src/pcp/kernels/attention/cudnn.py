@@ -46,10 +46,12 @@ class Added:
     Arguments:
         bias: (batch, heads, queries, keys), the first two of size 1 where it is the same for all.
         sees: whether a query sees any key, (batch, queries, heads, 1); None where one that sees none has numbers.
+        none: the result for queries that see no key: cuDNN mixes all values then.
     """
 
     bias: Tensor
     sees: Tensor | None
+    none: float
 
     @classmethod
     def of(cls, layout: Layout, operands: Sequence[Tensor]) -> "Added | None":
@@ -58,7 +60,8 @@ class Added:
         masks = {kind: heads.spread(x, kind, Order.by_length) for kind, x in heads.masks(operands).items()}
         if not masks:
             return None
-        seen = [mask for kind, mask in masks.items() if kind == "mask" and heads.sight.finite == -math.inf]
+        is_seen = heads.sight.safe or heads.sight.fill == -math.inf
+        seen = [mask for kind, mask in masks.items() if kind == "mask" and is_seen]
         bias = convert(0.0, DType.f32)
         if "bias" in masks:
             bias = maximum(masks["bias"], LOWEST)
@@ -66,14 +69,15 @@ class Added:
         if "mask" in masks:
             bias = where(masks["mask"], bias, LOWEST)
         if not seen:
-            return cls(convert(bias, DType.bf16), None)
+            return cls(convert(bias, DType.bf16), None, math.nan)
         seen += heads.sight.band.holds(iota(heads.lengths, 0), iota(heads.lengths, 1))
         sees = any_(functools.reduce(operator.and_, seen), -1, keepdims=True)
-        return cls(convert(bias, DType.bf16), transpose(sees, (0, 2, 1, 3)))
+        none = 0.0 if heads.sight.safe else math.nan
+        return cls(convert(bias, DType.bf16), transpose(sees, (0, 2, 1, 3)), none)
 
     def answered(self, x: Tensor) -> Tensor:
-        """A result or its cotangent (batch, queries, heads, width), NaN for queries that see no key."""
-        return x if self.sees is None else where(self.sees, x, math.nan)
+        """A result or its cotangent (batch, queries, heads, width), with another number for queries that see no key."""
+        return x if self.sees is None else where(self.sees, x, self.none)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class Calls:
         return [transpose(x, (0, 2, 1, 3)) for x in cotangents]
 
     def answered(self, x: Tensor) -> Tensor:
-        """A result or cotangent, NaN for queries that see no key: cuDNN mixes all values then."""
+        """A result or cotangent, without what cuDNN makes of queries that see no key."""
         return x if self.added is None else self.added.answered(x)
 
     @property

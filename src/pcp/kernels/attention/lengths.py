@@ -4,7 +4,9 @@ Which queries count is one number for each sequence: queries that see no key, be
 or there is no key, stand after all others.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,10 +14,12 @@ from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.attention.heads import Heads, Names, Order, along
-from pcp.kernels.attention.sight import LENGTHS
+from pcp.kernels.attention.sight import FINITE, LENGTHS
 from pcp.kernels.named import Named, tensors
 from pcp.ops.elementwise import greater, less, maximum, minimum, where
 from pcp.ops.movement import full, iota
+from pcp.ops.reductions.primitives import any_
+from pcp.rewrite.raising.attention import BROADCAST
 from pcp.tensor import Tensor
 
 
@@ -88,6 +92,41 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class Sees:
+    """Whether a query sees any key, where one that sees none gives 0.
+
+    Arguments:
+        there: true where it does.
+        axes: the names of its axes.
+    """
+
+    there: Tensor
+    axes: Names
+
+    @classmethod
+    def of(cls, heads: Heads, operands: Sequence[Tensor]) -> "Sees | None":
+        """That of the operands of an attention; None where a query that sees none gives what softmax makes of its scores."""
+        sight = heads.sight
+        if not sight.safe or not sight.has_masks:
+            return None
+        masks = heads.masks(operands)
+        names = {axis for kind in masks for axis in heads.attributes[kind] if axis != BROADCAST}
+        queries = {heads.queries} if sight.offset is not None else set()
+        axes = (*sorted((names | queries) - {heads.keys}), heads.keys)
+        seen = [
+            along(greater(x, -math.inf) if kind == "bias" else x, heads.attributes[kind], axes)
+            for kind, x in masks.items()
+        ]
+        bands = sight.band.holds(iota(heads.lengths, 0), iota(heads.lengths, 1))
+        seen += [along(each, (heads.queries, heads.keys), axes) for each in bands]
+        return cls(any_(functools.reduce(operator.and_, seen), -1), axes[:-1])
+
+    def inside(self, x: Tensor, names: Names, other: float = 0.0) -> Tensor:
+        """A result or its cotangent, whose axes have names, with another number for queries that see no key."""
+        return where(along(self.there, self.axes, names), x, other)
+
+
+@dataclass(frozen=True, slots=True)
 class Masked:
     """An attention for kernels that count by masks.
 
@@ -95,11 +134,13 @@ class Masked:
         heads: with a mask in place of the lengths.
         operands: query, key, value and masks; 0 stands for what does not count.
         lengths: what they are made by; None if all of it counts.
+        sees: whether a query sees any key, where one that sees none gives 0.
     """
 
     heads: Heads
     operands: list[Tensor]
     lengths: Lengths | None
+    sees: "Sees | None" = None
 
     @classmethod
     def of(cls, op: ir.Operation) -> "Masked":
@@ -108,7 +149,10 @@ class Masked:
         assert heads is not None
         inputs, lengths = tensors(op)[: len(Named.of(op).operands)], Lengths.of(op, heads)
         if lengths is None:
-            return cls(heads, inputs, None)
+            sees = Sees.of(heads, inputs)
+            if sees is not None and "bias" in heads.sight.by:
+                inputs[-1] = maximum(inputs[-1], FINITE)  # sums go through a query that sees no key, too
+            return cls(heads, inputs, None, sees)
         operands = [lengths.inside(x, kind) for x, kind in zip(inputs, ATTENTION.operands, strict=False)]
         if "key_lengths" not in heads.attributes:
             return cls(heads, operands, lengths)
@@ -119,13 +163,11 @@ class Masked:
 
     def turned(self, x: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
         """A cotangent with its axes in an order, 0 where it does not count."""
-        inside = x if self.lengths is None else self.lengths.inside(x, kind)
-        return self.heads.turned(inside, kind, order)
+        return self.heads.turned(self._inside(x, kind), kind, order)
 
     def returned(self, x: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
         """A result with the axes that it has in the program, 0 where it does not count."""
-        result = self.heads.returned(x, kind, order)
-        return result if self.lengths is None else self.lengths.inside(result, kind)
+        return self._inside(self.heads.returned(x, kind, order), kind)
 
     def cotangents(
         self, op: ir.Operation, cotangents: Sequence[Tensor], order: Order = Order.by_heads
@@ -133,3 +175,8 @@ class Masked:
         """The results of a gradient, from the cotangents of query, key and value."""
         kinds = enumerate(zip(cotangents, ATTENTION.operands, strict=True))
         return Named.of(op).cotangents(op, {i: self.returned(x, kind, order) for i, (x, kind) in kinds})
+
+    def _inside(self, x: Tensor, kind: str) -> Tensor:
+        if self.sees is not None and kind == "result":
+            return self.sees.inside(x, self.heads.attributes[kind])
+        return x if self.lengths is None else self.lengths.inside(x, kind)

@@ -11,6 +11,8 @@ MASKS, LENGTHS = ATTENTION.further[:2], ATTENTION.further[2:]
 """Operands of an attention that hide keys or add to scores, and those that say how many queries and keys count."""
 FINITE = -1e30
 """A score whose weight is 0 beside any other."""
+HIDING = -1e8
+"""A score below this has the weight 0 beside any other whose digits after the point count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Sight:
         window: how many of those it sees, the last ones, at most; None if that hides none.
         fill: the score of a key that is not seen.
         by: which further operands there are: they hide keys or queries, or add to scores.
+        safe: whether a query from which masks hide all keys gives 0.
     """
 
     queries: int
@@ -75,6 +78,7 @@ class Sight:
     window: int | None
     fill: float
     by: frozenset[str]
+    safe: bool = False
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any], queries: int, keys: int) -> "Sight":
@@ -84,7 +88,8 @@ class Sight:
         if window is not None and offset is not None and window >= queries + offset:
             window = None
         fill = float(attributes.get("fill", 0.0))
-        return cls(queries, keys, offset, window, fill, frozenset(ATTENTION.further) & attributes.keys())
+        by = frozenset(ATTENTION.further) & attributes.keys()
+        return cls(queries, keys, offset, window, fill, by, bool(attributes.get("safe")))
 
     @property
     def band(self) -> Band:
@@ -110,16 +115,16 @@ class Sight:
         """
         if self.offset is None or self.offset < 0:
             return False
-        if self.fill != -math.inf and (self.has_masks or self.fill > FINITE):
+        if self.fill != -math.inf and (self.has_masks or self.fill > HIDING):
             return False
         first = self.band.some(self.queries - 1, 1)[0]
         return first is None or first < self.keys  # else the last query sees no key
 
     @property
     def finite(self) -> float:
-        """The score of a key that is not seen, in gradients. Where keys are counted by lengths it is finite: all numbers are
-        then, also of a query that sees no key."""
-        return FINITE if "key_lengths" in self.by else self.fill
+        """The score of a key that is not seen, in gradients. Where a query that sees no key gives 0 it is finite: all numbers
+        are then."""
+        return FINITE if "key_lengths" in self.by or self.safe else self.fill
 
     def looks(self, rows: slice) -> slice:
         """The keys that need a look for some queries."""

@@ -6,13 +6,14 @@ What a gather reads from a place, its derivative adds to that place. The rules o
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batching import Batched
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import clip
@@ -174,6 +175,33 @@ def _batched_gather(batched: Batched) -> Sequence[Tensor]:
     return [gather(batched.operand(0), batched.operand(1), axes, sizes)]
 
 
+def _gathered(
+    op: ir.Operation, x: np.ndarray[Any, Any], indices: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    axes, sizes = WindowAxes.of(op), integers_of(op.attributes["slice_sizes"])
+    rank = len(spec_of(op.results[0].type).shape)
+    vectors = np.moveaxis(indices, axes.vector, -1) if axes.vector < indices.ndim else indices[..., None]
+    counting, inside = axes.outside(rank), iter(axes.offset)
+    places = []
+    for axis, (whole, size) in enumerate(zip(x.shape, sizes, strict=True)):
+        place = np.zeros([1] * rank, np.int64)
+        if axis in axes.index_map:
+            start = np.clip(vectors[..., axes.index_map.index(axis)], 0, whole - size).astype(np.int64)
+            wide = iter(start.shape)
+            place = start.reshape([next(wide) if i in counting else 1 for i in range(rank)])
+        if axis in axes.operand_batch:
+            among = axes.indices_batch[axes.operand_batch.index(axis)]
+            place = _along(whole, counting[among - (among > axes.vector)], rank)
+        if axis not in axes.absent:
+            place = place + _along(size, next(inside), rank)
+        places.append(place)
+    return np.asarray(x[tuple(places)])
+
+
+def _along(size: int, axis: int, rank: int) -> np.ndarray[Any, Any]:
+    return np.arange(size).reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
 declare(
     "gather",
     Kind.movement,
@@ -181,4 +209,5 @@ declare(
     linear=Linear((0,)),
     derivative=_gather,
     batching=_batched_gather,
+    fold=_gathered,
 )

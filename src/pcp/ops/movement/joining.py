@@ -11,6 +11,7 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import integer_of, integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, following, led_by, led_by_size
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.movement.axes import checked_axis
@@ -103,6 +104,18 @@ def _cut_out(primal: Primal, g: Tensor) -> list[Cotangent]:
     return [part if primal.active[0] else None, filler]
 
 
+def _padded(op: ir.Operation, x: np.ndarray[Any, Any], filler: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    result = np.full(spec_of(op.results[0].type).shape, filler)
+    low, inner = (integers_of(op.attributes[name]) for name in ("edge_padding_low", "interior_padding"))
+    places = [
+        start + np.arange(size) * (between + 1)
+        for start, size, between in zip(low, x.shape, inner, strict=True)
+    ]
+    kept = [(place >= 0) & (place < size) for place, size in zip(places, result.shape, strict=True)]
+    result[np.ix_(*(place[there] for place, there in zip(places, kept, strict=True)))] = x[np.ix_(*kept)]
+    return result
+
+
 declare(
     "pad",
     Kind.movement,
@@ -117,6 +130,7 @@ declare(
         edge_padding_high=led_by(0),
         interior_padding=led_by(0),
     ),
+    fold=_padded,
 )
 
 

@@ -13,6 +13,7 @@ from pcp.ir.toolkit.inlining import has_custom_derivative, inline_calls
 from pcp.kernels.registry import family_of
 from pcp.planning.paths.kinds import Stage, applied, at_stages
 from pcp.planning.paths.move import Move
+from pcp.rewrite.canonical import canonical
 from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 
@@ -35,8 +36,8 @@ def prepared(program: Program, tolerance: float | None = None, forms: tuple[Move
 @functools.lru_cache(maxsize=8)
 def _prepared(program: Program, as_written: bool, forms: tuple[Move, ...]) -> Program:
     program = applied(program, forms, Stage.written)
-    ready = raised(without_unknown_composites(without_custom_derivatives(program)))
-    return ready if as_written else simplify(ready)
+    ready = without_unknown_composites(without_custom_derivatives(program))
+    return raised(ready) if as_written else simplify(canonical(ready))
 
 
 def without_unknown_composites(program: Program) -> Program:

@@ -5,7 +5,7 @@ The larger patterns come first, because attention and cross entropy hold a softm
 
 from pcp.ir import Program
 from pcp.rewrite.driver import rewrite
-from pcp.rewrite.raising.attention import RAISE_ATTENTION, READ_MASK
+from pcp.rewrite.raising.attention import RAISE_ATTENTION, READ_MASKS
 from pcp.rewrite.raising.cross_entropy import RAISE_CROSS_ENTROPY
 from pcp.rewrite.raising.normalisation import (
     RAISE_BATCH_NORM,
@@ -18,7 +18,7 @@ from pcp.rewrite.raising.pooling import RAISE_MAX_POOL
 from pcp.rewrite.raising.softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
 
 PHASES = (
-    (READ_MASK, RAISE_ATTENTION, *RAISE_CROSS_ENTROPY, RAISE_MAX_POOL),
+    (READ_MASKS, RAISE_ATTENTION, *RAISE_CROSS_ENTROPY, RAISE_MAX_POOL),
     RAISE_BATCH_NORM_AND_RELU,
     (RAISE_BATCH_NORM,),
     (RAISE_LOG_SOFTMAX, RAISE_SOFTMAX, RAISE_BIASED_NORMALISATION),

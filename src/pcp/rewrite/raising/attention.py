@@ -9,6 +9,7 @@ not have, so any order of axes, any number of batch axes and heads in groups are
 - `causal`: whether query i sees the keys up to i + `offset` only, i counted along axis `queries`, which lengths need, too;
 - `window`: of those it sees the last ones, so many at most; there is none if it sees all of them;
 - `fill`: the score of a key that is not seen;
+- `safe`: whether a query that sees no key gives 0; else it gives what softmax makes of its scores;
 - `cap`: scores become cap * tanh(scores / cap) after `scale`, before what is added or hidden; there is none if they stay;
 - `query_lengths`, `key_lengths`: names of axes, as of masks, of how many queries and keys count. They are operands after the
   masks, and `nn.scaled_dot_product_attention` alone writes them: it gives 0 for queries that do not count or see no key.
@@ -22,13 +23,14 @@ from dataclasses import dataclass, field, replace
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, Number, composite_name, decomposition_of, known_attributes
 from pcp.ir.composites.records import ATTENTION
+from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
-from pcp.rewrite.counts import Band, Bound
+from pcp.rewrite.counts import Band, Bound, parts_of, shows_some_key
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising.softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import Part, View, conjuncts
+from pcp.rewrite.view import Part, View
 from pcp.tensor import Tensor, current_builder
 
 Names = tuple[int, ...]
@@ -48,24 +50,35 @@ class Scores:
 
     Arguments:
         product: the `dot_general`, seen from the scores.
+        axis: of the keys.
+        sizes: of all axes.
         scale: its factor.
         cap: the bound of a tanh that is taken of it.
         masks: booleans, all true where a key is seen, or false where they are negated.
         biases: what is added.
         fill: the score of a key that is not seen; None if all are seen.
+        is_added: whether the fill is added to scores: twice it would be another number.
     """
 
     product: View
+    axis: int
+    sizes: tuple[int, ...]
     scale: float = 1.0
     cap: float | None = None
     masks: list[Part] = field(default_factory=list)
     biases: list[View] = field(default_factory=list)
     fill: float | None = None
+    is_added: bool = False
 
     @property
     def is_bare(self) -> bool:
         """Whether nothing is done to the scores but masking, as far as they are known."""
         return self.scale == 1 and self.cap is None
+
+    def takes(self, fill: float) -> bool:
+        """Whether further keys that are not seen may have this score."""
+        is_alone = self.fill is None or (self.fill == fill and (fill == -math.inf or not self.is_added))
+        return fill <= LOWEST and self.is_bare and is_alone
 
 
 def raise_attention(op: ir.Operation) -> list[Tensor] | None:
@@ -77,7 +90,7 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
             continue
         axis = softmax[1]
         named = _second_product(op, side, axis)
-        scores = named and _scores(Scores(softmax[0]))
+        scores = named and _scores(Scores(softmax[0], axis, softmax[0].shape))
         factors = scores and _first_product(scores.product, axis)
         if not named or not scores or not factors or len(scores.biases) > 1:
             continue
@@ -88,12 +101,8 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
         operands = [*factors.values(), op.operands[1 - side]]
         attributes: dict[str, Number] = {
             **dict(zip(("query", "key"), factors, strict=True)), "value": named[0], "result": named[1], "axis": axis,
-            "scale": scores.scale, "causal": band.offset is not None,
+            "scale": scores.scale, **band_attributes(band),
         }  # fmt: skip
-        if band.offset is not None:
-            attributes |= {"offset": band.offset, "queries": band.queries}
-        if band.window is not None:
-            attributes["window"] = band.window
         if scores.fill is not None:
             attributes["fill"] = scores.fill
         if scores.cap is not None:
@@ -101,9 +110,9 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
         for name, views in (("mask", masks), ("bias", scores.biases)):
             for view in views:
                 operands.append(view.value)
-                attributes[name] = tuple(BROADCAST if axis is None else axis for axis in view.axes)
+                attributes[name] = names_of(view)
         if len(set(operands)) == len(operands):  # self-attention without projections has q = k: left alone
-            return outlined(ATTENTION, op, operands, attributes)
+            return outlined(ATTENTION, op, operands, attributes, again=operands[3:])
     return None
 
 
@@ -177,16 +186,13 @@ def _before(scores: Scores) -> list[Scores]:
         mask, yes, no = selected
         for inner, filled, is_negated in ((yes, no, False), (no, yes, True)):
             fill = filled.number()
-            if fill is not None and fill <= LOWEST and scores.fill in (None, fill) and scores.is_bare:
-                masks = [*scores.masks, *conjuncts(mask, is_negated)]
+            if fill is not None and scores.takes(fill):
+                masks = [*scores.masks, *parts_of(mask, scores.axis, is_negated)]
                 return [replace(scores, product=inner, masks=masks, fill=fill)]
         return []
     terms = view.operands("add")
-    if terms is not None and scores.is_bare and scores.fill is None:
-        return [
-            replace(scores, product=inner, biases=[*scores.biases, bias.source()])
-            for inner, bias in (terms, terms[::-1])
-        ]
+    if terms is not None and scores.is_bare:
+        return [_added(replace(scores, product=inner), bias) for inner, bias in (terms, terms[::-1])]
     bounded = view.operands("tanh")
     # cap * tanh(scale / cap * product)
     if bounded is not None and scores.cap is None and 0 < abs(scores.scale) < math.inf:
@@ -202,26 +208,103 @@ def _before(scores: Scores) -> list[Scores]:
     return []
 
 
-def read_mask(op: ir.Operation) -> list[Tensor] | None:
-    """A composite whose mask compares places is written out, so that it is recognised as causal, or as seeing a window."""
-    if composite_name(op) != ATTENTION.name or "mask" not in (attributes := known_attributes(op)):
+def _added(scores: Scores, bias: View) -> Scores:
+    """Scores with what is added to them: nothing, a mask that is written as numbers to add, a bias, or sums of these."""
+    with_masks, waiting, others = scores, [bias], []
+    for _ in range(BETWEEN):
+        if not waiting:
+            break
+        term = waiting.pop()
+        terms = term.operands("add")
+        masked = None if terms is not None else _hidden(with_masks, term)
+        if terms is not None:
+            waiting += terms
+        elif masked is not None:
+            with_masks = masked[0]
+            waiting.append(masked[1])
+        elif term.number() != 0:
+            others.append(term.source())
+    if waiting or len(others) > 1:  # one operand holds what is added
+        return replace(scores, biases=[*scores.biases, bias.source()])
+    return replace(with_masks, biases=[*scores.biases, *others])
+
+
+def _hidden(scores: Scores, term: View) -> tuple[Scores, View] | None:
+    """What is added where a query sees a key, if elsewhere it is a number beside which no score counts; with the masked scores.
+
+    A mask would take the gradients of a query that sees no key: it gives no number, or there is no such one.
+    """
+    choice = term.operands("select")
+    if choice is None:
         return None
-    if attributes.keys() & {"query_lengths", "key_lengths"}:
+    mask, yes, no = choice
+    for inner, filled, is_negated in ((yes, no, False), (no, yes, True)):
+        fill = filled.number()
+        if fill is None or not scores.takes(fill):
+            continue
+        if fill == -math.inf or (not is_negated and shows_some_key(mask, scores.axis, scores.sizes)):
+            masks = [*scores.masks, *parts_of(mask, scores.axis, is_negated)]
+            return replace(scores, masks=masks, fill=fill, is_added=True), inner
+    return None
+
+
+def read_masks(op: ir.Operation) -> list[Tensor] | None:
+    """What masks of a composite say by places becomes causality or a window, and what is added may be a mask or nothing.
+
+    What is left of them stays as operands.
+    """
+    attributes = known_attributes(op) if composite_name(op) == ATTENTION.name else {}
+    kinds = [kind for kind in ATTENTION.further if kind in attributes]
+    if not kinds or not set(kinds) <= {"mask", "bias"}:
         return None
-    mask = View(op.operands[3], tuple(None if axis == BROADCAST else axis for axis in attributes["mask"]))
-    known = []
+    views = {
+        kind: View(value, tuple(None if axis == BROADCAST else axis for axis in attributes[kind]))
+        for kind, value in zip(kinds, list(op.operands)[3:], strict=True)
+    }
+    axis, known = attributes["axis"], []
     if attributes["causal"]:
         known.append(Bound(attributes["queries"], attributes["offset"], is_most=True))
     if "window" in attributes:
         known.append(
             Bound(attributes["queries"], attributes["offset"] - attributes["window"] + 1, is_most=False)
         )
-    parts = list(conjuncts(mask))
-    if len(Band.of(parts, attributes["axis"], known).others) == len(parts):
+    sizes = dict(zip(attributes["query"], spec_of(op.operands[0].type).shape, strict=True))
+    sizes |= dict(zip(attributes["key"], spec_of(op.operands[1].type).shape, strict=True))
+    parts = parts_of(views["mask"], axis) if "mask" in views else []
+    scores = Scores(View.of(op.operands[0]), axis, tuple(sizes[each] for each in range(len(sizes) - 1)))
+    scores = replace(scores, masks=parts, fill=attributes.get("fill"))
+    if "bias" in views:
+        scores = _added(scores, views["bias"])
+    band = Band.of(scores.masks, axis, known)
+    masks = [part.source() for part, is_negated in band.others if not is_negated]
+    left = {"mask": masks, "bias": scores.biases}
+    is_one_each = len(masks) == len(band.others) and all(len(some) <= 1 for some in left.values())
+    before = {kind: (view.source().value, view.source().axes) for kind, view in views.items()}
+    after = {kind: (view.value, view.axes) for kind, some in left.items() for view in some}
+    if before == after or not is_one_each:
         return None
+    said = {key: value for key, value in attributes.items() if key not in views} | band_attributes(band)
+    said |= {kind: names_of(view) for kind, some in left.items() for view in some}
+    if scores.fill is not None:
+        said["fill"] = scores.fill
+    others = [view.value for some in left.values() for view in some]
     builder = current_builder()
-    return [Tensor(x, builder) for x in builder.inline(decomposition_of(op), list(op.operands))]
+    (result,) = builder.inline(decomposition_of(op), list(op.operands))
+    return outlined(ATTENTION, result_owner(result), [*list(op.operands)[:3], *others], said, again=others)
 
 
-READ_MASK = Row("read_mask", COMPOSITE, Effect.exact, read_mask)
+def band_attributes(band: Band) -> dict[str, Number]:
+    """The attributes of an attention that say which keys a query sees by its number."""
+    attributes: dict[str, Number] = {"causal": band.offset is not None}
+    if band.offset is not None:
+        attributes |= {"offset": band.offset, "queries": band.queries}
+    return attributes if band.window is None else {**attributes, "window": band.window}
+
+
+def names_of(mask: View) -> Names:
+    """The names of a mask's axes."""
+    return tuple(BROADCAST if axis is None else axis for axis in mask.axes)
+
+
+READ_MASKS = Row("read_masks", COMPOSITE, Effect.exact, read_masks)
 RAISE_ATTENTION = Row("raise_attention", "stablehlo.dot_general", Effect.exact, raise_attention)

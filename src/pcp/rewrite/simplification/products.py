@@ -16,7 +16,7 @@ from pcp.rewrite.row import Replacement, Row, exact, reassociating
 from pcp.tensor import Tensor
 
 
-def _product(axes: DotAxes, x: Tensor, y: Tensor, like: ir.Operation, exchanged: bool = False) -> Tensor:
+def product_like(axes: DotAxes, x: Tensor, y: Tensor, like: ir.Operation, exchanged: bool = False) -> Tensor:
     """The product of x and y as precise as another one, whose operands stand the other way round if `exchanged`."""
     attributes: dict[str, Any] = {}
     if "precision_config" in like.attributes:
@@ -43,7 +43,9 @@ def _transpose_of_dot(op: ir.Operation, inner: ir.Operation) -> Replacement:
         (dot.contract[one], dot.contract[other]),
         (tuple(dot.batch[one][axis] for axis in first), tuple(dot.batch[other][axis] for axis in first)),
     )
-    return [_product(turned, tensor(inner.operands[one]), tensor(inner.operands[other]), inner, exchanged)]
+    return [
+        product_like(turned, tensor(inner.operands[one]), tensor(inner.operands[other]), inner, exchanged)
+    ]
 
 
 def _dot_of_transpose(op: ir.Operation) -> Replacement:
@@ -64,7 +66,7 @@ def _dot_of_transpose(op: ir.Operation) -> Replacement:
         contract.append(tuple(source[axis] for axis in dot.contract[side]))
     if not changed:
         return None
-    return [_product(DotAxes((contract[0], contract[1]), dot.batch), operands[0], operands[1], op)]
+    return [product_like(DotAxes((contract[0], contract[1]), dot.batch), operands[0], operands[1], op)]
 
 
 def _dot_of_negate(op: ir.Operation) -> Replacement:
@@ -73,7 +75,7 @@ def _dot_of_negate(op: ir.Operation) -> Replacement:
         if inner is not None and spec(op.results[0]).size <= spec(op.operands[side]).size:
             operands = [tensor(value) for value in op.operands]
             operands[side] = tensor(inner.operands[0])
-            return [negate(_product(DotAxes.of(op), operands[0], operands[1], op))]
+            return [negate(product_like(DotAxes.of(op), operands[0], operands[1], op))]
     return None
 
 

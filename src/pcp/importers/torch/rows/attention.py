@@ -1,16 +1,23 @@
 """Attention, kept whole so that a planner finds it."""
 
+import functools
 import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from pcp import ops
 from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import DType
 from pcp.ir.composites import Number
-from pcp.nn.attention import attention_of, axes_of_mask
-from pcp.rewrite.counts import shows_some_key
+from pcp.nn.attention import axes_of_mask, named_attention
+from pcp.ops.promotion import broadcast_shape
+from pcp.rewrite.canonical.known import Known
+from pcp.rewrite.canonical.masks import form_of
+from pcp.rewrite.counts import Band, parts_of
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
-from pcp.rewrite.view import View
+from pcp.rewrite.view import FOLDED, View
 from pcp.tensor import Tensor
 
 
@@ -39,46 +46,112 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (ops.repeat(t, query.shape[-3] // t.shape[-3], t.ndim - 3) for t in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    shape = (*query.shape[:-1], key.shape[-2])
+    masked = Masked.of(mask, is_causal, (*query.shape[:-1], key.shape[-2]))
 
-    def scored(query: Tensor, key: Tensor, *added: Tensor) -> Tensor:
-        scores = ops.matmul(query, ops.swapaxes(key, -2, -1)) * factor
-        if is_causal:
-            visible = ops.greater_equal(ops.iota(shape[-2:], 0), ops.iota(shape[-2:], 1))
-            scores = ops.where(visible, scores, -math.inf)
-        if added and added[0].dtype is DType.bool:
-            return ops.where(added[0], scores, -math.inf)
-        return scores + added[0] if added else scores
+    def form(
+        softmax: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor, *added: Tensor
+    ) -> Tensor:
+        scores, some = masked.applied(ops.matmul(query, ops.swapaxes(key, -2, -1)) * factor, *added)
+        mixed = ops.matmul(softmax(scores), value)
+        return mixed if some is None else ops.where(some, mixed, 0.0)
 
-    if mask is None or mask.dtype is not DType.bool or _shows_some_key(mask, shape):
-        added = [] if mask is None else [mask]
-        kinds = (query.dtype, DType.bool)
-        if query.shape[:-2] != key.shape[:-2] or any(x.dtype not in kinds for x in added):
-            return ops.matmul(_softmax(scored(query, key, *added)), value)
-        *batch, queries, keys = range(query.ndim)
-        attributes: dict[str, Number] = {
-            "query": (*batch, queries, CONTRACTED), "key": (*batch, keys, CONTRACTED), "value": (*batch, keys, FREE),
-            "result": (*batch, queries, FREE), "axis": keys, "scale": factor, "causal": is_causal,
-        }  # fmt: skip
-        if is_causal:
-            attributes |= {"offset": 0, "queries": queries, "fill": -math.inf}
-        for each in added:
-            attributes["mask" if each.dtype is DType.bool else "bias"] = axes_of_mask(each, shape)
-            if each.dtype is DType.bool:
-                attributes["fill"] = -math.inf
-        return attention_of(scored, ops.matmul, (query, key, value), added, attributes)
-    scores = scored(query, key)
-    # A row without anything visible would be NaN: it is computed as if it saw everything, and then replaced.
-    visible = ops.broadcast_to(mask, scores.shape)
-    some = ops.any(visible, -1, keepdims=True)
-    weights = _softmax(ops.where(visible | ops.logical_not(some), scores, -math.inf))
-    return ops.matmul(ops.where(some, weights, 0), value)
+    if query.shape[:-2] != key.shape[:-2] or any(
+        x.dtype not in (query.dtype, DType.bool) for x in masked.added
+    ):
+        return form(_softmax, query, key, value, *masked.added)
+    *batch, queries, keys = range(query.ndim)
+    attributes: dict[str, Number] = {
+        "query": (*batch, queries, CONTRACTED), "key": (*batch, keys, CONTRACTED), "value": (*batch, keys, FREE),
+        "result": (*batch, queries, FREE), "axis": keys, "scale": factor, **masked.attributes,
+    }  # fmt: skip
+    return named_attention(form, (query, key, value), masked.added, attributes)
 
 
-def _shows_some_key(mask: Tensor, scores: tuple[int, ...]) -> bool:
-    """Whether a mask says by places alone which keys are seen, as of a window, and hides all of them from no query."""
-    axes = tuple(None if axis == BROADCAST else axis for axis in axes_of_mask(mask, scores))
-    return shows_some_key(View(mask.value, axes), len(scores) - 1, (scores[-2], scores[-1]))
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Which keys a query sees, and what is added to its scores.
+
+    Arguments:
+        mask: of booleans, or of numbers to add; None if it hides nothing.
+        is_causal: whether a query sees those up to its own number only.
+        shape: of the scores.
+        is_safe: whether a query may see no key: it gives 0.
+    """
+
+    mask: Tensor | None
+    is_causal: bool
+    shape: tuple[int, ...]
+    is_safe: bool
+
+    @classmethod
+    def of(cls, mask: Tensor | None, is_causal: bool, shape: tuple[int, ...]) -> "Masked":
+        """What a mask says, read if it depends on no argument."""
+        if mask is None:
+            return cls(None, is_causal, shape, False)
+        written = form_of(mask.value, Known())
+        mask = mask if written is None else written()
+        if mask.dtype is not DType.bool:
+            return cls(mask, is_causal, shape, _may_hide(mask))
+        axes = tuple(None if axis == BROADCAST else axis for axis in axes_of_mask(mask, shape))
+        keys = len(shape) - 1
+        parts = parts_of(View(mask.value, axes), keys)
+        is_safe = not Band.of(parts, keys).shows_some_key(keys, shape)
+        return cls(mask if parts else None, is_causal, shape, is_safe)
+
+    @property
+    def added(self) -> list[Tensor]:
+        """The operand that it is, if any."""
+        return [] if self.mask is None else [self.mask]
+
+    @property
+    def attributes(self) -> dict[str, Number]:
+        """Those of the composite that say it."""
+        said: dict[str, Number] = {"causal": self.is_causal}
+        if self.is_causal:
+            said |= {"offset": 0, "queries": len(self.shape) - 2, "fill": -math.inf}
+        if self.mask is not None:
+            is_bool = self.mask.dtype is DType.bool
+            said["mask" if is_bool else "bias"] = axes_of_mask(self.mask, self.shape)
+            said |= {"fill": -math.inf} if is_bool else {}
+        return {**said, "safe": True} if self.is_safe else said
+
+    def applied(self, scores: Tensor, *added: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The scores of what is seen, and which queries see a key, if not all are known to.
+
+        One that sees none would give NaN: it is computed as if it saw all, and then replaced.
+        """
+        square = self.shape[-2:]
+        seen = [ops.greater_equal(ops.iota(square, 0), ops.iota(square, 1))] if self.is_causal else []
+        biases = [each for each in added if each.dtype is not DType.bool]
+        seen += [each for each in added if each.dtype is DType.bool]
+        if not self.is_safe:
+            scores = functools.reduce(operator.add, biases, scores)
+            return functools.reduce(
+                lambda scores, each: ops.where(each, scores, -math.inf), seen, scores
+            ), None
+        finite = [each > -math.inf for each in biases]
+        looks = functools.reduce(operator.and_, [*seen, *finite])
+        looks = ops.broadcast_to(looks, broadcast_shape("mask", looks.shape, square))
+        some = ops.any(looks, -1, keepdims=True)
+        for bias, each in zip(biases, finite, strict=True):
+            scores = scores + ops.where(each | some, bias, 0.0)
+        return ops.where(looks | ops.logical_not(some), scores, -math.inf), some
+
+
+def _may_hide(bias: Tensor) -> bool:
+    """Whether what is added to scores may be -inf."""
+    waiting = [View.of(bias.value)]
+    for _ in range(FOLDED):
+        if not waiting:
+            return False
+        view = waiting.pop()
+        number, choice = view.number(), view.operands("select")
+        if number is None and choice is None:
+            return True
+        if number is not None and not math.isfinite(number):
+            return True
+        waiting += choice[1:] if number is None and choice is not None else ()
+    return True
 
 
 def _softmax(scores: Tensor) -> Tensor:
