@@ -1,32 +1,41 @@
 """Products over joined axes, as `einsum` of PyTorch and `bmm` write them, become products over each of these axes."""
 
+import math
+
 from pcp.ir.bindings import ir
 from pcp.ops.linear.dot_axes import DotAxes
-from pcp.rewrite.pattern import defined_by, of, spec, tensor
+from pcp.ops.movement import reshape
+from pcp.rewrite.pattern import defined_by, of, spec, tensor, without_ones
 from pcp.rewrite.row import Replacement, Row, exact
 from pcp.rewrite.simplification.products import product_like
 
 
 @of("dot_general")
 def _apart(op: ir.Operation, inner: ir.Operation) -> Replacement:
-    """reshape(reshape(x) reshape(y)) = x y, where the first joins batch axes that the last takes apart"""
-    axes, old, new = DotAxes.of(inner), spec(inner.results[0]).shape, spec(op.results[0]).shape
-    more = len(new) - len(old)
-    if axes.batch != ((0,), (0,)) or more < 1 or old[1:] != new[more + 1 :]:
+    """reshape(reshape(x) reshape(y)) = reshape(x y), where the first join batch axes that the last takes apart"""
+    axes, lead = DotAxes.of(inner), _lead(spec(inner.results[0]).shape, spec(op.results[0]).shape)
+    if axes.batch != ((0,), (0,)) or lead is None:
         return None
     joined = [defined_by(value, "reshape") for value in inner.operands]
     apart = [
-        each.operands[0]
+        (each.operands[0], (*lead, *spec(each.results[0]).shape[1:]))
         for each in joined
-        if each is not None
-        and spec(each.operands[0]).shape == (*new[: more + 1], *spec(each.results[0]).shape[1:])
+        if each is not None and _lead(spec(each.results[0]).shape, spec(each.operands[0]).shape) == lead
     ]
     if len(apart) < 2:
         return None
-    every = tuple(range(more + 1))
+    x, y = (reshape(tensor(value), shape) for value, shape in apart)
+    every, more = tuple(range(len(lead))), len(lead) - 1
     left, right = (tuple(axis + more for axis in side) for side in axes.contract)
-    x, y = map(tensor, apart)
-    return [product_like(DotAxes((left, right), (every, every)), x, y, inner)]
+    product = product_like(DotAxes((left, right), (every, every)), x, y, inner)
+    return [reshape(product, spec(op.results[0]).shape)]
+
+
+def _lead(joined: tuple[int, ...], apart: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes that the first axis of a shape is joined of, if another shape has them apart, and else only axes of size 1."""
+    rest, sizes = without_ones(joined[1:]), without_ones(apart)
+    lead = sizes[: len(sizes) - len(rest)]
+    return lead if len(lead) > 1 and sizes == (*lead, *rest) and math.prod(lead) == joined[0] else None
 
 
 @of("reshape")
