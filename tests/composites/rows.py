@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import pcp
 from pcp import nn, ops
+from pcp.importers.torch.rows.attention import scaled_dot_product_attention
 from pcp.ir import Program
 from pcp.ops.dropping import dropped
 
@@ -86,6 +87,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(_attention(causal=True, window=3, cap=2.0), QKV),
         Row(_attention("mask"), (*QKV, "bool[6,6]"), ("mask",)),
         Row(_biased, (*QKV, "f32[4,6,6]"), ("bias",)),
+        Row(scaled_dot_product_attention, (*QKV, "bool[4,4]"), ("mask",)),
         Row(
             _attention("query_lengths", "key_lengths", causal=True),
             (*QKV, "i32[2]", "i32[2]"),

@@ -73,7 +73,7 @@ def test_every_record_has_rows_that_show_all_of_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(COMPOSITES, "pcp.new", CompositeRecord(name="pcp.new", operands=("x",)))
     monkeypatch.setitem(ROWS, "pcp.attention", ROWS["pcp.attention"][:3])
     assert unshown() == [
-        *(f"pcp.attention: {key}" for key in ("bias", "key_lengths", "query_lengths")),
+        *(f"pcp.attention: {key}" for key in ("bias", "key_lengths", "query_lengths", "safe")),
         "pcp.new: a row",
     ]
 

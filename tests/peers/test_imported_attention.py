@@ -94,13 +94,16 @@ def test_attention_of_an_imported_model_is_a_site(name: str) -> None:
 class Masked(nn.Module):
     """Attention whose mask hides all keys from some queries."""
 
-    def __init__(self, causal: bool) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__()
-        self.causal = causal
+        self.kind = kind
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        if self.causal:
-            mask = mask & torch.tril(torch.ones(mask.shape[-2:], dtype=torch.bool))
+        triangle = torch.ones(6, 6, dtype=torch.bool)
+        if self.kind == "causal":
+            mask = mask & torch.tril(triangle)
+        if self.kind == "before":
+            mask = torch.tril(triangle, -1)
         return (F.scaled_dot_product_attention(q, k, v, attn_mask=mask) ** 2).sum()
 
 
@@ -112,9 +115,9 @@ def hiding(kind: str) -> torch.Tensor:
     return torch.where(mask, torch.randn(2, 1, 6, 6), -torch.inf) if kind == "numbers" else mask
 
 
-@pytest.mark.parametrize("kind", ["booleans", "causal", "numbers", "padding"])
+@pytest.mark.parametrize("kind", ["booleans", "causal", "numbers", "padding", "before"])
 def test_a_query_that_sees_no_key_gives_what_pytorch_gives(kind: str) -> None:
-    mask, model = hiding(kind), Masked(kind == "causal")
+    mask, model = hiding(kind), Masked(kind)
     operands = [torch.randn(2, 4, 6, 8) for _ in range(3)]
     wide = [x.double().requires_grad_() for x in operands]
     loss = model(*wide, mask if mask.dtype == torch.bool else mask.double())

@@ -106,10 +106,9 @@ class Sees:
     @classmethod
     def of(cls, heads: Heads, operands: Sequence[Tensor]) -> "Sees | None":
         """That of the operands of an attention; None where a query that sees none gives what softmax makes of its scores."""
-        sight = heads.sight
-        if not sight.safe or not sight.has_masks:
+        sight, masks = heads.sight, heads.masks(operands)
+        if not sight.safe or (not masks and sight.offset is None):
             return None
-        masks = heads.masks(operands)
         names = {axis for kind in masks for axis in heads.attributes[kind] if axis != BROADCAST}
         queries = {heads.queries} if sight.offset is not None else set()
         axes = (*sorted((names | queries) - {heads.keys}), heads.keys)

@@ -287,6 +287,8 @@ def read_masks(op: ir.Operation) -> list[Tensor] | None:
     said |= {kind: names_of(view) for kind, some in left.items() for view in some}
     if scores.fill is not None:
         said["fill"] = scores.fill
+    if not any(left.values()) and band.shows_some_key(axis, scores.sizes):
+        said.pop("safe", None)
     others = [view.value for some in left.values() for view in some]
     builder = current_builder()
     (result,) = builder.inline(decomposition_of(op), list(op.operands))
