@@ -197,29 +197,6 @@ def _attributes(
     return attributes
 
 
-def attention_of(
-    scored: Callable[..., Tensor],
-    mixed: Callable[[Tensor, Tensor], Tensor],
-    operands: tuple[Tensor, Tensor, Tensor],
-    masks: Sequence[Tensor],
-    attributes: Mapping[str, Number],
-) -> Tensor:
-    """Attention without lengths: the composite `pcp.attention`, or what it is made of.
-
-    Arguments:
-        scored: the scores, from query, key and masks.
-        mixed: the result, from weights and value.
-        operands: query, key and value.
-        masks: of booleans, or what is added.
-        attributes: as `pcp.rewrite.raising.attention` has them.
-    """
-
-    def form(softmax: Softmax, q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
-        return mixed(softmax(scored(q, k, *masks)), v)
-
-    return named_attention(form, operands, masks, attributes)
-
-
 def named_attention(
     form: Callable[..., Tensor],
     operands: tuple[Tensor, Tensor, Tensor],

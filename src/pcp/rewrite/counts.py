@@ -87,30 +87,20 @@ class Band:
         return self.offset >= 0 and (self.window is None or first < sizes[axis])
 
 
-def parts_of(mask: View, axis: int, is_negated: bool = False) -> list[Part]:
+def parts_of(mask: View, axis: int, is_negated: bool = False, depth: int = FOLDED) -> list[Part]:
     """Masks whose conjunction a mask is, or its negation: those that compare places, apart from the rest as it is written.
 
     Arguments:
         mask: the mask.
         axis: of the keys.
         is_negated: whether its negation is meant.
+        depth: how far it is taken apart.
     """
-    split = conjunction(mask, is_negated)
+    split = conjunction(mask, is_negated) if depth else None
     if split is None:
         return [] if mask.is_number(not is_negated) else [(mask, is_negated)]
-    parts = [part for each, turned in split for part in parts_of(each, axis, turned)]
+    parts = [part for each, turned in split for part in parts_of(each, axis, turned, depth - 1)]
     return parts if not parts or any(_bounds(part, axis) for part in parts) else [(mask, is_negated)]
-
-
-def shows_some_key(mask: View, axis: int, sizes: Sequence[int]) -> bool:
-    """Whether a mask compares places alone, and every query sees a key.
-
-    Arguments:
-        mask: the mask.
-        axis: the axis of the keys.
-        sizes: of all axes.
-    """
-    return Band.of(parts_of(mask, axis), axis).shows_some_key(axis, sizes)
 
 
 def _bounds(part: Part, axis: int) -> list[Bound]:

@@ -99,7 +99,8 @@ def test_masked_rows_that_count_are_looked_at() -> None:
     assert skips(-math.inf, "mask", "bias")
     assert skips(-1e30)
     assert skips(-3e38)
-    assert not skips(-1e9)  # a score that another row of low scores would not outweigh
+    assert skips(-1e9)
+    assert not skips(-1e4)  # a score that another row of low scores would not outweigh
     assert not skips(-1e30, "mask")
     assert not skips(-3e38, "bias")
 

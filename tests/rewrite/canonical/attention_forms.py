@@ -99,6 +99,21 @@ def repeated(q: Any, k: Any, v: Any) -> Any:
     return seen(tril)(q, jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2))
 
 
+def shared(q: Any, k: Any, v: Any) -> Any:
+    return seen(tril)(q, *(jnp.broadcast_to(x[:, :, :1], (B, N, H, D)) for x in (k, v)))
+
+
+def tiled(q: Any, k: Any, v: Any) -> Any:
+    """Each key serves heads that are not beside one another."""
+    return seen(tril)(q, jnp.tile(k, (1, 1, 2, 1)), jnp.tile(v, (1, 1, 2, 1)))
+
+
+def of_heads(q: Any, k: Any, v: Any) -> Any:
+    """Each head sees other keys."""
+    mask = (COLUMN + ROW) % np.arange(2, 2 + H)[:, None, None] == 0
+    return seen(lambda: mask | np.eye(N, dtype=bool))(q, jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2))
+
+
 def spread(q: Any, k: Any, v: Any) -> Any:
     """As `repeat_kv` of transformers: heads first, then an axis that is repeated and joined."""
     k, v = (x.transpose(0, 2, 1, 3)[:, :, None] for x in (k, v))
@@ -147,6 +162,9 @@ FORMS: dict[str, Form] = {
     "joined heads": Form(joined),
     "repeated keys": Form(repeated, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 4, 1, -1)))),
     "spread keys": Form(spread, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 1, 4, -1)))),
+    "one key for all heads": Form(shared, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 4, 1, -1)))),
+    "keys in another order": Form(tiled, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 3, 1, -1)))),
+    "a mask for each head": Form(of_heads, (Q, KEYS, KEYS), (("mask", (1, 2, 3, 4)), ("key", (0, 4, 1, -1))), "cudnn"),
     "all ones": Form(seen(ones), says=FULL),
     "from place 0": Form(seen(lambda: jnp.broadcast_to(jnp.arange(N) >= 0, (B, 1, N, N))), says=FULL),
     "a bias of zeros": Form(added(lambda: jnp.zeros((1, 1, N, N))), says=FULL),

@@ -37,16 +37,26 @@ class Repeated:
             order = numbers(turned, "permutation")
             inner = cls.of(turned.operands[0], order[axis])
             return inner and cls(inner.times, lambda: transpose(inner.narrowed(), order))
+        shape, wide = spec(value).shape, defined_by(value, "broadcast_in_dim")
+        if wide is not None:  # one for all heads
+            one, places = (*shape[:axis], 1, *shape[axis + 1 :]), numbers(wide, "broadcast_dimensions")
+            rest = tuple(place for place in range(len(shape)) if place != axis or place in places)
+            is_one = places == rest and spec(wide.operands[0]).shape == tuple(one[place] for place in places)
+            return (
+                cls(shape[axis], lambda: reshape(tensor(wide.operands[0]), one))
+                if is_one and shape[axis] > 1
+                else None
+            )
         joined = defined_by(value, "reshape")
         spread = joined and defined_by(joined.operands[0], "broadcast_in_dim")
         if not spread:
             return None
-        shape, wide, old = (spec(each).shape for each in (value, spread.results[0], spread.operands[0]))
-        times = wide[axis + 1] if len(wide) == len(shape) + 1 else 1
-        narrow = (*wide[: axis + 1], *wide[axis + 2 :])
+        apart, old = (spec(each).shape for each in (spread.results[0], spread.operands[0]))
+        times = apart[axis + 1] if len(apart) == len(shape) + 1 else 1
+        narrow = (*apart[: axis + 1], *apart[axis + 2 :])
         places = numbers(spread, "broadcast_dimensions")
-        kept = tuple(place for place in range(len(wide)) if place != axis + 1 or place in places)
-        expected = tuple(1 if place == axis + 1 else wide[place] for place in places)
+        kept = tuple(place for place in range(len(apart)) if place != axis + 1 or place in places)
+        expected = tuple(1 if place == axis + 1 else apart[place] for place in places)
         is_joined = (*narrow[:axis], narrow[axis] * times, *narrow[axis + 1 :]) == shape
         if times < 2 or not is_joined or places != kept or old != expected:
             return None

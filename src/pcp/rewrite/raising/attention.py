@@ -26,7 +26,7 @@ from pcp.ir.composites.records import ATTENTION
 from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
-from pcp.rewrite.counts import Band, Bound, parts_of, shows_some_key
+from pcp.rewrite.counts import Band, Bound, parts_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising.softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
@@ -242,10 +242,15 @@ def _hidden(scores: Scores, term: View) -> tuple[Scores, View] | None:
         fill = filled.number()
         if fill is None or not scores.takes(fill):
             continue
-        if fill == -math.inf or (not is_negated and shows_some_key(mask, scores.axis, scores.sizes)):
+        if fill == -math.inf or (not is_negated and _shows_some_key(scores, mask)):
             masks = [*scores.masks, *parts_of(mask, scores.axis, is_negated)]
             return replace(scores, masks=masks, fill=fill, is_added=True), inner
     return None
+
+
+def _shows_some_key(scores: Scores, mask: View) -> bool:
+    """Whether a mask compares places alone, and every query sees a key."""
+    return Band.of(parts_of(mask, scores.axis), scores.axis).shows_some_key(scores.axis, scores.sizes)
 
 
 def read_masks(op: ir.Operation) -> list[Tensor] | None:
