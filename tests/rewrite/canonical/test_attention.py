@@ -38,6 +38,7 @@ def arrays(form: Form) -> list[Any]:
     ]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", FORMS)
 def test_attention_is_a_site_however_it_is_written(name: str) -> None:
     form = FORMS[name]
