@@ -81,6 +81,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "pcp.rms_norm": (Row(nn.rms_norm, (X, "f32[6]"), ("scale",)),),
     "pcp.batch_norm": (Row(_batch_norm, ("f32[4,3,6]", "f32[6]", "f32[6]")),),
+    "pcp.activation": (Row(nn.gelu, (X,)), Row(nn.silu, (X,))),
     "pcp.max_pool": (Row(_max_pool, ("f32[2,4,4,3]",)),),
     "pcp.attention": (
         Row(_attention(), QKV),

@@ -176,7 +176,8 @@ ROWS: dict[str, list[Row]] = {
     "gelu": [
         _row(lambda x, b: nn.gelu(x + b), "f32[3,7,33]", "f32[33]", wrt=(0, 1)),
         _row(nn.gelu, "f32[1,16]"),
-        _row(nn.gelu, "f32[5]"),
+        _row(lambda x: nn.gelu(x, approximate=False), "f32[5,3]"),
+        _row(nn.silu, "f32[5]"),
         _row(nn.gelu, "f32[9,31]", at_0=_large),
     ],
     "dropout": [
@@ -192,7 +193,7 @@ ROWS: dict[str, list[Row]] = {
     ],
     "gated_silu": [
         _row(lambda g, u: nn.silu(g) * u, *["f32[3,7,128]"] * 2, wrt=(0, 1)),
-        _row(lambda g, u: nn.silu(g) * u, *["f32[2,64]"] * 2, wrt=(0, 1), at_0=_large),
+        _row(lambda g, u: nn.gelu(g, approximate=False) * u, *["f32[2,64]"] * 2, wrt=(0, 1), at_0=_large),
     ],
     "product_epilogue": [
         _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), "f32[3,22,33]", "f32[33,66]", "f32[66]", wrt=THIRD),

@@ -47,7 +47,7 @@ def error(found: Any, exact: Any) -> float:
     return float(distance) / max(float(np.linalg.norm(exact)), 1.0)
 
 
-ON_GPUS = {"gated_silu", "joined"}
+ON_GPUS = {"joined"}
 """Families without a kernel for processors: tests/kernels/gpu."""
 
 

@@ -55,12 +55,17 @@ OLD = [
     "quantised_product.native_many_int8", "softmax.reciprocal", "softmax_gradient.fused",
 ]  # fmt: skip
 """Every kernel as it was called when storages were words of names."""
+SINCE = {
+    "gated_silu.native", "gated_silu_gradient.native", "normalisation.triton_wide", "normalisation.triton_wide:bf16",
+    "normalisation_gradient.triton_wide",
+}  # fmt: skip
+"""Those that were not there then."""
 EVERY = [kernel for family in FAMILIES.values() for kernel in family.kernels.values() if not kernel.is_added]
 
 
 def test_every_older_name_is_that_of_one_kernel() -> None:
     now = [current_name(name) for name in OLD]
-    assert sorted(now) == sorted(kernel.name for kernel in EVERY)
+    assert sorted(now) == sorted({kernel.name for kernel in EVERY} - SINCE)
     for old, new in zip(OLD, now, strict=True):
         assert kernel_named(old) is kernel_named(new)
         assert current_name(new) == new
@@ -68,7 +73,7 @@ def test_every_older_name_is_that_of_one_kernel() -> None:
 
 
 def test_kernels_are_registered_once() -> None:
-    assert len({kernel.name.partition(":")[0] for kernel in EVERY}) == 60
+    assert len({kernel.name.partition(":")[0] for kernel in EVERY}) == 64
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,13 @@ from typing import Any
 
 from pcp.ir import Argument, Builder, DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
-from pcp.ir.composites import composite_attributes, decomposition_of, emit_composite, private_function
+from pcp.ir.composites import (
+    COMPOSITE,
+    composite_attributes,
+    decomposition_of,
+    emit_composite,
+    private_function,
+)
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.dataflow import defining_op, operations_between, result_owner, users_of
 from pcp.ir.toolkit.editing import clone_operations
@@ -24,7 +30,7 @@ from pcp.ir.toolkit.regions import returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.toolkit.walking import walk_block
 from pcp.kernels.regions import region_program
-from pcp.kernels.registry import FAMILIES, Family
+from pcp.kernels.registry import FAMILIES, Family, family_of
 from pcp.ops.movement import full
 from pcp.rewrite.outline import SHAPES
 from pcp.rewrite.terms import Match, kind_of, matched
@@ -81,9 +87,8 @@ class Group:
     def takes(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
         """Keys of the operations that a kernel makes needless: those that nothing outside of the group uses."""
         own = self._own(set(map(result_owner, self.results)), self.results)
-        return frozenset(
-            keys[op] for op in own if op.name not in (*SHAPES, "stablehlo.constant") and op in keys
-        )
+        computing = [op for op in own if _computes(op) and op in keys]
+        return frozenset(key for op in computing for key in (keys[op], *_keys_inside(op, keys[op])))
 
     def hides(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
         """Keys of those among them whose results do not go out."""
@@ -153,6 +158,19 @@ class Group:
                     own[value],
                     Argument(entry.name, entry.spec, entry.role, place, entry.kept, entry.group),
                 )
+
+
+def _computes(op: ir.Operation) -> bool:
+    return op.name not in (*SHAPES, "stablehlo.constant")
+
+
+def _keys_inside(op: ir.Operation, key: str) -> list[str]:
+    """Keys of the operations of a composite that is no site alone: it counts as what it is made of."""
+    if op.name != COMPOSITE or family_of(op) is not None:
+        return []
+    inside = decomposition_of(op).regions[0].blocks[0].operations
+    count = sum(_computes(view.operation) for view in inside) - 1  # but for its end
+    return [f"{key} {place}" for place in range(1, count)]
 
 
 def users_between(inputs: Iterable[Value], results: Sequence[Value]) -> list[ir.Operation] | None:

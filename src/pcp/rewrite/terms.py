@@ -285,7 +285,7 @@ class Match:
         form: which of its forms.
         inputs: by name, in order of the form; then operands of a composite that the form does not name, as `operand1`.
         results: values, in the order of the form's roots.
-        attributes: those of a composite in it.
+        attributes: those of the composites in it, which agree.
     """
 
     form: str
@@ -317,7 +317,7 @@ def matched(pattern: Pattern, op: ir.Operation, view: View | None = None) -> Mat
             inputs = [bindings[term.name] for term in _terms(roots, bindings) if term.kind == "value"]
             if all(map(_is_whole, inputs)) and all(_is_a_result(bindings[root]) for root in roots):
                 candidate = _match(form, roots, bindings)
-                if not _has_marks(candidate):
+                if candidate is not None and not _has_marks(candidate):
                     return candidate
     return None
 
@@ -343,7 +343,8 @@ def _with_others(roots: Roots, bindings: Bindings) -> Bindings | None:
     return bindings
 
 
-def _match(form: str, roots: Roots, bindings: Bindings) -> Match:
+def _match(form: str, roots: Roots, bindings: Bindings) -> Match | None:
+    # None where composites in it say different things.
     inputs: dict[str, Value] = {}
     attributes: dict[str, Any] = {}
     more: dict[str, Value] = {}
@@ -352,8 +353,10 @@ def _match(form: str, roots: Roots, bindings: Bindings) -> Match:
         if term.name:
             inputs[term.name] = view.value if term.kind == "value" else view.source().value
         elif "." in term.kind:
-            op = result_owner(view.source().value)
-            attributes |= composite_attributes(op) | {"computes": composite_name(op)}
+            own = composite_attributes(op := result_owner(view.source().value))
+            if any(attributes.get(key, said) != said for key, said in own.items()):
+                return None
+            attributes |= own | {"computes": composite_name(op)}
             rest = range(len(term.operands), len(op.operands))
             more |= {f"operand{place}": op.operands[place] for place in rest}
     return Match(form, inputs | more, tuple(bindings[root].value for root in roots), attributes)

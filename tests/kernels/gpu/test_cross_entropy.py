@@ -1,8 +1,13 @@
 """Cross entropy by Triton: interpreted, beside float64; and lowered for a GPU, where the gradient takes the logits' memory."""
 
+import functools
+import re
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
 
 import pcp
 from pcp.ir.composites import composite_name
@@ -10,6 +15,7 @@ from pcp.ir.toolkit.walking import every_operation
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.cross_entropy import triton
 from pcp.planning.paths.preparation import prepared
+from tests.kernels.gpu import lowers_for_gpus
 from tests.kernels.gpu.emulated import interpreted
 
 
@@ -76,11 +82,23 @@ def test_logits_that_the_program_was_given_are_not_written_over() -> None:
     assert "output_operand_alias" not in text
 
 
-@pytest.mark.parametrize(("rows", "takes"), [(0, False), (42_000, True), (43_000, False)])
-def test_no_more_logits_than_32_bits_number_and_no_fewer_than_one(rows: int, takes: bool) -> None:
+@pytest.mark.parametrize(("rows", "takes"), [(0, False), (42_000, True), (43_000, True), (1 << 28, False)])
+def test_no_more_programs_than_32_bits_number_and_no_fewer_logits_than_one(rows: int, takes: bool) -> None:
     specs = pcp.spec((rows, 50_304), "f32"), pcp.spec((rows,), "i32")
     program = prepared(pcp.trace(lambda x, t: pcp.nn.cross_entropy(x, t).sum(), *specs))
     module = program.module()
     every = every_operation(module.operation)
     found = [op for op in every if composite_name(op) == "pcp.cross_entropy"]
     assert [kernel_named("cross_entropy.triton").applies(op) for op in found] == [takes]
+
+
+@lowers_for_gpus
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+@pytest.mark.parametrize(("rows", "bits"), [(1 << 14, 64), (100, 32)])
+def test_places_of_more_than_two_to_the_31_logits_have_64_bits(
+    rows: int, bits: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logits = jax.ShapeDtypeStruct((rows, 151_936), np.float32)
+    monkeypatch.setattr(pallas, "pallas_call", functools.partial(pallas.pallas_call, debug=True))
+    jax.jit(lambda x: triton.normaliser(x)).trace(logits).lower(lowering_platforms=("cuda",))
+    assert re.search(rf"arith.muli .*: tensor<128xi{bits}>", capsys.readouterr().out)

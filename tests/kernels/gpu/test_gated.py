@@ -1,5 +1,6 @@
-"""SwiGLU by Triton: found in programs however they are written, and interpreted, beside float64."""
+"""SwiGLU and its kin by Triton: found in programs however they are written, and interpreted, beside float64."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,9 @@ from pcp.kernels.activations.gated import Gated
 from pcp.kernels.groups import groups_in
 from pcp.kernels.regions import only_operation
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.raising.activations import ACTIVATIONS
 from tests.kernels.gpu.emulated import interpreted
+from tests.kernels.gpu.test_activations import of_numbers
 
 SHAPES = ((4, 8, 16), (16, 128), (16, 128), (128, 16))
 
@@ -74,21 +77,38 @@ def test_what_another_gate_lets_pass_is_no_part_of_the_gradient() -> None:
     assert [len(each.results) for each in groups if each.family.name == "gated_silu_gradient"] == [1]
 
 
-@pytest.mark.parametrize("size", [1, 640, 4096])
-def test_it_computes_the_product_and_its_gradient(size: int) -> None:
+def test_two_functions_of_one_gate_are_no_gradient_together() -> None:
+    """What passes is by SiLU, the gradient of the gate that of GELU: only the latter is one."""
+
+    def of_gelu(gate: pcp.Tensor, passed: pcp.Tensor) -> pcp.Tensor:
+        normal = pcp.exp(gate * gate * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return passed * (0.5 * (1 + pcp.erf(gate * math.sqrt(0.5))) + gate * normal)
+
+    program = pcp.trace(
+        lambda gate, up, cotangent: (cotangent * nn.silu(gate), of_gelu(gate, cotangent * up)),
+        *[pcp.spec((4, 128), "f32")] * 3,
+    )
+    module = prepared(program).module()
+    (group,) = (each for each in groups_in(entry_block(module)) if each.family.name == "gated_silu_gradient")
+    assert len(group.results) == 1
+    assert group.matches[0].attributes["function"] == "exact_gelu"
+
+
+@pytest.mark.parametrize("function", ACTIVATIONS)
+@pytest.mark.parametrize("size", [1, 640])
+def test_it_computes_the_product_and_its_gradient(size: int, function: str) -> None:
     rng = np.random.default_rng(size)
     gate, up, cotangent = (rng.normal(0, 3, size).astype(np.float32) for _ in range(3))
     gate[:1] = -60
-    x = gate.astype(np.float64)
-    logistic = 1 / (1 + np.exp(-x))
-    of_gate = up * cotangent * (logistic + x * logistic * (1 - logistic))
+    activated, slope = of_numbers(function, gate)
+    of_gate = up * cotangent * slope
     for operands, exact in (
-        ((), [x * logistic * up]),
+        ((), [activated * up]),
         ((cotangent,), [of_gate]),
-        ((cotangent,), [x * logistic * cotangent, of_gate]),
+        ((cotangent,), [activated * cotangent, of_gate]),
     ):
         for rounded, error in ((False, 1e-6), (True, 3e-3)):
-            found = interpreted(Gated(rounded, len(exact)))(gate, up, *operands)
+            found = interpreted(Gated(rounded, len(exact), function=function))(gate, up, *operands)
             for y, right in zip(found, exact, strict=True):
                 assert y.dtype.name == ("bfloat16" if rounded else "float32")
                 distance = np.linalg.norm(np.asarray(y, np.float64) - right)
@@ -101,6 +121,6 @@ def test_it_computes_the_product_and_its_gradient(size: int) -> None:
 def test_it_takes_whole_blocks_of_float32_alone(shape: tuple[int, ...], dtype: str, takes: bool) -> None:
     program = prepared(pcp.trace(lambda gate, up: nn.silu(gate) * up, *[pcp.spec(shape, dtype)] * 2))
     module = program.module()
-    (group,) = groups_in(entry_block(module))
+    (group,) = (each for each in groups_in(entry_block(module)) if each.family.name == "gated_silu")
     region = group.region(program, entry_block(module)).module()
     assert kernel_named("gated_silu.triton").applies(only_operation(entry_block(region))) is takes

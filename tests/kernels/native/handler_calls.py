@@ -108,6 +108,9 @@ def _programs() -> Iterator[pcp.Program]:
     yield pcp.value_and_grad(
         raised(pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), rows, vector, rows))
     )
+    yield pcp.value_and_grad(
+        raised(pcp.trace(lambda x, u, g: (nn.silu(x) * u * g).sum(), rows, rows, rows)), wrt=(0, 1)
+    )
     yield pcp.trace(lambda x, k: nn.dropout(x, k, 0.3), rows, pcp.spec((2,), "u32"))
     heads = of(2, 40, 4, 16)
     for window in (None, 7):

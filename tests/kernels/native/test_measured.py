@@ -22,7 +22,7 @@ def bench() -> Iterator[Bench]:
 
 
 def gelu() -> Program:
-    """With its bias and its gradient."""
+    """With its bias, as a gate, and its gradient."""
     specs = [pcp.spec(shape, "f32") for shape in ((5, 7, 50), (50,), (5, 7, 50))]
     return pcp.value_and_grad(pcp.trace(lambda x, b, g: (nn.gelu(x + b) * g).sum(), *specs), wrt=(0, 1))
 
@@ -30,7 +30,7 @@ def gelu() -> Program:
 PROGRAMS: dict[str, tuple[Callable[[], Program], int]] = {
     "layer norm": (lambda: normed(64, 160), 2),
     "RMS norm": (lambda: normed(64, 160, "rms_norm"), 2),
-    "GELU": (gelu, 2),
+    "GELU": (gelu, 3),
     "AdamW": (step_of, 1),
 }
 """Programs, and how many sites each has with a kernel that reassociates at most."""

@@ -145,6 +145,13 @@ BATCH_NORM = _declare(
     attributes={"axis": Axes.axis, "epsilon": float, "relu": str},
     pattern=f"{_RAISING}.normalisation",
 )
+ACTIVATION = _declare(
+    "pcp.activation",
+    "x",
+    attributes={"function": str},
+    samples=Samples.further_alike,
+    pattern=f"{_RAISING}.activations",
+)
 MAX_POOL = _declare(
     "pcp.max_pool",
     "x",

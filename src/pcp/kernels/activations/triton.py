@@ -1,8 +1,7 @@
-"""GELU by tanh with the bias before it, and its gradient, for NVIDIA GPUs, in Pallas by Triton.
+"""Activations with the bias before them, and their gradients, for NVIDIA GPUs, in Pallas by Triton.
 
-The gradient adds up the columns of its result where the program does, as for the cotangent of the bias. XLA keeps the tanh of
+The gradient adds up the columns of its result where the program does, as for the cotangent of the bias. XLA keeps the weight of
 the forward pass for the gradient, in float32; here it is computed again from what the product wrote.
-x / 2 (1 + tanh u) is x times the logistic function of 2 u.
 """
 
 import math
@@ -11,19 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.kernels.activations.native import CUBIC, ROOT, applies_to_floats
+from pcp.kernels.activations.native import applies_to_floats, bias_of, with_earlier
 from pcp.kernels.artifact import Application, Lowered
-from pcp.kernels.groups import parts_of
+from pcp.kernels.groups import attributes_of, parts_of, places_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
 from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, jnp, launched, pallas, triton
 from pcp.kernels.registry import register_kernel
 from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
-from pcp.ops.movement import reshape, zeros
+from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
+from pcp.rewrite.raising.activations import ACTIVATIONS
 from pcp.tensor import Tensor
 
 LEAST, MOST = 128, 1024
@@ -31,6 +30,57 @@ LEAST, MOST = 128, 1024
 
 ROW, SUMMED = Tiles(1, 1, MOST, 16), Tiles(32, 2, 128, 8)
 """What a program of GELU takes, and of its gradient where columns are added up."""
+
+
+TAIL = (
+    -2.9445057428e-2, 1.4184957598e-1, -2.4268934717e-1, 1.3798665644e-1, -1.2587465949e-2, 1.0103445174e-1, 1.2163059355e-1,
+    1.4117673328e-1, 1.4104383851e-1,
+)  # fmt: skip
+"""Of t = 1 / (1 + z / 2), from the highest power to the first: erfc(z) e^(z^2) / 2, to 4.3e-8 of it for z up to 9.5."""
+
+
+def activated(function: str, x: Array) -> Array:
+    """An activation, by its name in `ACTIVATIONS`, of numbers in float32."""
+    if function == "squared_relu":
+        return _rectified(x) * _rectified(x)
+    if function == "exact_gelu":
+        return x * _normal(x)[0]
+    return x / (1.0 + jnp.exp2(_exponent(function, x)))
+
+
+def slope_of(function: str, x: Array) -> Array:
+    """The derivative of an activation."""
+    if function == "squared_relu":
+        return 2.0 * _rectified(x)
+    if function == "exact_gelu":
+        weight, bell = _normal(x)
+        return weight + x * bell * (1.0 / math.sqrt(2.0 * math.pi))
+    weight = 1.0 / (1.0 + jnp.exp2(_exponent(function, x)))
+    linear, cubic = ACTIVATIONS[function].linear, ACTIVATIONS[function].cubic
+    return weight + x * weight * (1.0 - weight) * (linear + 3.0 * cubic * (x * x))
+
+
+def _rectified(x: Array) -> Array:
+    return jnp.where(x <= 0.0, 0.0, x)
+
+
+def _exponent(function: str, x: Array) -> Array:
+    """What 2 has to be raised to: the weight is 1 / (1 + 2^it)."""
+    linear, cubic = (
+        -each / math.log(2.0) for each in (ACTIVATIONS[function].linear, ACTIVATIONS[function].cubic)
+    )
+    return x * (linear + cubic * (x * x)) if cubic else x * linear
+
+
+def _normal(x: Array) -> tuple[Array, Array]:
+    """How likely it is that a normal variable is below x; and e^(-x^2 / 2)."""
+    bell = jnp.exp2(x * x * (-0.5 / math.log(2.0)))
+    t = 1.0 / (1.0 + math.sqrt(0.125) * jnp.abs(x))
+    tail = t * TAIL[0] + TAIL[1]
+    for each in TAIL[2:]:
+        tail = tail * t + each
+    tail = tail * t * bell
+    return jnp.where(x < 0.0, tail, 1.0 - tail), bell
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -81,10 +131,12 @@ class Gelu:
     Arguments:
         rounded: whether the result is kept in bfloat16. It is added up as it was before.
         summed: whether the sums are asked for.
+        function: the activation.
     """
 
     rounded: bool = False
     summed: bool = False
+    function: str = "tanh_gelu"
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
         """Of x (rows, width), bias (1, width), perhaps a cotangent (rows, width). Sums are (rows / SUMMED.rows, width)."""
@@ -106,7 +158,8 @@ class Gelu:
             place = pallas.ds(first, columns)
             known = triton.load(bias.at[pallas.ds(0, 1), place])
             operands = [triton.load(each.at[rows, place]).astype(jnp.float32) for each in (x, *more)]
-            value = self._computed(operands[0] + known, *operands[1:])
+            value = operands[0] + known
+            value = operands[1] * slope_of(self.function, value) if more else activated(self.function, value)
             triton.store(result.at[rows, place], value.astype(result.dtype))
             return [value] * self.summed
 
@@ -114,38 +167,36 @@ class Gelu:
         for reference, total in zip(sums, totals, strict=True):
             triton.store(reference.at[pallas.ds(row, 1), pallas.ds(first, columns)], total)
 
-    @staticmethod
-    def _computed(x: Array, *cotangent: Array) -> Array:
-        """Of numbers with their bias, in float32."""
-        factor = -2.0 * ROOT / math.log(2.0)
-        below = 1.0 + jnp.exp2(x * (factor + factor * CUBIC * (x * x)))
-        if not cotangent:
-            return x / below
-        logistic = 1.0 / below
-        slope = 2.0 * ROOT + 6.0 * ROOT * CUBIC * (x * x)
-        return cotangent[0] * (logistic + x * logistic * (1.0 - logistic) * slope)
-
 
 def _describe(op: ir.Operation, storage: Storage) -> Application:
     (part,) = parts_of(op)
     x = part.inputs["x"]
-    bias = part.inputs.get("bias")
-    operands = [as_kept(x), zeros((x.shape[-1],), DType.f32) if bias is None else bias]
+    operands = [as_kept(x), bias_of(part, _width(op))]
     operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
-    rows = [reshape(each, (-1, x.shape[-1])) for each in operands]
-    sums = column_sums(op.results[0]) if rows[0].shape[0] % SUMMED.rows == 0 else []
+    width = _width(op)
+    rows = [reshape(each, (-1, width)) for each in operands]
+    adds_up = rows[0].shape[0] % SUMMED.rows == 0 and "operand2" not in part.inputs
+    sums = column_sums(op.results[0]) if adds_up and width == x.shape[-1] else []
 
     def results(outputs: Sequence[Tensor]) -> list[Tensor]:
         if sums:
             replace_column_sums(sums, sum_(outputs[1], 0))
-        return [reshape(widened(outputs[0]), x.shape)]
+        return [with_earlier(part, reshape(widened(outputs[0]), x.shape))]
 
-    return Application(Gelu(storage is BF16, bool(sums)), rows, results)
+    return Application(
+        Gelu(storage is BF16, bool(sums), function=attributes_of(op)["function"]), rows, results
+    )
+
+
+def _width(op: ir.Operation) -> int:
+    """Of the rows that programs take: of x, or of its numbers in order where no bias and no column says which row is whose."""
+    ((_, inputs),), (result,) = places_of(op), Named.of(op).results
+    width = result.shape[-1]
+    return width if "bias" in inputs or width % LEAST == 0 else math.gcd(MOST, result.size)
 
 
 def _applies(op: ir.Operation) -> bool:
-    fits = applies_to_floats(op) and is_numbered_in_32_bits(op)
-    return fits and Named.of(op).results[0].shape[-1] % LEAST == 0
+    return applies_to_floats(op) and is_numbered_in_32_bits(op) and _width(op) % LEAST == 0
 
 
 for _name in ("gelu", "gelu_gradient"):
@@ -156,7 +207,7 @@ for _name in ("gelu", "gelu_gradient"):
             _applies,
             Lowered(_describe, "cuda"),
             requires=("sm_80",),
-            version=2,
+            version=3,
             storages=(F32, BF16),
             keeps="the result",
         )

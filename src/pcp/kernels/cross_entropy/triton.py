@@ -13,11 +13,10 @@ from pcp.ir.bindings import ir
 from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.kernel import Kernel
-from pcp.kernels.named import applies_to_f32, tensors
+from pcp.kernels.named import Named, applies_to_f32, tensors
 from pcp.kernels.pallas import (
     Array,
     Reference,
-    is_numbered_in_32_bits,
     jnp,
     launched,
     lax,
@@ -164,7 +163,14 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
 
 
 def _applies(op: ir.Operation) -> bool:
-    return applies_to_f32(op) and is_numbered_in_32_bits(op)
+    """Whether programs and columns are numbered in 32 bits. Places of logits are not: of large arrays Pallas has them in 64."""
+    named = Named.of(op)
+    logits = named.operands[0]
+    if not applies_to_f32(op) or not logits.size:
+        return False
+    classes: int = logits.shape[named.attributes["axis"]]
+    programs = logits.size // classes * _Chunks(0, classes, MOST).count
+    return max(classes, programs) < 1 << 31
 
 
 register_with_gradient(

@@ -1,13 +1,11 @@
 """Native products with what follows them: a bias, an activation, a residual. The result is stored once."""
 
-import math
-
 from pcp.ir.bindings import ir
 from pcp.ir.composites import decomposition_of
 from pcp.ir.toolkit.walking import walk_block
-from pcp.kernels.activations.native import gelu_forms
+from pcp.kernels.activations.native import NUMBERED, activated
 from pcp.kernels.artifact import Native
-from pcp.kernels.groups import parts_of, places_of
+from pcp.kernels.groups import attributes_of, parts_of, places_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
 from pcp.kernels.native import native_call
@@ -16,35 +14,20 @@ from pcp.kernels.products.product import Product
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.kernels.storage import Storage
 from pcp.ops.movement import reshape
-from pcp.rewrite.terms import Pattern, Roots, Term, apply, compare, either, full, product, value, vector
+from pcp.rewrite.terms import Pattern, Roots, apply, compare, full, product, value, vector
 from pcp.tensor import Tensor
-
-ACTIVATIONS = ("none", "gelu", "exact GELU", "SiLU", "ReLU")
-"""In the order in which the handlers number them."""
-
-
-def _activated(x: Term) -> list[tuple[str, Term]]:
-    """Every activation of x, in each form in which it is written."""
-    erf = 0.5 * x * (1.0 + apply("erf", x * math.sqrt(0.5)))
-    erfc = 0.5 * x * apply("erfc", either(x * -math.sqrt(0.5), apply("negate", x) * math.sqrt(0.5)))
-    written_out = apply("divide", 1.0, 1.0 + apply("exponential", apply("negate", x)))
-    return [
-        *(("gelu", root) for root in gelu_forms(x)),
-        ("exact GELU", erf),
-        ("exact GELU", erfc),
-        ("SiLU", x * either(apply("logistic", x), written_out)),
-        ("ReLU", apply("select", compare("LE", x, 0.0), 0.0, x)),
-        ("ReLU", apply("maximum", x, 0.0)),
-    ]
 
 
 def _forms() -> dict[str, Roots]:
     dot = product(value("left"), value("right"))
     biased, residual = dot + vector("bias"), full("residual")
     forms: dict[str, Roots] = {}
-    for before in (biased, dot):
-        for name, root in _activated(before):
-            forms[f"{name}, {len(forms)}"] = (dot, root)
+    for before, which in ((biased, ""), (dot, ", no bias")):
+        forms |= {
+            f"activation{which}": (dot, activated(before)),
+            f"relu{which}": (dot, apply("select", compare("LE", before, 0.0), 0.0, before)),
+            f"relu by maximum{which}": (dot, apply("maximum", before, 0.0)),
+        }
     return forms | {
         "none, bias and residual": (residual + biased,),
         "none, bias": (biased,),
@@ -74,7 +57,8 @@ def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
     operands, attributes = read(product, part.inputs["left"], part.inputs["right"])
     more = [part.inputs[name] for name in ("bias", "residual") if name in part.inputs]
     numbers = {name: int(name in part.inputs) for name in ("bias", "residual")}
-    numbers["activation"] = ACTIVATIONS.index(part.form.partition(",")[0])
+    by = attributes_of(op).get("function", part.form.partition(",")[0].removesuffix(" by maximum"))
+    numbers["activation"] = NUMBERED.index(by)
     results = [product.result] * len(op.results)
     more = [reshape(each, (-1,)) for each in more]
     return native_call(LIBRARY, f"product_{storage}", (*operands, *more), results, {**attributes, **numbers})

@@ -384,6 +384,8 @@ def _ready(path: Path, program: Program) -> Program:
     Raises:
         PathMismatch: it has another form here.
     """
+    if not (path.prepared or path.forms or at_stages(path.moves, Stage.sites, Stage.binding)):
+        return program  # nothing was chosen in another form
     try:
         ready = prepared(program, None if path.prepared else 0.0, path.forms)
     except PCPError as error:

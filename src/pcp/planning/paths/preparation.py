@@ -7,7 +7,9 @@ plain path are asked for: its rows are exact by IEEE 754, yet a compiler adds up
 import functools
 
 from pcp.ir import Program
-from pcp.ir.composites import open_composites
+from pcp.ir.bindings import ir
+from pcp.ir.composites import composite_name, open_composites
+from pcp.ir.composites.records import ACTIVATION
 from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.toolkit.inlining import has_custom_derivative, inline_calls
 from pcp.kernels.registry import family_of
@@ -49,5 +51,12 @@ def without_unknown_composites(program: Program) -> Program:
         return program
     module = program.module()
     inline_calls(module)
-    open_composites(module, lambda op: has_custom_derivative(op) or family_of(op) is not None)
+    open_composites(
+        module, lambda op: has_custom_derivative(op) or family_of(op) is not None or _is_part_of_groups(op)
+    )
     return Program.from_module(module)
+
+
+def _is_part_of_groups(op: ir.Operation) -> bool:
+    """Whether patterns of kernels have a composite in them that is no site alone."""
+    return composite_name(op) in (ACTIVATION.name, ACTIVATION.gradient_name)

@@ -1,10 +1,11 @@
-"""Named sites: plain forms of softmax, normalisation, attention, cross entropy and pooling become composites.
+"""Named sites: plain forms of softmax, normalisation, attention, cross entropy, pooling and activations become composites.
 
 The larger patterns come first, because attention and cross entropy hold a softmax.
 """
 
 from pcp.ir import Program
 from pcp.rewrite.driver import rewrite
+from pcp.rewrite.raising.activations import name_activations
 from pcp.rewrite.raising.attention import RAISE_ATTENTION, READ_MASKS
 from pcp.rewrite.raising.cross_entropy import RAISE_CROSS_ENTROPY
 from pcp.rewrite.raising.normalisation import (
@@ -40,4 +41,4 @@ def raised(program: Program) -> Program:
     """
     for rows in PHASES:
         program = rewrite(program, rows)
-    return program
+    return name_activations(program)

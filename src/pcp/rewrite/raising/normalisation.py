@@ -149,12 +149,13 @@ def _rectified(last: ir.Operation) -> tuple[View, str] | None:
     if last.name == "stablehlo.select":
         bindings = match(apply("select", compare("LE", x, 0), 0, x), View.of(last.results[0]))
         return None if bindings is None else (bindings["x"], WHERE_NOT_BELOW)
-    is_relu = composite_name(last) == "jax.relu" and has_custom_derivative(last) and _is_as_in_jax(last)
-    return (View.of(last.operands[0]), WHERE_ABOVE) if is_relu else None
+    return (View.of(last.operands[0]), WHERE_ABOVE) if is_relu_of_jax(last) else None
 
 
-def _is_as_in_jax(relu: ir.Operation) -> bool:
+def is_relu_of_jax(relu: ir.Operation) -> bool:
     """Whether a composite of that name, which anyone can give, is JAX's own, and has the derivative of that."""
+    if composite_name(relu) != "jax.relu" or not has_custom_derivative(relu):
+        return False
     x, tangent = value("x"), value("tangent")
     forms = (apply("maximum", x, 0), apply("select", compare("GT", x, 0), tangent, 0))
     pushed = derivative_functions(relu).get("jvp")
