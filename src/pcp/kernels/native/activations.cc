@@ -42,7 +42,7 @@ void over_rows(ffi::ThreadPool& pool, const Array& x, const Array& bias, const A
 // Calls `of(at, count)` for all lanes of so many numbers, which begin at `at` and of which `count` are left.
 template <typename Function>
 void over_numbers(ffi::ThreadPool& pool, int64_t size, const Function& of) {
-  parallel_for(pool, (size + kLanes - 1) / kLanes, kGrain / kLanes, [&](int64_t first, int64_t last) {
+  parallel_for(pool, (size + kLanes - 1) / kLanes, rows_at_once(kLanes), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) of(i * kLanes, size - i * kLanes);
   });
 }
