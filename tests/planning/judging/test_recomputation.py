@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.backends import Target, segmented
+from pcp.backends import Target
+from pcp.backends.regions import segmented
 from pcp.ir import DType, Program
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
