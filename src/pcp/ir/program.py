@@ -14,6 +14,7 @@ from typing import Any, overload
 from pcp.errors import PCPError
 from pcp.ir import bindings, digest, program_file
 from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
+from pcp.ir.beginnings import Beginning
 from pcp.ir.bindings import ir
 from pcp.ir.resources import has_resources, inline_resources
 from pcp.ir.signature import Argument, Result, Signature, describe_signature, signature_of
@@ -36,9 +37,14 @@ class Program:
     """A verified StableHLO module as canonical bytecode; equal and hashed by that.
 
     Make one with `pcp.trace`, `Program.parse` or `Program.from_module`, not by the constructor.
+
+    Arguments:
+        begins: by names of arguments, what they are known to begin with, as weights and buffers of a module that was imported.
+            Plans are measured on such arguments. It stays in this process: files and most transformations drop it.
     """
 
     bytecode: bytes = field(repr=False)
+    begins: Mapping[str, Beginning] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
 
     @staticmethod
     def parse(source: str | bytes) -> "Program":

@@ -11,3 +11,4 @@ from pcp.planning.paths.path import PathMismatch as PathMismatch
 from pcp.planning.plan import Plan as Plan
 from pcp.planning.plan import plan as plan
 from pcp.planning.search.search import ToleranceUnreachable as ToleranceUnreachable
+from pcp.planning.search.whole import ReferenceNotFinite as ReferenceNotFinite

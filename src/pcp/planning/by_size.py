@@ -224,7 +224,7 @@ class SymbolicPlan:
         if moved.is_plain or known in self._judged or () in self._judged:
             return plan
         self.judgements += 1
-        flat = random_arguments(program.arguments, Recipe(), 0)
+        flat = random_arguments(program.arguments, Recipe(begins=tuple(program.begins.items())), 0)
         ignored = {result_name(program, place) for place in named_places(program, self._ignored)}
         errors = errors_on(plan, program.argument_tree.unflatten(flat), self.tolerance)
         wrong = worst([each for each in errors if each.name not in ignored])

@@ -48,6 +48,7 @@ def searched(
     Raises:
         InvalidTolerance: the tolerance is not valid.
         ToleranceUnreachable: the plain path misses the tolerance.
+        ReferenceNotFinite: a result is mostly NaN or infinite on the arguments that it is judged on.
         MemoryUnreachable: no path that was tried fits in the memory that was asked for.
         PathDiffers: the best paths compute something else in this process than where they were measured.
         UnknownResult, InvalidJudge: as `ignored_by`.

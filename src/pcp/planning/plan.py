@@ -274,6 +274,7 @@ def plan(
 
     Raises:
         ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
+        ReferenceNotFinite: a result is mostly NaN or infinite on the arguments that it is judged on.
         UnknownResult, InvalidJudge: `judge` names no result, or says something else of it.
         InvalidTolerance, InvalidBudget: a number that is none.
         ProgramExpected: something else than a Program is given.

@@ -204,7 +204,7 @@ class SymbolicProgram:
             if key in self._made:
                 self._made.move_to_end(key)
                 return self._made[key]
-        program = self._following(sizes)
+        program = dataclasses.replace(self._following(sizes), begins=self.programs[0][1].begins)
         if self.source is not None:
             check_at(sizes, program, self.source, self._samples[0])
         else:

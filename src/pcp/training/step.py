@@ -11,6 +11,7 @@ from pcp.autodiff import Remat, value_and_grad
 from pcp.autodiff.structural_zeros import structural_zeros
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
+from pcp.ir.beginnings import Beginning
 from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
@@ -20,6 +21,7 @@ from pcp.optimizers.sparing import sparing
 from pcp.planning.paths.preparation import without_unknown_composites
 from pcp.rewrite.canonical import canonical
 from pcp.rewrite.softmax_shifts import with_constant_shifts
+from pcp.rewrite.vanishing import without_vanishing_sums
 from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
@@ -122,6 +124,7 @@ def training_step(
         value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
     )
     optimizer = sparing(optimizer, _frozen(differentiated, len(program.results)))
+    differentiated = without_vanishing_sums(differentiated, len(program.results))
     # Shapes only: a broadcast zero takes no memory, however large the model.
     example, held = map_tree(
         lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
@@ -159,7 +162,28 @@ def training_step(
         _by_argument(initial, {f"optimizer.{entry}": kept for entry, kept in kept_by(optimizer).items()}),
         _by_argument(initial, {group: group for group in _groups(initial)}),
     )
-    return TrainingStep(described.bytecode, optimizer=optimizer)
+    begins = _begins(loss, with_buffers.has_buffers, initial) if isinstance(loss, Program) else {}
+    return TrainingStep(described.bytecode, optimizer=optimizer, begins=begins)
+
+
+def _begins(loss: Program, has_buffers: bool, initial: dict[str, Any]) -> dict[str, Beginning]:
+    """What a state is known to begin with: parameters and buffers as the loss says, moments as the optimizer does.
+
+    Arguments:
+        initial: a state whose parameters are zeros.
+    """
+    names = [entry.name for entry in loss.arguments]
+    begins: dict[str, Beginning] = {}
+    for place, part in enumerate(("params", "buffers")[: 1 + has_buffers]):
+        inner, own = initial[part], loss.argument_tree.children[place].leaf_count
+        state = flatten({"state": {part: inner}})[1].names()
+        begins |= {
+            new: loss.begins[old] for new, old in zip(state, names, strict=False) if old in loss.begins
+        }
+        names = names[own:]
+    leaves, tree = flatten({"state": {"optimizer": initial["optimizer"]}})
+    moments = zip(tree.names(), map(np.asarray, leaves), strict=True)
+    return begins | {name: Beginning.like(each) for name, each in moments if each.size and each.any()}
 
 
 def _frozen(differentiated: Program, results: int) -> frozenset[str]:

@@ -10,6 +10,7 @@ import pytest
 import pcp
 from pcp.ir import Program
 from pcp.planning.conditions import InvalidBudget, InvalidJudge, InvalidTolerance
+from pcp.planning.judging.distances import scale_of
 from pcp.planning.judging.judge import UnknownResult
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
@@ -17,6 +18,7 @@ from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.search.search import ToleranceUnreachable
+from pcp.planning.search.whole import ReferenceNotFinite
 
 RNG = np.random.default_rng()
 
@@ -162,3 +164,33 @@ def test_what_is_no_tolerance_or_budget(given: Any) -> None:
         pcp.plan(program, tolerance=given)
     with pytest.raises(InvalidBudget, match=f"the budget is {given!r}; expected seconds from 0"):
         pcp.plan(program, tolerance=1e-2, budget=given)
+
+
+@pytest.mark.usefixtures("one_child")
+def test_what_is_mostly_no_number_judges_nothing(database: Path) -> None:
+    program = pcp.trace(
+        lambda x, w: {"good": pcp.tanh(x @ w), "bad": pcp.log(-(x * x)) @ w},
+        pcp.spec((32, 32), "f32"),
+        pcp.spec((32, 32), "f32"),
+    )
+    message = r"on random arguments: 100 % of result bad is NaN or infinite, .* example=.*, or .* judge=\{'bad': 'ignore'\}"
+    with pytest.raises(ReferenceNotFinite, match=message):
+        pcp.plan(program, tolerance=1e-2, database=database, budget=30)
+    plan = pcp.plan(program, tolerance=1e-2, database=database, budget=30, judge={"bad": "ignore"})
+    assert plan.error is not None
+    assert plan.error < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("values", "lost"),
+    [
+        ([1.0, 2.0, np.nan], 1 / 3),
+        ([1.0, np.inf, np.nan], 2 / 3),
+        ([1.0, -np.inf, -np.inf], 0.0),  # as a mask hides
+        ([-np.inf] * 3, 1.0),
+        ([], 0.0),
+        ([1 + 1j, complex(np.nan, 0.0)], 0.5),
+    ],
+)
+def test_how_much_of_a_result_is_no_number(values: list[Any], lost: float) -> None:
+    assert scale_of(np.array(values)).lost == pytest.approx(lost)

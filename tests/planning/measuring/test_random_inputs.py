@@ -7,6 +7,7 @@ import pytest
 
 import pcp
 from pcp.ir import Argument, Role, TensorSpec
+from pcp.ir.beginnings import Beginning
 from pcp.ir.types import DType
 from pcp.planning.measuring import random_inputs
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
@@ -87,3 +88,36 @@ def test_numbers_are_repeated_where_there_are_too_many_to_draw(monkeypatch: pyte
     np.testing.assert_array_equal(flat[:1003], flat[1003:2006])
     assert len(np.unique(array, axis=0)) == 100
     assert len(np.unique(made("x", (10, 100), DType.f32, Role.input))) == 1000
+
+
+@pytest.mark.parametrize("dtype", [DType.f32, DType.i64, DType.bool, DType.bf16, DType.c64])
+def test_buffers_that_are_known_are_themselves(dtype: DType) -> None:
+    array = np.tril(np.ones((300, 300))).astype(dtype.numpy)
+    known = Beginning.of(array)
+    assert known is not None
+    assert len(known.held) < 5000
+    recipe = Recipe(begins=(("state.buffers.mask", known),), warm_calls=8)
+    found = made("state.buffers.mask", (300, 300), dtype, Role.state, recipe)
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation"), [(0.0, 0.02), (1.0, 0.0), (0.0, 0.0), (0.5, 0.25), (-3.0, 0.7)]
+)
+def test_weights_that_are_known_are_drawn_alike(mean: float, deviation: float) -> None:
+    draws = [mean + deviation * np.random.default_rng(seed).standard_normal((400, 50)) for seed in (1, 2)]
+    known = Beginning.like(draws[0])
+    assert known == Beginning.like(draws[1])  # so what was measured of the one is known of the other
+    recipe = Recipe(begins=(("w", known),))
+    array = made("w", (400, 50), DType.f32, Role.weight, recipe)
+    assert np.mean(array) == pytest.approx(mean, abs=0.1 * max(deviation, 0.01))
+    assert np.std(array) == pytest.approx(deviation, rel=0.25)
+
+
+def test_numbers_that_cannot_be_packed_are_drawn_alike_and_large_integers_as_before() -> None:
+    noise = np.random.default_rng(0).normal(size=(1 << 18,))
+    known = Beginning.of(noise)
+    assert known is not None
+    assert not known.held
+    assert known.deviation == pytest.approx(1.0, rel=0.25)
+    assert Beginning.of(np.random.default_rng(0).integers(1 << 62, size=1 << 18)) is None

@@ -13,6 +13,7 @@ from pcp.importers.torch.exporting import exported, torch_package
 from pcp.importers.torch.interpreting import Interpreter, check_supported
 from pcp.importers.torch.signature import Signature
 from pcp.ir import Program, Role
+from pcp.ir.beginnings import Beginning
 from pcp.ops import random
 from pcp.planning import Plan, plan
 from pcp.planning.conditions import Place
@@ -176,7 +177,17 @@ def _imported(
     if check:
         held_arrays = [border.weights, buffers] if buffers else [border.weights]
         check_beside_torch(wrapped, program, held_arrays, inputs, keywords, output)
-    return Imported(program, border.weights, buffers)
+    return Imported(
+        replace(program, begins=_begins(program, border.weights, buffers)), border.weights, buffers
+    )
+
+
+def _begins(program: Program, weights: Arrays, buffers: Arrays) -> dict[str, Beginning]:
+    """What weights and buffers begin with, by the names of the program's arguments."""
+    named = program.argument_tree.unflatten([entry.name for entry in program.arguments])
+    begins = {named[0][name]: Beginning.like(array) for name, array in weights.items()}
+    kept = {named[1][name]: Beginning.of(array) for name, array in buffers.items()}
+    return begins | {name: each for name, each in kept.items() if each is not None}
 
 
 def _as_module(module: Any) -> Any:

@@ -8,7 +8,7 @@ To add one, declare it here, write its form or pattern, and give it a row in `te
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -57,6 +57,10 @@ def _nothing(_: Mapping[str, Any]) -> Iterator[Demand]:
     return iter(())
 
 
+def _no_shifts(_: Mapping[str, Any], __: int) -> Mapping[str, Collection[int]]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeRecord:
     """What PCP knows about one of its composites.
@@ -69,6 +73,8 @@ class CompositeRecord:
         sometimes: those that it may have besides.
         demands: what must hold between attributes whose types are right.
         gradient, samples: of which kind its gradient is, and what it is for many samples.
+        shifts: by operand, the axes along all of which one number may be added and no result changes, from attributes and the
+            rank of the operand: its gradient adds up to 0 along them.
         is_large_inside: whether it makes far more than it takes and returns, so that its gradient makes that again.
         form: the module that writes it; empty where it is only found.
         pattern: the module whose rows find its plain form; empty where it is only written.
@@ -82,6 +88,7 @@ class CompositeRecord:
     demands: Callable[[Mapping[str, Any]], Iterator[Demand]] = _nothing
     gradient: Gradient = Gradient.whole
     samples: Samples = Samples.renamed
+    shifts: Callable[[Mapping[str, Any], int], Mapping[str, Collection[int]]] = _no_shifts
     is_large_inside: bool = False
     form: str = ""
     pattern: str = ""
@@ -121,6 +128,11 @@ def _of_attention(attributes: Mapping[str, Any]) -> Iterator[Demand]:
     yield not hides or "fill" in attributes, "fill", "the score of a key that is not seen"
 
 
+def _shifts_of_attention(attributes: Mapping[str, Any], _: int) -> Mapping[str, Collection[int]]:
+    along = [place for place, axis in enumerate(attributes["key"]) if axis == attributes["axis"]]
+    return {} if "cap" in attributes else {"key": along}
+
+
 _OPS, _NN, _RAISING = "pcp.ops", "pcp.nn", "pcp.rewrite.raising"
 _NORM: dict[str, Any] = {
     "attributes": {"axis": Axes.axis, "epsilon": float, "scale": bool, "bias": bool},
@@ -130,6 +142,7 @@ _NORM: dict[str, Any] = {
 }
 _SOFTMAX: dict[str, Any] = {
     "attributes": {"axis": Axes.axis},
+    "shifts": lambda attributes, _: {"x": (attributes["axis"],)},
     "samples": Samples.further_alike,
     "form": f"{_OPS}.normalizing",
     "pattern": f"{_RAISING}.softmax",
@@ -137,12 +150,13 @@ _SOFTMAX: dict[str, Any] = {
 
 SOFTMAX = _declare("pcp.softmax", "x", **_SOFTMAX)
 LOG_SOFTMAX = _declare("pcp.log_softmax", "x", **_SOFTMAX)
-LAYER_NORM = _declare("pcp.layer_norm", "x", further=("scale", "bias"), **_NORM)
+LAYER_NORM = _declare("pcp.layer_norm", "x", further=("scale", "bias"), shifts=_SOFTMAX["shifts"], **_NORM)
 RMS_NORM = _declare("pcp.rms_norm", "x", further=("scale", "bias"), **_NORM)
 BATCH_NORM = _declare(
     "pcp.batch_norm",
     *("x", "scale", "bias"),
     attributes={"axis": Axes.axis, "epsilon": float, "relu": str},
+    shifts=lambda attributes, rank: {"x": [axis for axis in range(rank) if axis != attributes["axis"]]},
     pattern=f"{_RAISING}.normalisation",
 )
 ACTIVATION = _declare(
@@ -178,6 +192,7 @@ ATTENTION = _declare(
         "cap": float,
     },
     demands=_of_attention,
+    shifts=_shifts_of_attention,
     samples=Samples.further_too,
     is_large_inside=True,
     form=f"{_NN}.attention",

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,10 +49,12 @@ class Scale:
     Arguments:
         whole: the norm of all of it.
         axes: by axis, the scale of each slice; shape (length of the axis,).
+        lost: the part of its elements that are no numbers to be judged by.
     """
 
     whole: float
     axes: dict[int, Array]
+    lost: float = 0.0
 
     @staticmethod
     def of(right: Squares) -> "Scale":
@@ -172,7 +174,18 @@ def scale_of(right: Array, kept: float = 0.0, before: Array | None = None) -> Sc
     difference = _difference(right, None, kept, before)
     difference[~np.isfinite(difference)] = 0
     unit = float(np.max(np.abs(difference), initial=0.0))
-    return Scale.of(squares(difference / unit)).times(unit) if unit else Scale.of_elements(0.0, right.shape)
+    scale = Scale.of(squares(difference / unit)).times(unit) if unit else Scale.of_elements(0.0, right.shape)
+    return replace(scale, lost=_lost(right))
+
+
+def _lost(right: Array) -> float:
+    """The part of a result's elements that are NaN or infinite. -inf beside numbers is one: what a mask hides, or a choice."""
+    if not right.size:
+        return 0.0
+    finite = np.isfinite(right)
+    if not finite.any():
+        return 1.0
+    return float(np.mean(~finite if right.dtype.kind == "c" else ~finite & (right != -np.inf)))
 
 
 def distance(result: Array, right: Array, scale: Scale) -> Distance:

@@ -20,6 +20,10 @@ NOTHING = 2.0**-24
 """Of the size of its group, less than rounding to float32 makes of that: what is so small is zero in exact arithmetic."""
 
 
+MOST_LOST = 0.5
+"""A result of which more than this part is not finite says nothing of how exact a program is."""
+
+
 class UnknownResult(PCPError):
     """A name that no result of a program has."""
 
@@ -87,6 +91,14 @@ class Judge:
                 self._standards.append(self._standard(Judged.share, _NONE, *of_result))
         if tolerance:
             self._regroup(tolerance)
+
+    @property
+    def lost(self) -> tuple[str, float] | None:
+        """The result with the most elements that are no numbers in the reference, and their part, if that is more than half."""
+        place = max(self._places(), key=lambda each: self._standards[each].scale.lost, default=None)
+        if place is None or self._standards[place].scale.lost <= MOST_LOST:
+            return None
+        return result_name(self.program, place), self._standards[place].scale.lost
 
     @property
     def plain(self) -> list[ResultError]:

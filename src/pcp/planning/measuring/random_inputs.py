@@ -10,6 +10,7 @@ import numpy as np
 from pcp.backends.processors import core_count
 from pcp.interruption import all_of
 from pcp.ir import Argument, Role
+from pcp.ir.beginnings import Beginning
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +31,7 @@ class Recipe:
         sets: how many different lists of arguments are made; one shows no stale result.
         ranges: name of an integer argument, its least value and one more than its largest; other integers are 0 or 1. Or name
             of an argument of floats, and the numbers that it lies between.
+        begins: name of an argument, and what it is known to begin with.
         warm_calls: how often the plain program is called on its own state first, so that moments are as in a run. State
             that is not called `params` then begins as zero.
     """
@@ -37,6 +39,7 @@ class Recipe:
     seed: int = 0
     sets: int = 2
     ranges: tuple[tuple[str, float, float], ...] = ()
+    begins: tuple[tuple[str, Beginning], ...] = ()
     warm_calls: int = 0
 
 
@@ -52,12 +55,14 @@ def random_arguments(
         index: which list, from 0.
         only: places of those that are made; None makes all.
     """
-    ranges = {name: (low, high) for name, low, high in recipe.ranges}
+    ranges, begins = {name: (low, high) for name, low, high in recipe.ranges}, dict(recipe.begins)
 
     def array_at(place: int) -> Array:
         entry, rng = arguments[place], np.random.default_rng([recipe.seed, index, place])
         is_float = entry.spec.dtype.is_differentiable
-        if is_float and entry.name in ranges:
+        if entry.name in begins:
+            value = begins[entry.name].array(entry.spec, lambda: _normal(entry, rng))
+        elif is_float and entry.name in ranges:
             value = rng.uniform(*ranges[entry.name], entry.spec.shape)
         else:
             value = _floats(entry, rng, recipe) if is_float else _integers(entry, rng, ranges, recipe)
@@ -76,8 +81,7 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
         if recipe.warm_calls:
             return np.zeros(shape, np.float32)
         return np.abs(rng.standard_normal(shape, np.float32)) * 0.1
-    drawn = rng.standard_normal(min(entry.spec.size, DRAWN), np.float32)
-    values = np.resize(drawn, shape) if entry.spec.size > DRAWN else drawn.reshape(shape)
+    values = _normal(entry, rng)
     if entry.spec.dtype.kind == "complex":
         return values + 1j * rng.standard_normal(shape, np.float32)
     if entry.role is Role.input:
@@ -87,6 +91,13 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
             np.sqrt(max(1, min(values.size // max(1, shape[0]), values.size // max(1, shape[-1]))))
         )
     return 0.1 * values + np.float32(0.0 if "bias" in words[-1] or words[-1] == "b" else 1.0)
+
+
+def _normal(entry: Argument, rng: np.random.Generator) -> Array:
+    drawn = rng.standard_normal(min(entry.spec.size, DRAWN), np.float32)
+    shape = entry.spec.shape
+    values: Array = np.resize(drawn, shape) if entry.spec.size > DRAWN else drawn.reshape(shape)
+    return values
 
 
 def _integers(

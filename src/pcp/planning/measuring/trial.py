@@ -45,6 +45,8 @@ def tried(
         compile_candidate: None compiles it here.
     """
     try:
+        if request.site is None and request.judged_at is not None:
+            _check_reference(subject)
         stage("candidate")
         candidate, site, worth = request.candidate, request.site, request.worth
         is_plain = isinstance(candidate, Program) and candidate == subject.program and not request.is_moved
@@ -167,6 +169,13 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
         mine, plain_times = _times(subject, runnable, request, took if is_long else None)
     peak = runnable.executable.memory.peak
     return _trial(seconds=mine, plain_seconds=plain_times, peak_bytes=peak, **_errors_of(subject, errors))
+
+
+def _check_reference(subject: Subject) -> None:
+    """Refuse to judge by what is mostly not finite: every result is right beside that."""
+    lost = next((judge.lost for judge in subject.judges if judge.lost is not None), None)
+    if lost is not None:
+        raise Failed(Failure.not_finite, f"{100 * lost[1]:.3g} % of result {lost[0]}", error=math.inf)
 
 
 def _of_plain(subject: Subject, tolerance: float | None) -> Measurement:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pcp.backends import Target
+from pcp.errors import PCPError
 from pcp.ir import Program, Role
 from pcp.kernels import Kernel
 from pcp.planning.fitting import Fit
@@ -24,6 +25,10 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question, Rest
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
+
+
+class ReferenceNotFinite(PCPError):
+    """Arguments on which a result is mostly NaN or infinite, so that no path can be judged by it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Whole:
             # Which gradients are judged on the scale of their group depends on the tolerance.
             facts += [self.judged_at, *grouped] if grouped else []
             facts += [("ignored", self.ignored)] if self.ignored else []
-            facts += [self.example_digest] if self.example_digest else []
+            facts += [self.example_digest] if self.example_digest else sorted(self.program.begins.items())
         facts += [("in less memory", self.plain.digest)] if self.fit else []
         if not facts:
             return self.program.digest
@@ -143,7 +148,10 @@ class Whole:
         has_state = any(entry.role is Role.state for entry in self.program.arguments)
         # One list of arguments will do: every kernel in it was tried on two before.
         return Recipe(
-            sets=1, ranges=index_ranges(self.program), warm_calls=self.strategy.warm_calls if has_state else 0
+            sets=1,
+            ranges=index_ranges(self.program),
+            begins=tuple(self.program.begins.items()),
+            warm_calls=self.strategy.warm_calls if has_state else 0,
         )
 
     def measured(
@@ -185,6 +193,22 @@ class Whole:
             ),
             key=lambda each: each.least_tolerance or 0.0,
             default=None,
+        )
+
+    def expect_numbers(self, row: Answer) -> None:
+        """Look at what is known of the plain path.
+
+        Raises:
+            ReferenceNotFinite: a result is mostly NaN or infinite, in exact arithmetic, too.
+        """
+        if row is None or row.failure is not Failure.not_finite:
+            return
+        name = row.detail.partition(" of result ")[2]
+        given = "random arguments" if self.example is None else "the arguments of the example"
+        raise ReferenceNotFinite(
+            f"program {self.program.digest[:12]} cannot be judged on {given}: {row.detail} is NaN or infinite, in exact "
+            "arithmetic, too, and nothing is wrong beside that. Give others, as example=(...), or leave that result "
+            f"out by judge={{{name!r}: 'ignore'}}"
         )
 
     def measured_again(
