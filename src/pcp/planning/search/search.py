@@ -343,8 +343,7 @@ class Search:
         """Look at how wrong the plain path is.
 
         Raises:
-            ReferenceNotFinite: a result is mostly not finite in exact arithmetic, too.
-            ToleranceUnreachable: it misses the tolerance.
+            ReferenceNotFinite, ToleranceUnreachable: it is no number, or misses the tolerance.
         """
         whole = self.whole
         if not whole.tolerance:

@@ -1,0 +1,47 @@
+"""Training steps of imported models are planned within 1e-2 without an example: the plain path is exact enough everywhere."""
+
+from pathlib import Path
+
+import pytest
+from tests.execution import exactly
+from tests.peers.beside_transformers.families import made
+
+import pcp
+from pcp.backends import Target
+from pcp.planning.chosen import searched
+from pcp.planning.conditions import Conditions
+from pcp.planning.search.strategy import Step, Strategy
+
+ZEROS = {
+    "bert": ("key.bias", 16, 16),
+    "vit": ("attention.k_proj.bias", 16, 16),
+    "gpt2": ("c_attn.bias", 16, 48),
+    "bloom": ("query_key_value.bias", 16, 48),
+    "phi": ("k_proj.bias", 8, 8),
+    "qwen2": ("k_proj.bias", 0, 8),
+}
+"""By families: a bias, how many of its elements have a gradient of zero, and how many it has. Qwen2 rotates all of a key."""
+QUICK_ONES = ("bert", "gpt2", "qwen2")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(name, marks=() if name in QUICK_ONES else pytest.mark.long) for name in ZEROS],
+)
+def test_the_plain_step_is_within_a_hundredth(family: str, tmp_path: Path) -> None:
+    loss, inputs = made(family)
+    imported = pcp.from_torch(loss, *inputs)
+    step = pcp.training_step(imported.program, pcp.optimizers.adamw(1e-3))
+    assert len(step.begins) == len(imported.weights) + len(imported.buffers)
+    conditions = Conditions(
+        Target.of(), 1 << 40, tmp_path / "profile.sqlite", 600, strategy=Strategy(steps=(Step.plain,))
+    )
+    found, _ = searched(step, 1e-2, conditions)
+    assert found.measurement is not None
+    assert found.measurement.least_plain is not None
+    assert found.measurement.least_plain < 1e-3
+    held = step.initial_state(imported.weights, imported.buffers or None)
+    state, _ = exactly(step, held, tuple(each.numpy() for each in inputs))
+    name, zeros, size = ZEROS[family]
+    biases = [each for key, each in state["optimizer"]["first"].items() if key.endswith(name)]
+    assert [(int((each == 0).sum()), each.size) for each in biases] == [(zeros, size)] * 2
