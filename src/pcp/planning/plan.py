@@ -266,15 +266,14 @@ def plan(
         budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. Ctrl-C ends them too: what
             was measured is kept, and the best that is known is taken; if no path was measured,
             planning ends.
-        example: one call's arguments, to measure on; None makes random ones.
+        example: one call's arguments, to measure on; None makes random ones, but for what `Program.begins` knows.
         progress: told before every measurement.
         judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
         buckets: of a symbolic program, for a symbol the largest sizes of its buckets, as `{"length": [128, 512]}`; a path is
             searched for once in each. Without, they end at powers of two.
 
     Raises:
-        ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
-        ReferenceNotFinite: a result is mostly NaN or infinite on the arguments that it is judged on.
+        ToleranceUnreachable, ReferenceNotFinite: no path is within it, as the plain one misses it, or no number can be judged.
         UnknownResult, InvalidJudge: `judge` names no result, or says something else of it.
         InvalidTolerance, InvalidBudget: a number that is none.
         ProgramExpected: something else than a Program is given.

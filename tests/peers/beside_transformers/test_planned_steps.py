@@ -17,10 +17,11 @@ ZEROS = {
     "vit": ("attention.k_proj.bias", 16, 16),
     "gpt2": ("c_attn.bias", 16, 48),
     "bloom": ("query_key_value.bias", 16, 48),
-    "phi": ("k_proj.bias", 8, 8),
+    "phi": ("k_proj.bias", 4, 8),
     "qwen2": ("k_proj.bias", 0, 8),
 }
-"""By families: a bias, how many of its elements have a gradient of zero, and how many it has. Qwen2 rotates all of a key."""
+"""By families: a bias, how many of its elements have a gradient of zero, and how many it has. Phi rotates half of
+each key, Qwen2 all."""
 QUICK_ONES = ("bert", "gpt2", "qwen2")
 
 

@@ -8,9 +8,9 @@ tolerance if every error is at most that, and every error of a slice at most `SL
 Three kinds of results are judged otherwise, and a plan names them:
 
 - An integer or boolean result is judged by the share of its elements that differ.
-- A gradient or update of a training step that is zero in exact arithmetic (the bias of attention's keys) is judged on the scale
-  of its group: the root mean square over the elements of the group's tensors that the plain path meets. It is taken for zero if
-  the plain path itself misses it at the tolerance, or if its own root mean square is less than 2^-24 of that.
+- A gradient or update of a training step that is zero in exact arithmetic, and that no rewrite knows to be, is judged on the
+  scale of its group: the root mean square over the elements of the group's tensors that the plain path meets. It is taken for
+  zero if the plain path itself misses it at the tolerance, or if its own root mean square is less than 2^-24 of that.
 - What the user ignores is left out.
 
 State is judged by what is added to the part of it that stays, so that an update does not hide behind the parameter that it is

@@ -201,7 +201,11 @@ def _errors_of(subject: Subject, errors: Sequence[ResultError]) -> dict[str, Any
         f"{slices.name}, {slices.slice}" if slices and slices.slice else "",
         max((each.plain_slice for each in errors), default=0.0),
         subject.reference,
-        tuple((name, each.missed) for name, each in judged.items() if each.judged is Judged.group),
+        tuple(
+            (name, each.missed)
+            for name, each in judged.items()
+            if each.judged is Judged.group and (each.missed or each.error)
+        ),
         tuple(
             (name, each.error) for name, each in judged.items() if each.judged is Judged.share and each.error
         ),
