@@ -89,16 +89,15 @@ class Judge:
                 self._standards.append(self._standard(Judged.norm, scale, *of_result))
             else:
                 self._standards.append(self._standard(Judged.share, _NONE, *of_result))
+        lost = {
+            result_name(program, place): standard.scale.lost
+            for place, standard in enumerate(self._standards)
+            if place not in self._ignored and standard.scale.lost > MOST_LOST
+        }
+        self.lost = max(lost.items(), key=lambda each: each[1], default=None)
+        """The result with the most elements that are no numbers in the reference, and their part, if that is more than half."""
         if tolerance:
             self._regroup(tolerance)
-
-    @property
-    def lost(self) -> tuple[str, float] | None:
-        """The result with the most elements that are no numbers in the reference, and their part, if that is more than half."""
-        place = max(self._places(), key=lambda each: self._standards[each].scale.lost, default=None)
-        if place is None or self._standards[place].scale.lost <= MOST_LOST:
-            return None
-        return result_name(self.program, place), self._standards[place].scale.lost
 
     @property
     def plain(self) -> list[ResultError]:

@@ -83,7 +83,7 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
         return np.abs(rng.standard_normal(shape, np.float32)) * 0.1
     values = _normal(entry, rng)
     if entry.spec.dtype.kind == "complex":
-        return values + 1j * rng.standard_normal(shape, np.float32)
+        return np.asarray(values + 1j * rng.standard_normal(shape, np.float32))
     if entry.role is Role.input:
         return values
     if len(shape) >= 2:
