@@ -30,16 +30,21 @@ CAUSAL = np.tril(np.ones((6, 6), bool))
 Loss = Callable[..., Any]
 
 
-def gradient(loss: Loss, weights: dict[str, Any]) -> Program:
-    """As a training step differentiates: in largest elements that softmax takes off, nothing moves."""
+def gradient(loss: Loss, weights: dict[str, Any], is_named: bool = True) -> Program:
+    """As a training step differentiates: in largest elements that softmax takes off, nothing moves.
+
+    Arguments:
+        is_named: whether forms that are known become composites first, whose gradients are composites.
+    """
     specs = {name: pcp.spec(each.shape, "f32") for name, each in weights.items()}
     traced = pcp.trace(loss, specs, pcp.spec(X.shape, "f32"), pcp.spec(Y.shape, "f32"))
-    return pcp.grad(raised(with_constant_shifts(traced)), wrt=0)
+    program = with_constant_shifts(traced)
+    return pcp.grad(raised(program) if is_named else program, wrt=0)
 
 
-def zeros_in(loss: Loss, weights: dict[str, Any] = SEPARATE) -> dict[str, int]:
+def zeros_in(loss: Loss, weights: dict[str, Any] = SEPARATE, is_named: bool = True) -> dict[str, int]:
     """How many elements of each gradient are written as 0; the others are what they were, and those were rounding."""
-    plain = gradient(loss, weights)
+    plain = gradient(loss, weights, is_named)
     before, after = (exactly(each, weights, X, Y) for each in (plain, without_vanishing_sums(plain)))
     for name, old in before.items():
         np.testing.assert_allclose(after[name], old, rtol=1e-9, atol=1e-12)
@@ -103,6 +108,18 @@ def by_rows_of_a_batch(w: Any, x: Any, y: Any) -> Any:
     return loss_of(pcp.softmax(q @ k.transpose((0, 1, 3, 2))) @ v, w, y)
 
 
+def without_shift(scores: Any) -> Any:
+    e = pcp.exp(scores)
+    return e / e.sum(-1, keepdims=True)
+
+
+def by_shares(scores: Any) -> Any:
+    """Softmax by the inverse of its sum, of scores that are taken apart."""
+    e = pcp.exp(scores - pcp.stop_gradient(scores.max(-1, keepdims=True)))
+    share = 1.0 / (e * 0.5 + e * 0.5).sum(-1, keepdims=True)
+    return 2.0 * e * share - e * share
+
+
 SEEN = masked(X[:, None, None, :, 0] > -0.5, -1e9)
 """Keys are seen by what the data says, and some query sees none."""
 
@@ -129,6 +146,11 @@ SEEN = masked(X[:, None, None, :, 0] > -0.5, -1e9)
 )  # fmt: skip
 def test_a_bias_of_all_keys_has_no_gradient(loss: Loss) -> None:
     assert zeros_in(loss) == {"bk": 8}
+
+
+@pytest.mark.parametrize("weigh", [softmax, masked(CAUSAL), SEEN, without_shift, by_shares])
+def test_nor_has_it_where_nothing_is_named(weigh: Callable[[Any], Any]) -> None:
+    assert zeros_in(attention(weigh), is_named=False) == {"bk": 8}
 
 
 def test_a_bias_of_keys_that_heads_share_has_none() -> None:
@@ -192,8 +214,9 @@ def normalised(axes: Any, moments: bool = False) -> Loss:
 
 
 @pytest.mark.parametrize("loss", [normalised((0, 1)), normalised((0, 1), moments=True), normalised(1)])
-def test_a_bias_before_a_normalisation_of_the_batch_has_none(loss: Loss) -> None:
-    assert zeros_in(loss, NORMED) == {"b": 8}
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_bias_before_a_normalisation_of_the_batch_has_none(loss: Loss, is_named: bool) -> None:
+    assert zeros_in(loss, NORMED, is_named) == {"b": 8}
 
 
 def test_nor_has_one_before_layers_in_a_loop() -> None:

@@ -48,16 +48,23 @@ def cancels(value: Value, axes: frozenset[int], vanishes: Vanishes) -> bool:
         left = whole.total(whole.polynomial(View.of(value)))
     except _TooLarge:
         return False
-    return all(whole.has_vanishing_factor(monomial, vanishes) for monomial in left)
+    if all(whole.has_vanishing_factor(monomial, vanishes) for monomial in left):
+        return True
+    return any(cancels(value, some, vanishes) for some in whole.inner)
 
 
 class _Sum:
-    """A sum over axes of one value, which is the pattern of all views here."""
+    """A sum over axes of one value, which is the pattern of all views here.
+
+    Attributes:
+        inner: some of the axes, over which there are sums in the value.
+    """
 
     def __init__(self, value: Value, axes: frozenset[int]) -> None:
         self._shape, self._axes = spec_of(value.type).shape, axes
         self._values: list[View] = []
         self._known: dict[View, Polynomial] = {}
+        self.inner: set[frozenset[int]] = set()
 
     def polynomial(self, view: View) -> Polynomial:
         """A view of a value as a polynomial.
@@ -107,7 +114,10 @@ class _Sum:
     def _of_sum(self, view: View) -> Polynomial:
         """Of a sum over the axes of this one, which is spread along them."""
         summed = view.reduced("add", len(self._shape))
-        if summed is None or {axis for axis in summed[1] if self._shape[axis] > 1} != self._axes:
+        gone = frozenset() if summed is None else {axis for axis in summed[1] if self._shape[axis] > 1}
+        if summed is None or gone != self._axes:
+            if gone and gone < self._axes:
+                self.inner.add(frozenset(gone))
             return self._factor(view)
         return self.total(self.polynomial(summed[0]))
 
