@@ -343,13 +343,12 @@ class Search:
         """Look at how wrong the plain path is.
 
         Raises:
-            ReferenceNotFinite, ToleranceUnreachable: it is no number, or misses the tolerance.
+            ToleranceUnreachable: it misses the tolerance.
         """
         whole = self.whole
         if not whole.tolerance:
             return
         row = yield from whole.plain_judged(self.evidence)
-        whole.expect_numbers(row)
         if row is None or row.least_tolerance is None:
             words = f"the error of the plain path is not known: {self.evidence.trouble}"
             log.warning("%s", words)

@@ -180,10 +180,16 @@ class Whole:
         )
 
     def plain_judged(self, evidence: Evidence) -> Asking[Answer]:
-        """How wrong the plain path is; None if that is not known and there is no time to measure it."""
+        """How wrong the plain path is; None if that is not known and there is no time to measure it.
+
+        Raises:
+            ReferenceNotFinite: a result is mostly NaN or infinite, in exact arithmetic, too.
+        """
         row = yield from self._question(
             self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence
         ).asked()
+        if row is not None and row.failure is Failure.not_finite:
+            raise self._not_finite(row)
         known = evidence.known(self.subject).values()
         return row or max(
             (
@@ -195,17 +201,11 @@ class Whole:
             default=None,
         )
 
-    def expect_numbers(self, row: Answer) -> None:
-        """Look at what is known of the plain path.
-
-        Raises:
-            ReferenceNotFinite: a result is mostly NaN or infinite, in exact arithmetic, too.
-        """
-        if row is None or row.failure is not Failure.not_finite:
-            return
+    def _not_finite(self, row: Measurement) -> ReferenceNotFinite:
+        """What the plain path's row says of results that are no numbers."""
         name = row.detail.partition(" of result ")[2]
         given = "random arguments" if self.example is None else "the arguments of the example"
-        raise ReferenceNotFinite(
+        return ReferenceNotFinite(
             f"program {self.program.digest[:12]} cannot be judged on {given}: {row.detail} is NaN or infinite, in exact "
             "arithmetic, too, and nothing is wrong beside that. Give others, as example=(...), or leave that result "
             f"out by judge={{{name!r}: 'ignore'}}"
