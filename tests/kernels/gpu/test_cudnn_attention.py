@@ -15,7 +15,9 @@ from pcp.ir import Program
 from pcp.ir.composites import composite_name
 from pcp.ir.toolkit.walking import every_operation
 from pcp.kernels import apply_kernels, kernel_named, sites_of
+from pcp.kernels.attention.cudnn import Calls
 from pcp.kernels.features import lacking
+from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
 from tests.conftest import PLATFORM
@@ -35,11 +37,11 @@ def _program(causal: bool, window: int | None = None, **others: Any) -> Program:
     return prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1, 2)))
 
 
-def _by_cudnn(program: Program) -> Program:
+def _by_cudnn(program: Program, name: str = "cudnn") -> Program:
     families = {"attention", "attention_gradient"}
     sites = [site for site in sites_of(program, "cuda") if site.family in families]
     assert {site.family for site in sites} == families
-    return apply_kernels(program, {site.key: kernel_named(f"{site.family}.cudnn") for site in sites})
+    return apply_kernels(program, {site.key: kernel_named(f"{site.family}.{name}") for site in sites})
 
 
 def _calls(text: str) -> list[str]:
@@ -170,12 +172,92 @@ def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
     reason="needs an NVIDIA GPU: PCP_TEST_PLATFORM=cuda",
 )
 @pytest.mark.parametrize("window", [None, 1, 5, 33])
-def test_it_computes_attention_and_its_gradient(window: int | None) -> None:
-    rng = np.random.default_rng(6)
+@pytest.mark.parametrize("name", ["cudnn", "cudnn_centred"])
+def test_it_computes_attention_and_its_gradient(window: int | None, name: str) -> None:
     program = _program(causal=True, window=window)
-    shapes = (SHAPE, (2, 64, 2, 64), (2, 64, 2, 64), SHAPE)
-    arguments = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    expected, found = (pcp.plan(each)(*arguments) for each in (program, _by_cudnn(program)))
+    arguments = _drawn(1.0)
+    expected, found = (pcp.plan(each)(*arguments) for each in (program, _by_cudnn(program, name)))
     for right, y in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         right, y = np.asarray(right, np.float64), np.asarray(y, np.float64)
         assert np.linalg.norm(y - right) <= 1e-2 * max(np.linalg.norm(right), 1.0)
+
+
+def _drawn(apart: float) -> list[Any]:
+    """Queries, keys and values, which differ from one another in a head by a part of their size, and a cotangent."""
+    rng = np.random.default_rng(6)
+    shapes = (SHAPE, (2, 64, 2, 64), (2, 64, 2, 64), SHAPE)
+    drawn = [rng.normal(size=shape) for shape in shapes]
+    if apart < 1:
+        drawn[:3] = [
+            rng.normal(size=(shape[0], 1, *shape[2:])) + apart * x
+            for x, shape in zip(drawn, shapes[:3], strict=False)
+        ]
+    return [x.astype(np.float32) for x in drawn]
+
+
+def _emulated(patch: pytest.MonkeyPatch) -> None:
+    """What cuDNN computes, as operations: operands, weights and their cotangents are bfloat16, sums float32."""
+
+    def bf16(x: pcp.Tensor) -> pcp.Tensor:
+        return x.astype("bf16").astype("f32")
+
+    def operands(calls: Calls) -> tuple[list[pcp.Tensor], pcp.Tensor, pcp.Tensor]:
+        q, k, v = (x.astype("f32") for x in calls.operands)
+        k, v = (pcp.repeat(x, q.shape[2] // x.shape[2], 2) for x in (k, v))
+        scores = pcp.einsum("bqhw,bkhw->bhqk", q, k) * calls.layout.heads.attributes["scale"]
+        if calls.layout.heads.sight.offset is not None:
+            length = scores.shape[-1]
+            scores = pcp.where(pcp.iota((length, length), 0) >= pcp.iota((length, length), 1), scores, -1e30)
+        return [q, k, v], scores, pcp.exp(scores - pcp.max(scores, -1, keepdims=True))
+
+    def forward(calls: Calls) -> tuple[pcp.Tensor, pcp.Tensor]:
+        (_, _, v), scores, e = operands(calls)
+        y = pcp.einsum("bhqk,bkhw->bqhw", bf16(e), v) / pcp.transpose(e.sum(-1, keepdims=True), (0, 2, 1, 3))
+        return y.astype("bf16"), scores.sum(-1)
+
+    def backward(calls: Calls, cotangent: pcp.Tensor, y: pcp.Tensor, _: pcp.Tensor) -> list[pcp.Tensor]:
+        (q, k, v), _, e = operands(calls)
+        cotangent, y = cotangent.astype("f32"), y.astype("f32")
+        p = e / e.sum(-1, keepdims=True)
+        inner = pcp.transpose((cotangent * y).sum(-1), (0, 2, 1))
+        change = bf16(p * (pcp.einsum("bqhw,bkhw->bhqk", cotangent, v) - inner[..., None]))
+        change = change * calls.layout.heads.attributes["scale"]
+        of_keys = [
+            pcp.einsum("bhqk,bqhw->bkhw", change, q),
+            pcp.einsum("bhqk,bqhw->bkhw", bf16(p), cotangent),
+        ]
+        shape = (*k.shape[:2], -1, q.shape[2] // calls.operands[1].shape[2], k.shape[3])
+        narrow = [pcp.reshape(x, shape).sum(3) for x in of_keys]
+        return [x.astype("bf16") for x in (pcp.einsum("bhqk,bkhw->bqhw", change, k), *narrow)]
+
+    patch.setattr(Calls, "forward", forward)
+    patch.setattr(Calls, "backward", backward)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_and_values_that_are_nearly_alike_lose_nothing_without_their_means(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _emulated(monkeypatch)
+    program = _program(causal)
+    programs = {name: _by_cudnn(program, name) for name in ("cudnn", "cudnn_centred")}
+    for apart, least, most in ((1.0, 0.0, 1e-2), (0.1, 0.5, 1e-2), (0.01, 50.0, 1e-2)):
+        arguments = _drawn(apart)
+        right = run_float64(program, arguments)
+        errors = {
+            name: max(
+                float(np.linalg.norm(np.asarray(y, np.float64) - x) / np.linalg.norm(x))
+                for x, y in zip(right[1:], jax.tree.leaves(pcp.plan(each)(*arguments))[1:], strict=True)
+            )
+            for name, each in programs.items()
+        }
+        assert errors["cudnn_centred"] <= most, (apart, errors)
+        assert errors["cudnn"] >= least, (apart, errors)
+
+
+def run_float64(program: Program, arguments: list[Any]) -> list[Any]:
+    """The results in float64."""
+    with jax.enable_x64(True):
+        wide = [np.asarray(x, np.float64) for x in arguments]
+        return [np.asarray(x) for x in jax.tree.leaves(pcp.plan(widened(program))(*wide))]

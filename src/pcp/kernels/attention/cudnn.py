@@ -4,6 +4,11 @@ XLA's CUDA plug-in calls cuDNN's fused kernels for custom calls of these names; 
 Operands keep the order in which products write them (batch, length, heads, width), so nothing is transposed in memory.
 What does not count by lengths is 0 in operands and results, whatever cuDNN makes of it.
 
+What is added to all keys changes no weight, and what is added to all values is added to every result. Where keys or values are
+nearly alike, as in the last layers of deep models, rounding to bfloat16 loses how they differ, and the cotangent of queries is
+a sum over keys of differences that cancel: of keys and values that differ by a tenth it is wrong by 3 times its size, by a
+hundredth by 350. A second kernel takes their means off first: 0.004 of both.
+
 Source: the custom calls that `jax.nn.dot_product_attention` emits; Dao, "FlashAttention-2", 2023.
 """
 
@@ -23,7 +28,7 @@ from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_with_gradient
-from pcp.kernels.storage import BF16_RESULT
+from pcp.kernels.storage import BF16, BF16_RESULT, Storage
 from pcp.ops.elementwise import convert, greater, maximum, where
 from pcp.ops.movement import iota, transpose
 from pcp.ops.reductions.primitives import any_
@@ -88,18 +93,30 @@ class Calls:
         layout: of the operands.
         operands: query, key and value.
         added: to the scores; None if nothing is.
+        middle: what was taken off all values before they were rounded (batch, queries, heads, width); None if nothing was.
     """
 
     layout: Layout
     operands: tuple[Tensor, ...]
     added: Added | None
+    middle: Tensor | None = None
 
     @classmethod
-    def of(cls, op: ir.Operation) -> "Calls":
-        """Those of an attention or of its gradient."""
+    def of(cls, op: ir.Operation, centred: bool = False) -> "Calls":
+        """Those of an attention or of its gradient.
+
+        Arguments:
+            centred: whether means are taken off keys and values.
+        """
         layout, operands = Layout.of(op), tensors(op)
-        taken = (layout.taken(x, kind) for x, kind in zip(operands, ATTENTION.operands, strict=False))
-        return cls(layout, tuple(taken), Added.of(layout, operands))
+        named = dict(zip(ATTENTION.operands, operands, strict=False))
+        middle = None
+        if centred:
+            means = {kind: layout.mean(named[kind], kind) for kind in ("key", "value")}
+            named |= {kind: named[kind] - each for kind, each in means.items()}
+            middle = layout.spread(means["value"])
+        taken = (layout.taken(x, kind) for kind, x in named.items())
+        return cls(layout, tuple(taken), Added.of(layout, operands), middle)
 
     @property
     def biases(self) -> list[Tensor]:
@@ -138,6 +155,11 @@ class Calls:
     def answered(self, x: Tensor) -> Tensor:
         """A result or cotangent, without what cuDNN makes of queries that see no key."""
         return x if self.added is None else self.added.answered(x)
+
+    def returned(self, y: Tensor) -> Tensor:
+        """The result of the attention, from that of the call."""
+        whole = y if self.middle is None else convert(y, DType.f32) + self.middle
+        return self.layout.returned(self.answered(whole), "result")
 
     @property
     def mask_type(self) -> str:
@@ -274,14 +296,14 @@ def _applies(op: ir.Operation) -> bool:
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
 
 
-def _attention(op: ir.Operation) -> list[Tensor]:
-    calls = Calls.of(op)
+def _attention(op: ir.Operation, *, centred: bool = False) -> list[Tensor]:
+    calls = Calls.of(op, centred)
     y, normaliser = calls.forward()
-    return [calls.layout.returned(calls.answered(y), "result"), y, normaliser]
+    return [calls.returned(y), y, normaliser]
 
 
-def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
-    calls, named = Calls.of(op), Named.of(op)
+def _gradient(op: ir.Operation, residuals: Sequence[Tensor], *, centred: bool = False) -> list[Tensor]:
+    calls, named = Calls.of(op, centred), Named.of(op)
     layout = calls.layout
     y, normaliser = residuals or calls.forward()
     cotangent = layout.taken(tensors(op)[len(named.operands)], "result")
@@ -289,17 +311,28 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
     return layout.cotangents(op, (of_query, of_key, of_value))
 
 
-register_with_gradient(
-    Kernel(
-        "attention.cudnn",
-        "cuDNN's fused kernel, without scores in memory",
-        _applies,
-        StableHLO(_attention),
-        requires=("sm_80",),
-        hands=("attention.cudnn_result", "attention.cudnn_normaliser"),
-        storages=(BF16_RESULT,),
-        together=lambda _: 0,
-    ),
-    StableHLO(_gradient),
-    nonfinite="skips",
+def _register(name: str, about: str, storage: Storage, centred: bool) -> None:
+    register_with_gradient(
+        Kernel(
+            f"attention.{name}",
+            about,
+            _applies,
+            StableHLO(functools.partial(_attention, centred=centred)),
+            requires=("sm_80",),
+            hands=(f"attention.{name}_result", f"attention.{name}_normaliser"),
+            storages=(storage,),
+            together=lambda _: 0,
+        ),
+        StableHLO(functools.partial(_gradient, centred=centred)),
+        nonfinite="skips",
+    )
+
+
+_ABOUT = "cuDNN's fused kernel, without scores in memory"
+_register("cudnn", _ABOUT, BF16_RESULT, centred=False)
+_register(
+    "cudnn_centred",
+    f"{_ABOUT}; means are taken off keys and values before these are rounded",
+    BF16,
+    centred=True,
 )

@@ -30,17 +30,20 @@ _SUMS = frozenset({"stablehlo.reduce", COMPOSITE})
 
 
 def without_mean(of_keys: Tensor, axis: int, count: Tensor | None = None) -> Tensor:
-    """The cotangent of keys without what rounding leaves of its sum over them.
+    """The cotangent of keys without what rounding leaves of its sum over them; arguments as of `mean_of`."""
+    return of_keys - mean_of(of_keys, axis, count)
+
+
+def mean_of(x: Tensor, axis: int, count: Tensor | None = None) -> Tensor:
+    """The mean over an axis, which stays with size 1; 0 where it is no number.
 
     Arguments:
         axis: of the keys.
-        count: how many keys count, where not all do; the cotangent of others has to be 0, and means nothing in the result.
+        count: how many keys count, where not all do; others have to be 0.
     """
-    if count is None:
-        left = mean(of_keys, axis, keepdims=True)
-    else:
-        left = sum_(of_keys, axis, keepdims=True) / convert(maximum(count, 1), of_keys.dtype)
-    return of_keys - where(is_finite(left), left, 0.0)
+    counted = None if count is None else convert(maximum(count, 1), x.dtype)
+    left = mean(x, axis, keepdims=True) if counted is None else sum_(x, axis, keepdims=True) / counted
+    return where(is_finite(left), left, 0.0)
 
 
 def with_mean(x: Tensor) -> Tensor | None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
-from pcp.kernels.attention.heads import Heads, Order, along
-from pcp.kernels.attention.key_cotangents import are_added_up, without_mean
+from pcp.kernels.attention.heads import Heads, Names, Order, along
+from pcp.kernels.attention.key_cotangents import are_added_up, mean_of
 from pcp.kernels.attention.lengths import Lengths, lengths_axes, takes_lengths
 from pcp.kernels.named import Named
 from pcp.ops.elementwise import convert
+from pcp.ops.movement import broadcast_to, reshape
 from pcp.tensor import Tensor
 
 
@@ -48,6 +49,20 @@ class Layout:
         """An operand with the axes batch, length, heads, width; 0 where it does not count."""
         return self.heads.turned(convert(self._inside(tensor, kind), DType.bf16), kind, Order.by_length)
 
+    def mean(self, tensor: Tensor, kind: str) -> Tensor:
+        """The mean of all keys or values that count, with size 1 along these; 0 where it is no number."""
+        names = self.heads.attributes[kind]
+        return mean_of(self._inside(tensor, kind), names.index(self.heads.keys), self._count(names))
+
+    def spread(self, means: Tensor) -> Tensor:
+        """Means of values for every query: batch, length, heads, width."""
+        names, axes = self.heads.attributes["value"], self.heads.attributes["result"]
+        place = names.index(self.heads.keys)
+        narrow = reshape(means, (*means.shape[:place], *means.shape[place + 1 :]))
+        aligned = along(narrow, (*names[:place], *names[place + 1 :]), axes)
+        wide = broadcast_to(aligned, [self.heads.sizes[axis] for axis in axes])
+        return self.heads.turned(wide, "result", Order.by_length)
+
     def returned(self, tensor: Tensor, kind: str) -> Tensor:
         """The opposite, in float32."""
         ordered = self.heads.returned(tensor, kind, Order.by_length)
@@ -60,10 +75,11 @@ class Layout:
         kinds = enumerate(zip(cotangents, ATTENTION.operands, strict=True))
         returned = {place: self.returned(x, kind) for place, (x, kind) in kinds}
         if 1 in wrt and are_added_up(op.results[wrt.index(1)]):
-            names = self.heads.attributes["key"]
-            count = None if self.lengths is None else along(self.lengths.keys, self.lengths.axes, names)
-            returned[1] = self._inside(without_mean(returned[1], names.index(self.heads.keys), count), "key")
+            returned[1] = self._inside(returned[1] - self.mean(returned[1], "key"), "key")
         return named.cotangents(op, returned)
+
+    def _count(self, names: Names) -> Tensor | None:
+        return None if self.lengths is None else along(self.lengths.keys, self.lengths.axes, names)
 
     def _inside(self, tensor: Tensor, kind: str) -> Tensor:
         return tensor if self.lengths is None else self.lengths.inside(tensor, kind)
