@@ -87,20 +87,26 @@ class Band:
         return self.offset >= 0 and (self.window is None or first < sizes[axis])
 
 
-def parts_of(mask: View, axis: int, is_negated: bool = False, depth: int = FOLDED) -> list[Part]:
+def parts_of(mask: View, axis: int, is_negated: bool = False) -> list[Part]:
     """Masks whose conjunction a mask is, or its negation: those that compare places, apart from the rest as it is written.
 
     Arguments:
         mask: the mask.
         axis: of the keys.
         is_negated: whether its negation is meant.
-        depth: how far it is taken apart.
     """
-    split = conjunction(mask, is_negated) if depth else None
-    if split is None:
-        return [] if mask.is_number(not is_negated) else [(mask, is_negated)]
-    parts = [part for each, turned in split for part in parts_of(each, axis, turned, depth - 1)]
-    return parts if not parts or any(_bounds(part, axis) for part in parts) else [(mask, is_negated)]
+    left = FOLDED
+
+    def parts(part: Part) -> list[Part]:
+        nonlocal left
+        split = conjunction(*part) if left else None
+        if split is None:
+            return [] if part[0].is_number(not part[1]) else [part]
+        left -= 1
+        inner = [each for half in split for each in parts(half)]
+        return inner if not inner or any(_bounds(each, axis) for each in inner) else [part]
+
+    return parts((mask, is_negated))
 
 
 def _bounds(part: Part, axis: int) -> list[Bound]:

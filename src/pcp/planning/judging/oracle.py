@@ -14,7 +14,7 @@ from pcp.ir import Argument, DType, Program, Result, TensorSpec
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import entry_block, update_function_type
-from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.inlining import flatten, inline_calls
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor
 from pcp.tracing import open_main
 
@@ -66,7 +66,7 @@ class Copy:
         self._to = to
         self.known: dict[Value, Value] = {}
         module = program.module()
-        inline_composites(module)
+        flatten(module)
         inline_calls(module)
         old = entry_block(module)
         with context(), ir.Location.unknown():
