@@ -97,16 +97,19 @@ def parts_of(mask: View, axis: int, is_negated: bool = False) -> list[Part]:
     """
     left = FOLDED
 
-    def parts(part: Part) -> list[Part]:
+    def parts(part: Part) -> tuple[list[Part], bool]:
+        """Those of one mask, and whether any compares places."""
         nonlocal left
         split = conjunction(*part) if left else None
         if split is None:
-            return [] if part[0].is_number(not part[1]) else [part]
+            return ([], False) if part[0].is_number(not part[1]) else ([part], bool(_bounds(part, axis)))
         left -= 1
-        inner = [each for half in split for each in parts(half)]
-        return inner if not inner or any(_bounds(each, axis) for each in inner) else [part]
+        halves = [parts(half) for half in split]
+        inner = [each for half, _ in halves for each in half]
+        compares = any(found for _, found in halves)
+        return inner if compares or not inner else [part], compares
 
-    return parts((mask, is_negated))
+    return parts((mask, is_negated))[0]
 
 
 def _bounds(part: Part, axis: int) -> list[Bound]:
