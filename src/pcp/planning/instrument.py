@@ -7,7 +7,7 @@ from pcp.ir import Builder, Program, Result, Tree
 from pcp.ir.bindings import context, ir
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of
-from pcp.ir.toolkit.inlining import flatten, inline_calls
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.tree import LEAF
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main
@@ -17,9 +17,9 @@ Extras = Callable[[list[ir.Operation], list[Tensor]], Sequence[tuple[str, Tensor
 
 
 def flat(program: Program) -> Program:
-    """The program with every call and composite replaced by what it stands for; what several compute alike stands once."""
+    """The program with every call and composite replaced by what it stands for."""
     module = program.module()
-    flatten(module)
+    inline_composites(module)
     inline_calls(module)
     return Program.from_module(module)
 

@@ -1,5 +1,6 @@
 """Training steps of imported models are planned within 1e-2 without an example: the plain path is exact enough everywhere."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from tests.peers.beside_transformers.families import made
 import pcp
 from pcp.backends import Target
 from pcp.planning.chosen import searched
-from pcp.planning.conditions import Conditions
+from pcp.planning.conditions import Conditions, evidence_of
+from pcp.planning.search.loop import answered
 from pcp.planning.search.strategy import Step, Strategy
 
 ZEROS = {
@@ -37,7 +39,8 @@ def test_the_plain_step_is_within_a_hundredth(family: str, tmp_path: Path) -> No
     conditions = Conditions(
         Target.of(), 1 << 40, tmp_path / "profile.sqlite", 600, strategy=Strategy(steps=(Step.plain,))
     )
-    found, _ = searched(step, 1e-2, conditions)
+    with evidence_of(conditions) as evidence:
+        found, _ = answered(functools.partial(searched, step, 1e-2, conditions, ()), evidence)
     assert found.measurement is not None
     assert found.measurement.least_plain is not None
     assert found.measurement.least_plain < 1e-3

@@ -185,7 +185,8 @@ def test_the_path_without_it_is_beaten_in_turn_or_stays(ratio: float | None, pea
         yield
 
     evidence: Any = SimpleNamespace(strategy=Strategy(), trouble="the time was up")
-    duels: Any = SimpleNamespace(fought=fight, evidence=evidence)
+    whole = SimpleNamespace(plain=Path.plain(program))
+    duels: Any = SimpleNamespace(fought=fight, evidence=evidence, whole=whole)
     mine = without.having(EQUAL.name, [EQUAL.move(Form((), "1" * 64))])
     asking = _lost(Found(without, row), Found(mine, row), duels, 2**16)
     assert answered(lambda _: asking, evidence) == said
