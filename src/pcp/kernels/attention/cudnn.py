@@ -318,7 +318,7 @@ def _register(name: str, about: str, storage: Storage, centred: bool) -> None:
             about,
             _applies,
             StableHLO(functools.partial(_attention, centred=centred)),
-            requires=("sm_80",),
+            requires=("cuda", "sm_80"),
             hands=(f"attention.{name}_result", f"attention.{name}_normaliser"),
             storages=(storage,),
             together=lambda _: 0,
