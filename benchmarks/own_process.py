@@ -68,6 +68,12 @@ def on_cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, mine)
 
 
+def is_lack_of_memory(problem: Exception) -> bool:
+    """Whether what a contestant raised says that memory was not enough, whoever's it is."""
+    text = f"{type(problem).__name__} {problem}".lower()
+    return any(words in text for words in ("outofmemory", "out of memory", "resource_exhausted"))
+
+
 def _serve(pipe: Connection, make: Make, arguments: tuple[Any, ...]) -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several share a GPU
     made = make(*arguments)

@@ -14,7 +14,7 @@ import pcp
 from benchmarks.gpu import gpt2_jax, llama_jax
 from benchmarks.gpu.fastest import fastest
 from benchmarks.gpu.step_errors import RATE, JudgedStep, StepError
-from benchmarks.own_process import Run
+from benchmarks.own_process import Run, is_lack_of_memory
 from benchmarks.programs import gpt2_jax as jax_step
 from pcp.errors import PCPError
 from pcp.ir.tree import map_tree
@@ -260,7 +260,7 @@ def contestant(kind: str, task: Task, tolerance: float, budget: float) -> tuple[
         if task.folder:
             error = task.step.error({**made.state(), "loss": loss})
     except Exception as problem:
-        if _is_lack_of_memory(problem):
+        if is_lack_of_memory(problem):
             return None
         if isinstance(problem, PCPError):  # a plan that cannot be had is a result
             return Made(f"PCP ({kind})", about=f"{type(problem).__name__}: {problem}"), lambda _: 0.0
@@ -274,8 +274,3 @@ def contestant(kind: str, task: Task, tolerance: float, budget: float) -> tuple[
         return made.loss()
 
     return Made(made.name, ready, made.bytes(), error, made.about), run
-
-
-def _is_lack_of_memory(problem: Exception) -> bool:
-    text = f"{type(problem).__name__} {problem}".lower()
-    return any(words in text for words in ("outofmemory", "out of memory", "resource_exhausted"))

@@ -14,7 +14,7 @@ import numpy as np
 
 import pcp
 from benchmarks.models.zoo import MODELS, made
-from benchmarks.own_process import Run
+from benchmarks.own_process import Run, is_lack_of_memory
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.planning.judging.comparison import Comparison
@@ -236,7 +236,7 @@ def contestant(kind: str, task: Task, tolerance: float, budget: float) -> tuple[
         ready = time.perf_counter() - start
         error, name = _error_of(one, Path(task.folder))
     except Exception as problem:
-        if _is_lack_of_memory(problem):
+        if is_lack_of_memory(problem):
             return None
         if isinstance(problem, PCPError):  # a plan that cannot be had is a result
             return Made(kind, about=f"{type(problem).__name__}: {problem}"), lambda _: 0.0
@@ -269,8 +269,3 @@ def _error_of(one: Contestant, folder: Path) -> tuple[float, str]:
         distance = comparison.distance(moment / (1 - BETAS[0]), exact.astype(np.float64), scale)
         largest = max(largest, (least_tolerance(distance.error, distance.slice_error), name))
     return largest
-
-
-def _is_lack_of_memory(problem: Exception) -> bool:
-    text = f"{type(problem).__name__} {problem}".lower()
-    return any(words in text for words in ("outofmemory", "out of memory", "resource_exhausted"))

@@ -10,12 +10,13 @@ import jax
 import numpy as np
 import pytest
 from benchmarks.gpu import gpt2_jax, gpu, gpu_curve, gpu_kernels, llama_jax
-from benchmarks.gpu.contestants import Made, Task, _is_lack_of_memory, contestant
+from benchmarks.gpu.contestants import Made, Task, contestant
 from benchmarks.gpu.gpu import Comparison, line_of
 from benchmarks.gpu.gpu_kernels import Contestants
 from benchmarks.gpu.kernel_cases import attention
 from benchmarks.gpu.sizes import MODELS, Sizes, overridden
 from benchmarks.gpu.step_errors import StepError
+from benchmarks.own_process import is_lack_of_memory
 
 import pcp
 from pcp.backends.base import OutOfMemory
@@ -113,10 +114,10 @@ def test_peers_that_are_not_installed_are_left_out(
 
 
 def test_a_lack_of_memory_is_told_from_other_problems() -> None:
-    assert _is_lack_of_memory(OutOfMemory("needs 300 GiB"))
-    assert _is_lack_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
-    assert _is_lack_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"))
-    assert not _is_lack_of_memory(ValueError("shapes do not fit"))
+    assert is_lack_of_memory(OutOfMemory("needs 300 GiB"))
+    assert is_lack_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
+    assert is_lack_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"))
+    assert not is_lack_of_memory(ValueError("shapes do not fit"))
 
 
 @pytest.mark.long

@@ -187,3 +187,19 @@ def test_a_training_step_has_the_sites(platform: str, monkeypatch: pytest.Monkey
         assert found[family] == 2 * len(EVERY)
     for family in ("gated_silu", "gated_silu_gradient"):
         assert found[family] >= len(EVERY)
+
+
+def test_what_hides_between_two_points_is_seen() -> None:
+    def hidden(x: pcp.Tensor) -> pcp.Tensor:
+        return pcp.where(x > 0.111, pcp.where(x < 0.1111, 5.0, x * pcp.sigmoid(x)), x * pcp.sigmoid(x))
+
+    def a_part(x: pcp.Tensor) -> pcp.Tensor:
+        return 2 * (x > 0.1).astype("f32") * x * pcp.sigmoid(x)
+
+    for function in (hidden, a_part):
+        program = pcp.trace(function, pcp.spec((8,), "f32"))
+        x = np.array([-1, -0.1, 0.05, 0.11105, 0.2, 1, 2, 3], np.float32)
+        kept = prepared(program, 0.1)
+        np.testing.assert_allclose(run(kept, x), run(program, x), rtol=1e-6)
+        main = kept.text[kept.text.index("@main") :].partition("\n  }")[0]
+        assert "compare" in main

@@ -143,6 +143,10 @@ def fitted_unasked(program: Program, use: MemoryUse, target: Target, limit: int,
     Raises:
         OutOfMemory: none was found; the message says what takes the most.
     """
+    log.warning(
+        "the program takes %s as it is written, and %s has %s: what fits is looked for, which compiles it several times",
+        human(use.peak), target.places, human(limit),
+    )  # fmt: skip
     try:
         plain = Path.plain(program, dict(target.options), target.backend)
         return fitted(program, plain, target, limit, cache)

@@ -2,7 +2,7 @@
 
 They are written in too many ways for patterns: by tanh or the logistic function, with a cube by products or by a power, with
 erf or erfc, halved here or there. So what a program computes from one value is evaluated at some points, and named by its
-numbers. Operations that are followed are analytic, but for comparisons; two such functions that agree at these points are one.
+numbers. Operations that are followed are analytic, but for choices; two such functions that agree at these points are one.
 A cotangent is a factor: what is linear in another value has the slope for it. A composite's function is what stood there, so no
 number changes.
 
@@ -44,8 +44,6 @@ POINTS = np.concatenate([-_MAGNITUDES, _MAGNITUDES, np.random.default_rng(0).uni
 """Where functions are evaluated, in float64; nothing that activations are made of overflows there."""
 FOLLOWED = 256
 """Operations, at most, that are followed from one value."""
-LEAST = 8
-"""Points, at least, at which a comparison holds, and at which it does not."""
 BEFORE = 12
 """Values, at most, before a root that may be what an activation is taken of."""
 
@@ -120,10 +118,18 @@ _COMPARED: dict[str, Callable[..., Array]] = {
 
 
 def _compare(op: ir.Operation, a: Array, b: Array) -> Array | None:
-    """A comparison that several points on either side tell."""
-    compared = _COMPARED.get(comparison_direction(op))
-    chosen = None if compared is None else compared(a, b)
-    return chosen if chosen is not None and LEAST <= np.sum(chosen) <= len(POINTS) - LEAST else None
+    """A question of the sign of the points; NaN for any other, which may have another answer between two points."""
+    compared, side = _COMPARED.get(comparison_direction(op)), a if np.any(a) else b
+    has_zero = not (np.any(a) and np.any(b))
+    is_sign = has_zero and abs(np.sum(np.sign(side) * np.sign(POINTS))) == len(POINTS)
+    return None if compared is None else compared(a, b) if is_sign else np.full(POINTS.shape, np.nan)
+
+
+def _select(_: ir.Operation, chosen: Array, a: Array, b: Array) -> Array | None:
+    """One of two functions; where it is not known which, they have to be one."""
+    if not np.isnan(chosen).any():
+        return np.where(chosen, a, b)
+    return a if np.allclose(a, b, rtol=1e-9, atol=1e-15) else None
 
 
 _EVALUATED: dict[str, Callable[..., Any]] = {
@@ -143,7 +149,7 @@ _EVALUATED: dict[str, Callable[..., Any]] = {
     "erfc": lambda _, a: _erfc(a),
     "maximum": lambda _, a, b: None if np.any(a) and np.any(b) else np.maximum(a, b),
     "compare": _compare,
-    "select": lambda _, chosen, a, b: np.where(chosen, a, b),
+    "select": _select,
     "relu": lambda _, a: np.maximum(a, 0),
 }
 """What operations make of points; None of what is not followed."""

@@ -22,8 +22,8 @@ MONOMIALS = 64
 """How many a value may have that is looked into."""
 VALUES = 128
 """How many values one sum is looked into."""
-ROUNDING = 2.0**-20
-"""A coefficient that is this part of what it is left of is 0: 1 / 197 is rounded."""
+ROUNDING = 2.0**-22
+"""A coefficient that is this part of what it is left of is 0: constants such as 1 / 197 are rounded to float32."""
 
 Monomial = tuple[tuple[Any, int], ...]
 """Factors and their powers, in an order: numbers of values, and monomials that are summed."""
