@@ -5,6 +5,7 @@ from pcp.ir.builder import Builder as Builder
 from pcp.ir.expecting import ProgramExpected as ProgramExpected
 from pcp.ir.nesting import NestedTooDeeply as NestedTooDeeply
 from pcp.ir.program import Program as Program
+from pcp.ir.signature import PARAMETERS as PARAMETERS
 from pcp.ir.signature import Argument as Argument
 from pcp.ir.signature import Result as Result
 from pcp.ir.signature import Role as Role

@@ -22,6 +22,10 @@ class Role(enum.StrEnum):
     input = "input"
 
 
+PARAMETERS = "params"
+"""The group of what a training step updates."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One array that a program takes.

@@ -10,7 +10,7 @@ import numpy as np
 from pcp.autodiff import Remat, value_and_grad
 from pcp.autodiff.structural_zeros import structural_zeros
 from pcp.errors import PCPError
-from pcp.ir import Program, Role, TensorSpec
+from pcp.ir import PARAMETERS, Program, Role, TensorSpec
 from pcp.ir.beginnings import Beginning
 from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.expecting import expect_function
@@ -206,7 +206,7 @@ def _frozen(differentiated: Program, results: int) -> frozenset[str]:
 def _groups(state: dict[str, Any]) -> list[str]:
     """The parts of a state in which gradients or updates of all parameters stand."""
     moments = state["optimizer"] if isinstance(state["optimizer"], dict) else {}
-    return ["params", *(f"optimizer.{entry}" for entry in moments)]
+    return [PARAMETERS, *(f"optimizer.{entry}" for entry in moments)]
 
 
 def _by_argument(state: dict[str, Any], parts: Mapping[str, _Fact]) -> dict[str, _Fact]:

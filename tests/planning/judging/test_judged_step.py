@@ -19,6 +19,7 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.subject import Subject
 from pcp.planning.search.whole import Whole
 
 CPU = Target.of("cpu:0")
@@ -196,6 +197,20 @@ class Wrong(AdamW):
             changed = {name: 1.005 * v - 0.005 * state["second"][name] for name, v in new["second"].items()}
             new = {**new, "second": changed}
         return updated, new, reported
+
+
+def test_calls_that_warm_up_moments_leave_parameters_as_they_begin(tmp_path: Path) -> None:
+    recipe = Recipe(sets=1, warm_calls=2)
+    drawn = random_arguments(STEP.arguments, recipe, 0)
+    [placed] = Subject(Request(STEP, STEP, "path", widened(STEP), recipe, tolerance=1e-2), tmp_path).inputs
+    moved = {
+        entry.name
+        for entry, before, now in zip(STEP.arguments, drawn, placed, strict=True)
+        if not np.array_equal(before, np.asarray(now))
+    }
+    state = {entry.name for entry in STEP.arguments if entry.alias is not None}
+    assert moved >= {name for name in state if not name.startswith("state.params")}
+    assert not {name for name in moved if name.startswith("state.params")}
 
 
 def test_steps_with_a_wrong_gradient_or_update_are_refused() -> None:

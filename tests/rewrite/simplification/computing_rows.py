@@ -158,6 +158,9 @@ CHANGED: list[Case] = [
     ("dot_of_transpose", lambda x, y: x.T @ y.T, ("f32[3,2]", "f32[4,3]")),
     ("dot_of_transpose", lambda x, y: x @ y.transpose(0, 2, 1), ("f32[2,2,3]", "f32[2,4,3]")),
     ("dot_of_negate", lambda x, y: x @ -y, (*F, "f32[3,2]")),
+    ("dot_over_one", lambda x, y: x @ y, ("f32[4,1]", "f32[1,3]")),
+    ("dot_over_one", lambda x, y: x @ y, ("f32[2,5,4,1]", "f32[2,5,1,3]")),
+    ("dot_over_one", lambda x, y: pcp.einsum("abc,dc->abd", x, y), ("f32[2,5,1]", "bf16[3,1]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[1,1,3,4]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, (2, 3)), ("f32[2,4,5,3]", "f32[1,1,3,4]")),
     (
@@ -275,6 +278,7 @@ LEFT_ALONE: list[Case] = [
     ("dot_of_transpose", lambda x, y: x.transpose(1, 0, 2) @ y, ("f32[2,5,3]", "f32[5,3,4]")),
     ("dot_of_transpose", lambda x, y: x.transpose(1, 0, 2) @ y, ("f32[2,5,3]", "f32[3,4]")),
     ("dot_of_negate", lambda x, y: x @ -y, ("f32[4,1]", "f32[1,4]")),
+    ("dot_over_one", lambda x, y: x @ y, ("f32[1,2]", "f32[2,1]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[3,5,3,2]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, groups=2), ("f32[2,4,4]", "f32[1,2,6]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2, [(1, 1)]), ("f32[2,4,3]", "f32[1,3,4]")),

@@ -32,8 +32,8 @@ class Recipe:
         ranges: name of an integer argument, its least value and one more than its largest; other integers are 0 or 1. Or name
             of an argument of floats, and the numbers that it lies between.
         begins: name of an argument, and what it is known to begin with.
-        warm_calls: how often the plain program is called on its own state first, so that moments are as in a run. State
-            that is not called `params` then begins as zero.
+        warm_calls: how often the plain program is called on its own state first, so that moments are as in a run; parameters
+            stay as they begin. State that is not called `params` then begins as zero.
     """
 
     seed: int = 0

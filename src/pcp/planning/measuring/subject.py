@@ -18,7 +18,7 @@ from pcp.backends import Target
 from pcp.backends.base import Buffer
 from pcp.backends.regions import compiled_in_places
 from pcp.backends.regions.bound import called_often
-from pcp.ir import Program, Role
+from pcp.ir import PARAMETERS, Program, Role
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.oracle import widened
@@ -208,7 +208,7 @@ class Subject:
         entries = self.program.arguments
         placed = place(self.program, random_arguments(entries, self._recipe, index), self.target)
         for count in range(self._recipe.warm_calls):
-            results = self._timed_plain(placed)
+            results = self._timed_plain(placed)  # parameters stay as they begin
             fresh = [
                 i for i, entry in enumerate(entries) if entry.alias is None and entry.role is not Role.weight
             ]
@@ -216,7 +216,7 @@ class Subject:
             for i, entry in enumerate(entries):
                 if i in fresh:
                     placed[i] = self.target.place(arrays[fresh.index(i)], entry.spec)
-                elif entry.alias is not None:
+                elif entry.alias is not None and entry.group != PARAMETERS:
                     placed[i] = results[entry.alias]
         return placed
 

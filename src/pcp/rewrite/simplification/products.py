@@ -13,7 +13,7 @@ from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.windows.convolution_rules import Convolution, is_turned
 from pcp.rewrite.pattern import defined_by, numbers, of, spec, tensor
 from pcp.rewrite.row import Replacement, Row, exact, reassociating
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, emit
 
 
 def product_like(axes: DotAxes, x: Tensor, y: Tensor, like: ir.Operation, exchanged: bool = False) -> Tensor:
@@ -79,6 +79,21 @@ def _dot_of_negate(op: ir.Operation) -> Replacement:
     return None
 
 
+def _dot_over_one(op: ir.Operation) -> Replacement:
+    dot, whole = DotAxes.of(op), spec(op.results[0])
+    if "algorithm" in op.attributes or any(spec(op.operands[0]).shape[axis] != 1 for axis in dot.contract[0]):
+        return None
+    batch, left = len(dot.batch[0]), len(dot.free(0, len(spec(op.operands[0]).shape)))
+    factors = []
+    for side, value in enumerate(op.operands):
+        x, first = tensor(value), batch + left * side
+        x, order = x.astype(whole.dtype), (*dot.batch[side], *dot.free(side, x.ndim))
+        x = x.transpose(*order, *dot.contract[side]).reshape(*(x.shape[axis] for axis in order))
+        places = (*range(batch), *range(first, first + x.ndim - batch))
+        factors.append(emit("broadcast_in_dim", (x,), (whole,), {"broadcast_dimensions": places}))
+    return [emit("multiply", factors)]
+
+
 def _dot_of_convolution(op: ir.Operation) -> Replacement:
     if len({spec(value).dtype for value in (*op.operands, *op.results)}) > 1 or is_turned(op):
         return None
@@ -95,6 +110,8 @@ ROWS: tuple[Row, ...] = (
     exact("dot_of_transpose", "dot_general", _dot_of_transpose),
     # (-a) b = -(a b), but a sum of 0 keeps its sign
     reassociating("dot_of_negate", "dot_general", _dot_of_negate),
+    # a product summed over axes of one place is an outer product, but a sum of -0 is 0
+    reassociating("dot_over_one", "dot_general", _dot_over_one),
     # a convolution by a kernel of one place, or at a single place, is a product
     exact("dot_of_convolution", "convolution", _dot_of_convolution),
 )
