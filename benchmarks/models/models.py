@@ -42,6 +42,8 @@ def compare(
     turns: int,
     done: Callable[[Row], None],
     tell: Tell,
+    *,
+    once: bool = False,
 ) -> None:
     """Compare contestants of one model, and give the row of each.
 
@@ -49,6 +51,7 @@ def compare(
         tolerance: of PCP's plan.
         budget: seconds of planning.
         turns: of each contestant, after one that warms up.
+        once: whether how long planning takes again is left out.
     """
     turn = TURN[task.device.partition(":")[0]]
     with OwnProcess(right_gradient, task):
@@ -58,7 +61,7 @@ def compare(
         again: dict[str, float] = {}
         for kind in kinds:
             cold = None
-            if kind == "planned":
+            if kind == "planned" and not once:
                 with OwnProcess(
                     contestant, kind, task, tolerance, budget
                 ) as process:  # gives its memory back
@@ -126,6 +129,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=float, default=150.0, help="seconds of planning (default: 150)")
     parser.add_argument("--memory", help="that PCP's plan may take, as 8GiB (default: all that there is)")
     parser.add_argument("--turns", type=int, default=5, help="of each contestant (default: 5)")
+    parser.add_argument(
+        "--once", action="store_true", help="plan once, in less time: not again in another process"
+    )
     parser.add_argument("--dry", action="store_true", help="two layers, short samples, one turn, on cpu:0")
     parser.add_argument("--out", type=Path, help="file that gets each row as a line of JSON when it is known")
 
@@ -155,4 +161,6 @@ def run(arguments: argparse.Namespace) -> None:
             task = Task(name, layers, samples, tokens, device, folder, arguments.memory)
             turns = 1 if arguments.dry else arguments.turns
             kinds = arguments.only or DEFAULT
-            compare(task, kinds, arguments.tolerance, arguments.budget, turns, done, tell)
+            compare(
+                task, kinds, arguments.tolerance, arguments.budget, turns, done, tell, once=arguments.once
+            )
