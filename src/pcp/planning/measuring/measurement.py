@@ -91,6 +91,8 @@ class Judgement:
         grouped: results judged on the scale of their group, and the plain path's error relative to their own norm.
         shares: integer results of which some elements differ, and their share.
         ignored: results that were left out.
+        missed: results beyond the tolerance that was asked for, the worst first and not more than some, and the smallest that
+            each is within; of what is taken none.
     """
 
     result: str = ""
@@ -101,6 +103,7 @@ class Judgement:
     grouped: tuple[tuple[str, float], ...] = ()
     shares: tuple[tuple[str, float], ...] = ()
     ignored: tuple[str, ...] = ()
+    missed: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

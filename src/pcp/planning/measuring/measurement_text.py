@@ -62,6 +62,7 @@ def judgement_of(value: Any) -> Judgement | None:
     if value is None:
         return None
     names = tuple(field.name for field in fields(Judgement))
+    value = {"missed": [], **value} if isinstance(value, dict) else value  # older rows say of none
     entries = dict(zip(names, members(value, names), strict=True))
     return Judgement(
         words(entries["result"], "result"),
@@ -72,6 +73,7 @@ def judgement_of(value: Any) -> Judgement | None:
         _named_errors(entries["grouped"], "grouped"),
         _named_errors(entries["shares"], "shares"),
         tuple(words(each, "ignored") for each in _list(entries["ignored"], "ignored")),
+        _named_errors(entries["missed"], "missed"),
     )
 
 

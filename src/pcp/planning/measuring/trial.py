@@ -25,6 +25,8 @@ from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""
+MOST_MISSED = 40
+"""Results that a row names of those that are too wrong: where more are, no few sites are to blame."""
 STEADY = 0.1
 """Two calls whose times differ by less were disturbed alike."""
 
@@ -188,8 +190,8 @@ def _of_plain(subject: Subject, tolerance: float | None) -> Measurement:
     return trial
 
 
-def _errors_of(subject: Subject, errors: Sequence[ResultError]) -> dict[str, Any]:
-    """What a trial says of the worst errors: how large they are, whose, and how they were found."""
+def _errors_of(subject: Subject, errors: Sequence[ResultError], limit: float = math.inf) -> dict[str, Any]:
+    """What a trial says of the worst errors: how large they are, whose, how they were found, and which are beyond a limit."""
     if not subject.is_judged:
         return {}
     largest = max(errors, key=lambda each: each.error, default=None)
@@ -210,6 +212,11 @@ def _errors_of(subject: Subject, errors: Sequence[ResultError]) -> dict[str, Any
             (name, each.error) for name, each in judged.items() if each.judged is Judged.share and each.error
         ),
         tuple(subject.ignored_names),
+        tuple(
+            (each.name, each.least_tolerance)
+            for each in sorted(judged.values(), key=lambda each: -each.least_tolerance)
+            if each.least_tolerance > limit
+        )[:MOST_MISSED],
     )
     return {
         "error": largest.error if largest else 0.0,
@@ -295,7 +302,7 @@ def _check_errors(
         )
         failure = Failure.inaccurate if is_finite else Failure.not_finite
         detail = f"result {largest.name} is " + ("wrong" if is_finite else "not finite where it should be")
-    raise Failed(failure, detail, **_errors_of(subject, errors))
+    raise Failed(failure, detail, **_errors_of(subject, errors, limit))
 
 
 def _too_wrong(subject: Subject, wrong: ResultError, tolerance: float) -> str:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from pcp.kernels import Kernel
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
+from pcp.planning.search.causes import mixed, part_of, spread
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.known_paths import KnownPaths, is_won
 from pcp.planning.search.question import Answer, Asking
@@ -27,29 +28,85 @@ _TOGETHER = "the fastest of every family"
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> Asking[bool]:
     """Measure the whole program with the kernels that families name for this, as long as there is time.
 
-    First all families together, each with its fastest kernels; as long as these are too wrong, with more exact ones. Where some
-    are exact enough after all, the last ones that were not are tried at fewer sites, with the exact ones at the others. If none
-    are exact enough, each family is tried alone. Kernels that round to so few bits that the tolerance is too small for them are
-    not tried in all families together.
+    First all families together, each with its fastest kernels; as long as these are too wrong, with more exact ones, at the
+    sites that spoil results and then everywhere. Where some are exact enough everywhere, the last ones that were not are tried
+    at fewer sites, with the exact ones at the others. If none are exact enough, each family is tried alone. Kernels that round
+    to so few bits that the tolerance is too small for them are not tried in all families together.
 
     Returns:
         Whether the fastest kernels of all families together are exact enough, and faster than the plain program.
     """
     levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
-    for faster, chosen in zip([None, *levels], levels, strict=False):
-        row = yield from _measured(_TOGETHER, chosen, whole, classes, evidence)
+    for place, chosen in enumerate(levels):
+        path = whole.path(kernels_by_site(classes, chosen))
+        row = yield from _measured(_TOGETHER, path, whole, evidence)
         if row is None:
             return False
+        mended = None
+        if not whole.is_exact_enough(row) and place + 1 < len(levels):
+            mended = yield from _by_cause(chosen, levels[place + 1], row, whole, classes, evidence)
+        if mended is not None:
+            path, row = mended
         if whole.is_exact_enough(row):
-            row = yield from _beyond_noise(chosen, row, whole, classes, evidence)
-            if faster is None:
+            row = yield from _beyond_noise(path, row, whole, evidence)
+            if not place:
                 return evidence.strategy.is_faster(row.blocks)
-            yield from _try_most(_TOGETHER, faster, whole, classes, evidence, elsewhere=chosen)
+            if mended is None:
+                yield from _try_most(_TOGETHER, levels[place - 1], whole, classes, evidence, elsewhere=chosen)
             return False
     for name, alone in apart(classes):
         if not (yield from _try_most(name, alone, whole, classes, evidence)):
             return False
     return False
+
+
+def _by_cause(
+    fast: Mapping[str, Kernel],
+    exact: Mapping[str, Kernel],
+    row: Measurement,
+    whole: Whole,
+    classes: Sequence[SiteClass],
+    evidence: Evidence,
+) -> Asking[tuple[Path, Measurement] | None]:
+    """The whole program with more exact kernels at the sites that spoil results, and fast ones elsewhere; None where no such
+    whole is exact enough, or these sites are not few.
+
+    First the sites that the results depend on most directly, then those further away, too, in all layers alike, as long as that
+    lowers the error.
+
+    Arguments:
+        fast, exact: kernels by the digests of their classes.
+        row: what was measured with the fast ones everywhere.
+    """
+    strategy, missed = evidence.strategy, set[str]()
+    tried = {whole.path(kernels_by_site(classes, each)).digest for each in (fast, exact)}
+    for attempt in range(strategy.by_cause):
+        if row.judgement is None or whole.is_broken(row):
+            return None
+        missed |= {name for name, _ in row.judgement.missed} or {row.judgement.result}
+        distances = whole.causes.distances(whole.places_of(missed))
+        blamed = {site for site, distance in distances.items() if distance <= 2**attempt}
+        blamed = spread(classes, blamed) if attempt else blamed
+        if part_of(classes, fast, exact, blamed) > strategy.few_causes:
+            return None
+        path = whole.path(mixed(classes, fast, exact, blamed))
+        if path.digest in tried:
+            continue
+        tried.add(path.digest)
+        if evidence.seconds_left < 2 * evidence.expected(
+            whole.subject
+        ):  # the next level has to be measured, too
+            return None
+        words = f"{_TOGETHER}, more exact at {len(blamed)} sites that spoil results,"
+        answer = yield from _measured(words, path, whole, evidence)
+        if answer is None:
+            return None
+        if whole.is_exact_enough(answer):
+            return path, answer
+        if (answer.least_tolerance or 0.0) > strategy.lowered * (row.least_tolerance or 0.0):
+            return None
+        row = answer
+    return None
 
 
 def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]]]:
@@ -109,7 +166,8 @@ def _try_most(
     evidence: Evidence,
     elsewhere: Mapping[str, Kernel] = MappingProxyType({}),
 ) -> Asking[bool]:
-    """Measure the whole program with these kernels, and as long as it is too wrong, without those that should save least.
+    """Measure the whole program with these kernels, and as long as it is too wrong, without those that should save least: where
+    others stand elsewhere, they save less than where none does.
 
     Errors of sites add up by their squares, and each site is taken to add as much as another: which of them spoils a result is
     not known before they are measured alone.
@@ -124,11 +182,12 @@ def _try_most(
     """
     strategy = evidence.strategy
     taken = sorted(
-        (each for each in classes if each.digest in chosen), key=lambda each: -each.estimate / each.uses
+        (each for each in classes if each.digest in chosen),
+        key=lambda each: (each.digest in elsewhere, -each.estimate / each.uses),
     )
     for _ in range(strategy.everywhere_attempts):
         kernels = {**elsewhere, **{each.digest: chosen[each.digest] for each in taken}}
-        row = yield from _measured(name, kernels, whole, classes, evidence)
+        row = yield from _measured(name, whole.path(kernels_by_site(classes, kernels)), whole, evidence)
         if row is None:
             return False
         error = row.least_tolerance or 0.0
@@ -142,20 +201,13 @@ def _try_most(
     return True
 
 
-def _beyond_noise(
-    chosen: Mapping[str, Kernel],
-    row: Measurement,
-    whole: Whole,
-    classes: Sequence[SiteClass],
-    evidence: Evidence,
-) -> Asking[Measurement]:
-    """What is known of kernels that seem faster than the plain program: measured again, as long as noise may have made them so.
+def _beyond_noise(path: Path, row: Measurement, whole: Whole, evidence: Evidence) -> Asking[Measurement]:
+    """What is known of a path that seems faster than the plain one: measured again, as long as noise may have made it so.
 
     Arguments:
-        chosen: the kernels, by the digests of their classes.
-        row: what is known of them so far.
+        row: what is known of it so far.
     """
-    strategy, path = evidence.strategy, whole.path(kernels_by_site(classes, chosen))
+    strategy = evidence.strategy
     for times in range(2, 2 + len(strategy.gaps)):
         if strategy.is_faster(row.blocks) or row.ratio >= strategy.seems_faster:
             break
@@ -166,16 +218,15 @@ def _beyond_noise(
     return row
 
 
-def _measured(
-    name: str, chosen: Mapping[str, Kernel], whole: Whole, classes: Sequence[SiteClass], evidence: Evidence
-) -> Asking[Answer]:
-    """The whole program with these kernels, by the digests of their classes; None if there is no time."""
-    row = yield from whole.measured(whole.path(kernels_by_site(classes, chosen)), evidence)
-    if row is not None:
+def _measured(name: str, path: Path, whole: Whole, evidence: Evidence) -> Asking[Answer]:
+    """The whole program by a path; None if there is no time."""
+    before = evidence.measured
+    row = yield from whole.measured(path, evidence)
+    if row is not None and evidence.measured > before:
         log.info(
             "%s at %d sites: %s, error %.2g%s",
             name,
-            sum(each.uses for each in classes if each.digest in chosen),
+            len(path.choices),
             row.failure or f"{row.ratio:.3f} of the plain time",
             row.least_tolerance or 0.0,
             f" of {row.judgement.result}" if row.judgement else "",

@@ -100,8 +100,8 @@ class Evidence:
         self.budget = self._given
         self.is_interrupted = False
         self.measured = 0
-        self.verified = 0
-        """How many of these verified kernels alone."""
+        self.verifying = 0.0
+        """Seconds that were spent on verifying PCP's own kernels alone, at sites where a whole was judged with them."""
         self.planned = 0
         self.trouble = ""
         self.kept_back: Callable[[], float] = _nothing
@@ -115,7 +115,6 @@ class Evidence:
         self._pooled: dict[str, dict[str, Measurement]] = {}
         self._ended: dict[tuple[str, str], float] = {}
         self._paths: dict[str, Path] = {}
-        self._left_by_verifying: float | None = None
         known = functools.partial(known_here, self._database, self.hardware.digest, self.versions)
         self.cost_model = CostModel(functools.partial(self._telling.said, "regions", known))
         """What all regions that were measured here say of others."""
@@ -187,19 +186,6 @@ class Evidence:
         """What was measured of one path of a program here, one by one."""
         self.known(subject)
         return self._known[subject].get(label, ())
-
-    @property
-    def left_by_verifying(self) -> float:
-        """Seconds of the budget that verifying kernels leaves which count without, when it begins.
-
-        A search verifies all for which there is time. Where it measures nothing else, as one that was finished before, whoever
-        plans does not wait for all that there was no time for then, but for a part of the budget.
-        """
-        if self._left_by_verifying is None:
-            has_searched = self.measured > self.verified
-            most = self.strategy.most_verified * self.budget
-            self._left_by_verifying = 0.0 if has_searched else self.seconds_left - most
-        return self._left_by_verifying
 
     def pause(self, subject: str, label: str, seconds: float) -> float:
         """Seconds to go until so much time has passed since the last measurement of a path; as a `Rest`."""
@@ -281,7 +267,7 @@ class Evidence:
         self.took.pop((subject, label), None)  # the last one stands last
         self.took[subject, label] = self.seconds_spent - began
         self.measured += 1
-        self.verified += asked.verifies
+        self.verifying += self.took[subject, label] if asked.verifies else 0.0
         self._ended[subject, label] = self.seconds_spent
         if asked.path is not None:
             self._paths[asked.path.digest] = asked.path
@@ -330,12 +316,16 @@ class Evidence:
             self._database.add(row, path=path, hardware=self.hardware, about=about, region=region)
 
     def _kept_from(self, subject: str, kept: float) -> float:
-        """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself.
+        """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself."""
+        return kept + self.expected(subject) if kept else 0.0
 
-        The first of a program makes its arguments and exact results, too; further ones should take what the last one did.
+    def expected(self, subject: str) -> float:
+        """Seconds that a further measurement of a program should take: what the last one did.
+
+        The first of a program makes its arguments and exact results, too.
         """
         own = [seconds for (of, _), seconds in self.took.items() if of == subject]
-        return kept + (own or [0.0, *self.took.values()])[-1] if kept else 0.0
+        return (own or [0.0, *self.took.values()])[-1]
 
     def refute(self, subject: str, path: Path, detail: str) -> None:
         """Enter that a path does not compute what was measured of it."""

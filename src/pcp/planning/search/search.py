@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pcp.errors import PCPError
-from pcp.kernels import Kernel, missing_kernels, sites_of
+from pcp.kernels import Kernel, missing_kernels
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
@@ -33,7 +33,6 @@ from pcp.planning.search.selection import (
     select,
 )
 from pcp.planning.search.site_checks import doubt_at_its_sites
-from pcp.planning.search.site_classes import classes_of, decided_operands
 from pcp.planning.search.strategy import Step, Strategy
 from pcp.planning.search.tuning import MeasuredClass, Tuning, kernel_label
 from pcp.planning.search.whole import Whole, culprit
@@ -73,10 +72,8 @@ class Search:
         self._lost: list[Selection] = []  # that should have been faster than the plain program
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = whole.target.platform
-        sites = sites_of(whole.prepared, whole.target, bare=True)
-        able = [site for site in sites if site.kernels]
-        self.sites = classes_of(able, whole.tolerance, decided_operands(whole.prepared, able, whole.bound))
-        for reason, names in missing_kernels(sites).items():
+        self.sites = whole.classes
+        for reason, names in missing_kernels(whole.sites).items():
             self._say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing here: {reason}")
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it

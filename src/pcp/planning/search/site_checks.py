@@ -1,6 +1,7 @@
 """Whether the kernels of a path hold at their sites: a path counts only if each was verified there."""
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,10 +43,11 @@ def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evide
     Arguments:
         evidence: what is known, and what measures.
     """
+    unverified = 0
     for each, kernel in _kernels_at(path, classes):
         row = yield from _verified(each, kernel, evidence)
         if row is None and evidence.seconds_left <= _until(kernel, evidence) and not kernel.is_added:
-            log.info("%s was not verified alone for %s: %s", kernel.name, each.signature, evidence.trouble)
+            unverified += 1
         elif row is None:
             return Doubt(
                 f"{kernel.name} was not verified for {each.signature}: {evidence.trouble}", is_untried=True
@@ -53,13 +55,16 @@ def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evide
         elif row.failure is not None:
             words = f"{kernel.name} does not hold for {each.signature}: {row.failure}: {row.detail}"
             return Doubt(words, is_untried=False)
+    if unverified:
+        log.info("kernels at %d classes of sites count by the whole, judged with them there", unverified)
     return None
 
 
 def seconds_to_verify(
     path: Path, call_seconds: float, classes: Sequence[SiteClass], evidence: Evidence
 ) -> float:
-    """How long it should take to verify a path at those of its sites where nobody has.
+    """How long it should take to verify a path at those of its sites where it is not used without that: where kernels from
+    outside stand that nobody has verified.
 
     Each is taken to last as long as the longest verification of this search. Before there was one, it is taken to last as long
     as the shortest measurement of any kind, which compiled and ran something, too, or some calls of the whole program.
@@ -70,7 +75,10 @@ def seconds_to_verify(
         classes: of the program's sites.
         evidence: what is known, and how long measuring it took.
     """
-    unknown = sum(_known(each, kernel, evidence) is None for each, kernel in _kernels_at(path, classes))
+    unknown = sum(
+        kernel.is_added and _known(each, kernel, evidence) is None
+        for each, kernel in _kernels_at(path, classes)
+    )
     if not unknown:
         return 0.0
     strategy, took = evidence.strategy, evidence.took
@@ -97,11 +105,13 @@ def _label(each: SiteClass, kernel: Kernel) -> str:
 
 
 def _until(kernel: Kernel, evidence: Evidence) -> float:
-    """Seconds of the budget that must be left to verify a kernel: without one from outside its path is not used."""
+    """Seconds of the budget that must be left to verify a kernel: without one from outside its path is not used. One of PCP's
+    own counts by the whole, so all of them together get a part of the budget."""
     if kernel.is_added:
         return 0.0
-    took = [seconds for (_, label), seconds in evidence.took.items() if _AT_SITE in label]
-    return max(0.0, evidence.left_by_verifying) + sum(took[-1:])
+    took = sum([seconds for (_, label), seconds in evidence.took.items() if _AT_SITE in label][-1:])
+    is_spent = evidence.verifying + took > evidence.strategy.most_verified * evidence.budget
+    return math.inf if is_spent else took
 
 
 def _alone(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:

@@ -59,6 +59,10 @@ class Strategy:
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
         error_of_bits: a kernel that keeps n bits of its operands is not tried in all families at once where the tolerance is
             less than this times 2^-n.
+        by_cause: how often, where kernels of all families are too wrong together, they are measured with more exact ones at the
+            sites that spoil results; each time, sites that are twice as far from these count, too.
+        few_causes: these take no more than this part of the time of all that would be more exact.
+        lowered: each time leaves no more than this part of the error of the one before, or it was the last.
         everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.
         attempts: selections of a family that are measured whole at most.
         settled_on: kinds of devices where nothing is measured alone once the fastest kernels of all families hold together, and
@@ -72,8 +76,9 @@ class Strategy:
         often_seconds: a program that takes longer in one call is not measured for a single class.
 
         site_calls: calls of a program that verifying a kernel at one class of its sites may take, before any was verified.
-        most_kept_back: the part of the budget that is kept back at most for verifying the fastest path at its sites.
-        most_verified: the part of the budget that verifying PCP's own kernels takes at most where nothing else is measured.
+        most_kept_back: the part of the budget that is kept back at most for verifying kernels from outside at the sites of the
+            fastest path.
+        most_verified: the part of the budget that verifying PCP's own kernels alone takes at most: wholes are judged with them.
 
         expected: a whole that should gain more than this by its kernels' gains alone, but did not, is measured again later.
         confirmed: how many of these paths: the ones that should save most.
@@ -126,6 +131,9 @@ class Strategy:
     warm_calls: int = 8
     large_seconds: float = 0.1
     error_of_bits: float = 0.4
+    by_cause: int = 3
+    few_causes: float = 0.5
+    lowered: float = 0.9
     everywhere_attempts: int = 4
     attempts: int = 8
     settled_on: tuple[str, ...] = ("cuda",)

@@ -2,15 +2,16 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program, Role
-from pcp.kernels import Kernel
+from pcp.kernels import Kernel, Site, sites_of
 from pcp.planning.fitting import Fit
+from pcp.planning.judging.judge import result_name
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import index_ranges
@@ -21,9 +22,10 @@ from pcp.planning.paths.kinds import BOUND
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
+from pcp.planning.search.causes import Causes
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question, Rest
-from pcp.planning.search.site_classes import SiteClass, kernels_by_site
+from pcp.planning.search.site_classes import SiteClass, classes_of, decided_operands, kernels_by_site
 from pcp.planning.search.strategy import Strategy
 
 
@@ -92,6 +94,26 @@ class Whole:
     def prepared(self) -> Program:
         """The program in the form that its sites are looked for in."""
         return prepared(self.program, self.tolerance, self.forms)
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """All of them, those among them for which there is no kernel here."""
+        return sites_of(self.prepared, self.target, bare=True)
+
+    @cached_property
+    def classes(self) -> list[SiteClass]:
+        """Of the sites for which there are kernels, the costliest first."""
+        able = [site for site in self.sites if site.kernels]
+        return classes_of(able, self.tolerance, decided_operands(self.prepared, able, self.bound))
+
+    def places_of(self, names: Collection[str]) -> list[int]:
+        """Which results have one of these names."""
+        return [i for i in range(len(self.program.results)) if result_name(self.program, i) in names]
+
+    @cached_property
+    def causes(self) -> Causes:
+        """Which of the sites its results depend on most directly."""
+        return Causes(self.prepared, (site for each in self.classes for site in each.sites))
 
     def path(self, kernels: Mapping[str, Kernel]) -> Path:
         """The path with these kernels, by the keys of sites; the plain one where that is the same."""
