@@ -203,6 +203,11 @@ class ChildProcess:
         with contextlib.suppress(queue.Full):  # there is one
             self._lines.put_nowait(b"")
 
+    def pause(self, *, is_paused: bool) -> None:
+        """Have it stand still, where the system can do that, or go on."""
+        if hasattr(signal, "SIGSTOP") and not self.has_ended:
+            self._process.send_signal(signal.SIGSTOP if is_paused else signal.SIGCONT)
+
     def end(self) -> None:
         """End it, with all that it started and that stayed in its session; from any thread, as often as one likes."""
         self._is_ended = True

@@ -10,7 +10,7 @@ import pcp
 from pcp import backends
 from pcp.backends import Device, OutOfMemory, Target
 from pcp.planning.judging.oracle import widened
-from pcp.planning.judging.reference import Oracle
+from pcp.planning.judging.reference import Oracle, Reference
 
 SMALL = Device("tiny", 0, 1)
 TARGET = Target("tiny", (SMALL,))
@@ -75,15 +75,20 @@ def test_without_a_processor_the_error_is_the_device_s(monkeypatch: pytest.Monke
         Oracle(widened(narrow), narrow, TARGET).run([X])
 
 
-def test_what_is_compiled_ahead_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("judged_at", "bytes_of_float64", "needed"),
+    [
+        (1e-2, "0", ["other_roundings"]),
+        (1e-2, "1e9", []),
+        (1e-4, "0", ["float64"]),
+        (None, "1e9", ["float64"]),
+    ],
+)
+def test_what_will_be_evaluated_is_known_before_the_plain_path_is_compiled(
+    judged_at: float | None, bytes_of_float64: str, needed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCP_FLOAT64_BYTES", bytes_of_float64)
     narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
-    compiled: list[Any] = []
-    compile_ = Target.compile
-    monkeypatch.setattr(
-        Target, "compile", lambda self, program: compiled.append(program) or compile_(self, program)
-    )
-    oracle = Oracle(widened(narrow), narrow, Target.of("cpu:0"))
-    oracle.compile_ahead()
-    [y] = oracle.run([X])
-    np.testing.assert_array_equal(np.asarray(y), X.astype(np.float64) ** 2)
-    assert len(compiled) == 1
+    reference = Reference(widened(narrow), narrow, Target.of("cpu:0"))
+    found = reference.surely_needed(judged_at)
+    assert found == [getattr(reference, name) for name in needed]

@@ -6,11 +6,9 @@ full-precision products, which for a float32 program is the plain path itself. H
 estimated by evaluating it a second time in other roundings (`pcp.planning.judging.rounding`), and added to every error.
 """
 
-import contextlib
 import functools
 import logging
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +16,6 @@ import numpy as np
 
 from pcp.backends import Executable, MemoryUse, OutOfMemory, Target
 from pcp.backends.base import Buffer
-from pcp.errors import PCPError
 from pcp.ir import DType, Program
 from pcp.ops.elementwise import convert
 from pcp.planning.instrument import flat
@@ -77,9 +74,11 @@ class Reference:
         """The program in float32, rounded otherwise."""
         return self._oracle(in_other_roundings(self._plain))
 
-    def compile_ahead(self) -> None:
-        """Begin to compile the evaluation in other roundings, while something else is compiled."""
-        self.other_roundings.compile_ahead()
+    def surely_needed(self, judged_at: float | None) -> list["Oracle"]:
+        """What will be evaluated to judge at a tolerance, as far as that is known before the plain path is compiled."""
+        if (judged_at or 0.0) < FLOAT32_SERVES:
+            return [self.float64]
+        return [] if float64_is_small(self._plain) else [self.other_roundings]
 
     def _oracle(self, program: Program) -> "Oracle":
         return Oracle(program, self._plain, self._target)
@@ -98,17 +97,6 @@ class Oracle:
         self.program, self._narrow = program, narrow
         self._target = target.with_options(target.runner.quick_options(target))
         self._executable: Executable | None = None
-        self._compiling = threading.Lock()
-
-    def compile_ahead(self) -> None:
-        """Begin to compile in a thread; a fault shows when the program is run."""
-        _ = self._taking_narrow  # traced here: one thread at a time traces
-
-        def compiled() -> None:
-            with contextlib.suppress(PCPError):
-                self._compiled()
-
-        threading.Thread(target=compiled, daemon=True).start()
 
     @property
     def memory(self) -> MemoryUse:
@@ -145,11 +133,10 @@ class Oracle:
         return results
 
     def _compiled(self) -> Executable:
-        with self._compiling:
-            if self._executable is None:
-                program = self._taking_narrow
-                self._executable = self._target.suited(program).compile(program)
-            return self._executable
+        if self._executable is None:
+            program = self._taking_narrow
+            self._executable = self._target.suited(program).compile(program)
+        return self._executable
 
     @functools.cached_property
     def _taking_narrow(self) -> Program:

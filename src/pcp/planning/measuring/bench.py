@@ -15,6 +15,7 @@ import numpy as np
 
 from pcp.backends import Target
 from pcp.errors import PCPError
+from pcp.planning.measuring.ahead import Ahead
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failed, Failure, Measurement
 from pcp.planning.measuring.measurement_text import InvalidRows, measurement_of
@@ -63,6 +64,7 @@ class Bench:
         self._temporary = TemporaryFolder()
         self._folder = self._temporary.path
         self._child: MeasuringProcess | None = None
+        self._ahead = Ahead(self._folder)
         self._arrays: dict[int, tuple[Arrays, list[str]]] = {}
         self.starts = 0
 
@@ -73,7 +75,8 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """End the child and remove its files."""
+        """End the child, and what compiles for it, and remove their files."""
+        self._ahead.end()
         self._end()
         self._temporary.remove()
 
@@ -87,6 +90,7 @@ class Bench:
         try:
             return self._answer(request)
         except BaseException:  # Ctrl-C too: what the child would answer belongs to no later request
+            self._ahead.end()
             self._end()
             raise
 
@@ -106,11 +110,14 @@ class Bench:
         seconds = usual if self._seconds is None else self._seconds
         limits = {"candidate": seconds, "timing": 4 * seconds + request.timing_seconds}
         child.ask(asked, limits)
+        with written(self._folder):
+            self._ahead.begin(request)
         try:
             while True:
                 answer = child.answer(limits.get(stage, self._plain_seconds))
                 now = time.monotonic()
                 log.debug("%s: %s took %.3f s", request.path[:40], stage, now - began)
+                self._ahead.pause(is_paused=answer.get("stage") == "timing")
                 if "stage" in answer:
                     stage, began = str(answer["stage"]), now
                 elif "sketch" in answer and request.sketched is not None:

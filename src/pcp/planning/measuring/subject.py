@@ -57,9 +57,6 @@ class Subject:
         inputs, judged_at, ignored = request.inputs, request.judged_at, request.ignored
         reference = None if exact is None else Reference(exact, program, target)
         float32_may_serve = (judged_at or 0.0) >= FLOAT32_SERVES
-        # On a processor two compilers at once would only get in each other's way.
-        if reference and float32_may_serve and not float64_is_small(program) and target.platform != "cpu":
-            reference.compile_ahead()
         self.program = program
         self.target = target
         self.comparison = Comparison(target) if comparison is None else comparison

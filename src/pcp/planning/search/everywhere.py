@@ -2,10 +2,11 @@
 gain is known before anything is measured alone, and what is of no use in the whole, the whole itself says.
 """
 
+import functools
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pcp.kernels import Kernel
@@ -39,7 +40,8 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
     levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
     for place, chosen in enumerate(levels):
         path = whole.path(kernels_by_site(classes, chosen))
-        row = yield from _measured(_TOGETHER, path, whole, evidence)
+        ahead = functools.partial(together_ahead, whole, classes, evidence.strategy, place + 1)
+        row = yield from _measured(_TOGETHER, path, whole, evidence, ahead)
         if row is None:
             return False
         mended = None
@@ -119,6 +121,17 @@ def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]
         levels = list(_levels([each for each in classes if each.family == family]))
         for chosen in reversed(levels):
             yield next(iter(chosen.values())).name, chosen
+
+
+def together_ahead(
+    whole: Whole, classes: Sequence[SiteClass], strategy: Strategy, begin: int = 0
+) -> list[Path]:
+    """Some paths with kernels of all families, in the order in which they are tried, beginning with one of them."""
+    levels = together(classes, whole.tolerance / strategy.error_of_bits)
+    return [
+        whole.path(kernels_by_site(classes, each))
+        for each in itertools.islice(levels, begin, begin + strategy.ahead)
+    ]
 
 
 def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
@@ -218,10 +231,16 @@ def _beyond_noise(path: Path, row: Measurement, whole: Whole, evidence: Evidence
     return row
 
 
-def _measured(name: str, path: Path, whole: Whole, evidence: Evidence) -> Asking[Answer]:
+def _measured(
+    name: str,
+    path: Path,
+    whole: Whole,
+    evidence: Evidence,
+    ahead: Callable[[], Sequence[Path]] | None = None,
+) -> Asking[Answer]:
     """The whole program by a path; None if there is no time."""
     before = evidence.measured
-    row = yield from whole.measured(path, evidence)
+    row = yield from whole.measured(path, evidence, ahead=ahead)
     if row is not None and evidence.measured > before:
         log.info(
             "%s at %d sites: %s, error %.2g%s",
