@@ -1,5 +1,6 @@
 """What a plan says of its path: what runs at each class of sites, why, and what it costs in time, error and memory."""
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -42,8 +43,24 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
         lines += _class(each, found)
     lines += [f"  note        {note}" for note in found.notes]
     if not found.complete:
-        lines.append("  note        not everything was measured; plan again with a larger budget to go on")
+        lines.append(
+            f"  note        not everything was measured; plan again with a larger budget to go on{_left_out(found)}"
+        )
     return lines
+
+
+def _left_out(found: Found) -> str:
+    """What kernels might save that there was no time for, at sites that are computed as they are written."""
+    left = [each for each in found.classes if each.might_save and each.sites.digest not in found.choices]
+    if not left:
+        return ""
+    left.sort(key=lambda each: -each.might_save)
+    shown = ", ".join(f"{each.sites.family} at {each.sites.uses} sites" for each in left[:_SHOWN])
+    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    saved = math.fsum(each.might_save for each in left)
+    return (
+        f": by what they compute, kernels might save {saved:.0%} of the time of all sites, of {shown}{more}"
+    )
 
 
 def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[str, Any]:
@@ -98,6 +115,7 @@ _CHANGES = {
     Effect.reassociating: "sums may be added up in another order",
     Effect.lowers_precision: "some numbers are kept in fewer bits",
 }
+_SHOWN = 3
 _APART = (OPTION.name, EQUAL.name, STORED.name)
 """Kinds of moves that have a line each."""
 
@@ -224,4 +242,5 @@ def _class_json(each: MeasuredClass, found: Found) -> dict[str, Any]:
         "kernel": None if chosen is None else chosen.name,
         "measured": {name: entry(row) for name, row in each.rows.items()},
         "skipped": each.skipped,
+        "might_save": 0.0 if chosen is not None else each.might_save,
     }

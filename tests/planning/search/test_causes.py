@@ -1,18 +1,24 @@
 """Which sites spoil a result: those that it depends on most directly; and a search that makes these more exact, not all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.planning.fake_bench import FakeBench, chain, counted_in, kernels, set_strategy, tried_together
 
 import pcp
-from pcp.kernels import FAMILIES, sites_of
+from pcp.kernels import FAMILIES, Kernel, sites_of
+from pcp.kernels.storage import TF32
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.search.causes import Causes, mixed, part_of, spread
+from pcp.planning.search.everywhere import try_everywhere
+from pcp.planning.search.question import Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("bench")
 
@@ -167,6 +173,52 @@ def test_where_there_is_time_for_one_more_whole_it_is_the_next_level(
     plan = pcp.plan(layers(), tolerance=1e-2, database=file, budget=35.0)
     assert [sum(fast_sines(each)) for each in bench.wholes][:2] == [4, 0]
     assert kernels(plan)["sine.middle"] == 4
+
+
+def levels_tried(forms: tuple[str, ...], too_wrong: set[tuple[int, int]]) -> tuple[list[str], bool, Any]:
+    """Which kernels of sines are tried together of a program in which only the exact ones hold, and whether that is all."""
+    classes = classes_of(layers())
+    sine = next(each for each in classes if each.family == "sine")
+    asked = []
+
+    def measured(kernels: Mapping[str, Kernel], *_: Any, **__: Any) -> Asking[Measurement]:
+        asked.append(kernels[sine.sites[0].key].name)
+        yield from ()
+        is_right = asked[-1] != "sine.fast"
+        times = ((1.0,) * 5, (2.0,) * 5) if is_right else ((), ())
+        failure = None if is_right else Failure.inaccurate
+        return Measurement("", "", "", "", *times, error=1e-3 if is_right else 2e-2, failure=failure)
+
+    whole: Any = SimpleNamespace(
+        tolerance=1e-2,
+        forms=forms,
+        path=lambda kernels: kernels,
+        measured=measured,
+        measured_again=measured,
+        is_exact_enough=lambda row: row.failure is None,
+        is_broken=lambda row: row.error is None,
+    )
+    evidence: Any = SimpleNamespace(strategy=Strategy(), too_wrong=too_wrong, measured=0)
+    walk = try_everywhere(whole, classes, evidence)
+    try:
+        next(walk)
+    except StopIteration as end:
+        return asked, end.value, evidence
+    raise AssertionError
+
+
+def test_another_form_begins_with_what_was_not_too_wrong_in_the_program_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried_together(monkeypatch, "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
+    asked, is_all, evidence = levels_tried((), set())
+    assert asked[:2] == ["sine.fast", "sine.middle"]
+    assert not is_all
+    assert evidence.too_wrong == {TF32.exactness}
+    assert levels_tried(("stored",), evidence.too_wrong)[:2] == (["sine.middle"], True)
+    assert levels_tried(("stored",), set())[0][:2] == ["sine.fast", "sine.middle"]
+    assert levels_tried((), evidence.too_wrong)[0][:2] == ["sine.fast", "sine.middle"], "as it is written"
 
 
 def test_a_chain_whose_results_are_all_too_wrong_has_no_few_causes() -> None:

@@ -1,5 +1,6 @@
 """Forms of a program, measured whole without kernels beside the program as it is written."""
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.kinds import words_of
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
+from pcp.planning.search.everywhere import together_ahead
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking, shown
 from pcp.planning.search.whole import Whole
@@ -46,7 +48,8 @@ def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Aski
         limit: bytes that a call may take.
     """
     other = replace(whole, forms=form)
-    row = yield from other.measured(other.path({}), evidence)
+    ahead = functools.partial(together_ahead, other, evidence.strategy)
+    row = yield from other.measured(other.path({}), evidence, ahead=ahead)
     if row is None:
         return None
     refused = _refusal(other, row, evidence, limit)

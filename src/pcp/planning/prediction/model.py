@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcp.ir import Program
-from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.measuring.pooled import pooled
+from pcp.planning.measuring.measurement import Measurement, pooled
 from pcp.planning.prediction.features import NAMES, features_of
 from pcp.planning.prediction.gaussian import Gaussian, fitted
 from pcp.planning.profile.best_effort_database import BestEffortDatabase

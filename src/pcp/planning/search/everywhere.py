@@ -38,9 +38,13 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
         Whether the fastest kernels of all families together are exact enough, and faster than the plain program.
     """
     levels = list(together(classes, whole.tolerance / evidence.strategy.error_of_bits))
+    is_first = True
     for place, chosen in enumerate(levels):
+        exactness = min(kernel.storage.exactness for kernel in chosen.values())
+        if whole.forms and exactness in evidence.too_wrong and place + 1 < len(levels):
+            continue  # as the program is written, it was too wrong, and other forms round more
         path = whole.path(kernels_by_site(classes, chosen))
-        ahead = functools.partial(together_ahead, whole, classes, evidence.strategy, place + 1)
+        ahead = functools.partial(together_ahead, whole, evidence.strategy, place + 1)
         row = yield from _measured(_TOGETHER, path, whole, evidence, ahead)
         if row is None:
             return False
@@ -51,11 +55,14 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
             path, row = mended
         if whole.is_exact_enough(row):
             row = yield from _beyond_noise(path, row, whole, evidence)
-            if not place:
+            if is_first:
                 return evidence.strategy.is_faster(row.blocks)
             if mended is None:
                 yield from _try_most(_TOGETHER, levels[place - 1], whole, classes, evidence, elsewhere=chosen)
             return False
+        if not whole.forms and not whole.is_broken(row):
+            evidence.too_wrong.add(exactness)
+        is_first = False
     for name, alone in apart(classes):
         if not (yield from _try_most(name, alone, whole, classes, evidence)):
             return False
@@ -80,26 +87,25 @@ def _by_cause(
         fast, exact: kernels by the digests of their classes.
         row: what was measured with the fast ones everywhere.
     """
-    strategy, missed = evidence.strategy, set[str]()
-    tried = {whole.path(kernels_by_site(classes, each)).digest for each in (fast, exact)}
+    strategy, missed, blamed = evidence.strategy, set[str](), set[str]()
     for attempt in range(strategy.by_cause):
         if row.judgement is None or whole.is_broken(row):
             return None
         missed |= {name for name, _ in row.judgement.missed} or {row.judgement.result}
         distances = whole.causes.distances(whole.places_of(missed))
-        blamed = {site for site, distance in distances.items() if distance <= 2**attempt}
-        blamed = spread(classes, blamed) if attempt else blamed
-        if part_of(classes, fast, exact, blamed) > strategy.few_causes:
+        before, near = blamed, {site for site, distance in distances.items() if distance <= 2**attempt}
+        blamed = spread(classes, near) if attempt else near
+        part = part_of(classes, fast, exact, blamed)
+        if part > strategy.few_causes:
             return None
-        path = whole.path(mixed(classes, fast, exact, blamed))
-        if path.digest in tried:
+        if not part or blamed == before:
             continue
-        tried.add(path.digest)
         if evidence.seconds_left < 2 * evidence.expected(
             whole.subject
         ):  # the next level has to be measured, too
             return None
         words = f"{_TOGETHER}, more exact at {len(blamed)} sites that spoil results,"
+        path = whole.path(mixed(classes, fast, exact, blamed))
         answer = yield from _measured(words, path, whole, evidence)
         if answer is None:
             return None
@@ -123,13 +129,11 @@ def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]
             yield next(iter(chosen.values())).name, chosen
 
 
-def together_ahead(
-    whole: Whole, classes: Sequence[SiteClass], strategy: Strategy, begin: int = 0
-) -> list[Path]:
+def together_ahead(whole: Whole, strategy: Strategy, begin: int = 0) -> list[Path]:
     """Some paths with kernels of all families, in the order in which they are tried, beginning with one of them."""
-    levels = together(classes, whole.tolerance / strategy.error_of_bits)
+    levels = together(whole.classes, whole.tolerance / strategy.error_of_bits)
     return [
-        whole.path(kernels_by_site(classes, each))
+        whole.path(kernels_by_site(whole.classes, each))
         for each in itertools.islice(levels, begin, begin + strategy.ahead)
     ]
 

@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeVar
 from pcp.backends import Target
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.hardware import hardware_of, versions
-from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.measuring.pooled import pooled
+from pcp.planning.measuring.measurement import Failure, Measurement, pooled
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
@@ -106,6 +105,8 @@ class Evidence:
         self.trouble = ""
         self.kept_back: Callable[[], float] = _nothing
         """Seconds of the budget for verifying, which nothing else may begin in."""
+        self.too_wrong: set[tuple[int, int]] = set()
+        """How exact kernels of all families were that are too wrong together, in the program as it is written."""
         self.took: dict[tuple[str, str], float] = {}
         """Seconds that the last measurement of each path of each program took, from beginning to end."""
         self._ending = contextlib.ExitStack()

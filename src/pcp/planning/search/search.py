@@ -346,7 +346,7 @@ class Search:
         whole = self.whole
         if not whole.tolerance:
             return
-        ahead = functools.partial(together_ahead, whole, self.sites, self.strategy)
+        ahead = functools.partial(together_ahead, whole, self.strategy)
         row = yield from whole.plain_judged(self.evidence, ahead)
         if row is None or row.least_tolerance is None:
             words = f"the error of the plain path is not known: {self.evidence.trouble}"

@@ -12,8 +12,7 @@ from pcp.kernels.residuals import with_residuals
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import site_ranges
-from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.measuring.pooled import Pooled
+from pcp.planning.measuring.measurement import Measurement, Pooled
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import undisturbed
@@ -58,6 +57,7 @@ class MeasuredClass:
         skipped: kernel names that were not measured, and why.
         complete: whether none was skipped for lack of time, or could not be measured.
         forecasts: of kernels that were not measured, by name, from regions like this one.
+        might_save: the part of the estimated time of all classes that kernels which there was no time for might save here.
     """
 
     sites: SiteClass
@@ -67,6 +67,7 @@ class MeasuredClass:
     skipped: dict[str, str] = field(default_factory=dict)
     complete: bool = True
     forecasts: dict[str, Forecast] = field(default_factory=dict)
+    might_save: float = 0.0
 
 
 class Tuning:
@@ -128,7 +129,7 @@ class _OneClass:
 
     def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:
         self._each, self._evidence, self._strategy = each, evidence, evidence.strategy
-        self._tuned = MeasuredClass(each, 0.0, [PLAIN])
+        self._tuned, self._part = MeasuredClass(each, 0.0, [PLAIN]), part
         self._ordered: list[Kernel] = []
         if part < self._strategy.negligible:
             self._tuned.skipped = dict.fromkeys(
@@ -188,6 +189,8 @@ class _OneClass:
             (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
         )
         tuned.alternatives = _alternatives(tuned, self._strategy)
+        left = [self._expected(kernel) for kernel in self._ordered if kernel.name not in tuned.rows]
+        tuned.might_save = 0.0 if tuned.complete else self._part * max(0.0, 1.0 - min(left, default=1.0))
         if not self._evidence.budget:
             self._add_predicted()
         return tuned
