@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,36 @@ def test_programs_of_other_types(bench: Bench) -> None:
         "it takes f64[32,48], f64[48,16]; expected f32[32,48]"
     )
     assert bench.measure(request(other)).failure is Failure.wrong_dtype
+
+
+def test_results_beyond_the_tolerance_are_named_the_worst_first(bench: Bench) -> None:
+    def scaled(*factors: float) -> pcp.Program:
+        return pcp.trace(lambda x: tuple(x * 3.0 * factor for factor in factors), pcp.spec((8, 8), "f32"))
+
+    plain, wrong = scaled(1.0, 1.5, 2.0), scaled(1.02, 1.5, 2.1)
+    asked = Request(plain, wrong, "path", widened(plain), timing_seconds=0.0, tolerance=1e-2)
+    found = bench.measure(asked)
+    assert found.failure is Failure.inaccurate
+    assert found.judgement is not None
+    assert [name for name, _ in found.judgement.missed] == ["2", "0"]
+    assert [error for _, error in found.judgement.missed] == pytest.approx([0.05, 0.02], rel=1e-3)
+    taken = bench.measure(replace(asked, tolerance=1e-1))
+    assert taken.judgement is not None
+    assert taken.judgement.missed == ()
+
+
+def test_what_compiles_ahead_stands_still_while_something_is_timed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr(bench._ahead, "pause", lambda *, is_paused: said.append(is_paused))
+    bench.measure(request(BF16, timing_seconds=0.1))
+    assert said.count(True) == 1
+    assert said.index(True) > 0
+    assert not said[-1]
+    said.clear()
+    bench.measure(request(BF16))
+    assert not any(said)
 
 
 def test_how_inaccurate_it_is_is_kept(bench: Bench) -> None:

@@ -308,6 +308,7 @@ GOOD = {
         ({"judgement": JUDGED | {"grouped": [["k"]]}}, "expected pairs of a name and an error"),
         ({"judgement": JUDGED | {"slice_error": -1}}, "slice_error is -1"),
         ({"judgement": JUDGED | {"ignored": "x"}}, "ignored is 'x'; expected a list"),
+        ({"judgement": JUDGED | {"missed": [["x", -1]]}}, "missed is -1; expected a number from 0"),
     ],
 )
 def test_a_bad_line_stops_the_merge_before_anything_is_added(

@@ -141,6 +141,8 @@ class Bench:
             raise PlainProgramFailed(
                 f"{request.subject} cannot be measured: {ended} with the plain program; see whether `pcp run` runs it"
             ) from None
+        finally:
+            self._ahead.pause(is_paused=False)
 
     def _end(self) -> None:
         if self._child is not None:
