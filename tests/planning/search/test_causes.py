@@ -14,7 +14,7 @@ from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.storage import TF32
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
-from pcp.planning.search.causes import Causes, mixed, part_of, spread
+from pcp.planning.search.causes import Causes, in_all_layers, mixed, part_of
 from pcp.planning.search.everywhere import try_everywhere
 from pcp.planning.search.question import Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
@@ -76,9 +76,21 @@ def test_kernels_are_more_exact_at_blamed_sites_alone_and_those_without_one_stay
     chosen = mixed(classes, fast, exact, blamed)
     assert [chosen[site.key] for site in sine.sites] == [slow, *[quick] * (LAYERS - 1)]
     assert [chosen.get(site.key) for site in log1p.sites] == [None, *[other] * (LAYERS - 1)]
-    assert spread(classes, {sine.sites[0].key}) == {site.key for site in sine.sites}
     assert part_of(classes, fast, exact, blamed) == pytest.approx(1 / LAYERS)
     assert part_of(classes, fast, fast, blamed) == 1.0, "nothing would be more exact"
+
+
+def test_results_of_other_layers_differ_by_numbers_alone() -> None:
+    every = [
+        "loss",
+        "first.layer.0.key.weight",
+        "first.layer.11.key.weight",
+        "first.layer.11.key.bias",
+        "second.layer.1.key.weight",
+    ]
+    assert in_all_layers(["first.layer.11.key.weight"], every) == set(every[1:3])
+    assert in_all_layers(["loss"], every) == {"loss"}
+    assert in_all_layers([], every) == set()
 
 
 def spoilt(

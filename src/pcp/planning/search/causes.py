@@ -1,5 +1,6 @@
 """By which sites a result may be too wrong: those that it depends on most directly; and kernels that are more exact there."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pcp.ir import Program
@@ -11,6 +12,8 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.kernels import Kernel, Site, cover
 from pcp.planning.search.site_classes import SiteClass
+
+_NUMBER = re.compile(r"\d+")
 
 
 class Causes:
@@ -88,11 +91,10 @@ def mixed(
     return {site.key: kernels[site.key] for site in cover(sites)}
 
 
-def spread(classes: Sequence[SiteClass], blamed: Collection[str]) -> set[str]:
-    """The keys of these sites and of all that equal one of them, as those of one layer equal those of another."""
-    return {
-        site.key for each in classes if any(site.key in blamed for site in each.sites) for site in each.sites
-    }
+def in_all_layers(names: Collection[str], every: Iterable[str]) -> set[str]:
+    """Names, and those that differ from one of them by numbers alone, as results of one layer do from another's."""
+    patterns = {_NUMBER.sub("0", name) for name in names}
+    return {name for name in every if _NUMBER.sub("0", name) in patterns}
 
 
 def part_of(

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from pcp.kernels import Kernel
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.search.causes import mixed, part_of, spread
+from pcp.planning.search.causes import in_all_layers, mixed, part_of
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.known_paths import KnownPaths, is_won
 from pcp.planning.search.question import Answer, Asking
@@ -80,8 +80,8 @@ def _by_cause(
     """The whole program with more exact kernels at the sites that spoil results, and fast ones elsewhere; None where no such
     whole is exact enough, or these sites are not few.
 
-    First the sites that the results depend on most directly, then those further away, too, in all layers alike, as long as that
-    lowers the error.
+    First the sites that the results depend on most directly, then those in all layers, then those further away, too, as long as
+    that lowers the error.
 
     Arguments:
         fast, exact: kernels by the digests of their classes.
@@ -92,9 +92,10 @@ def _by_cause(
         if row.judgement is None or whole.is_broken(row):
             return None
         missed |= {name for name, _ in row.judgement.missed} or {row.judgement.result}
-        distances = whole.causes.distances(whole.places_of(missed))
-        before, near = blamed, {site for site, distance in distances.items() if distance <= 2**attempt}
-        blamed = spread(classes, near) if attempt else near
+        names = in_all_layers(missed, whole.result_names) if attempt else missed
+        places = [place for place, name in enumerate(whole.result_names) if name in names]
+        distances, before = whole.causes.distances(places), blamed
+        blamed = {site for site, distance in distances.items() if distance <= max(1, attempt)}
         part = part_of(classes, fast, exact, blamed)
         if part > strategy.few_causes:
             return None

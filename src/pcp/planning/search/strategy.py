@@ -61,7 +61,7 @@ class Strategy:
             less than this times 2^-n.
         ahead: how many paths should be measured next, and may be compiled while one is.
         by_cause: how often, where kernels of all families are too wrong together, they are measured with more exact ones at the
-            sites that spoil results; each time, sites that are twice as far from these count, too.
+            sites that spoil results: of the layers of these, of all layers, and one site further away each time.
         few_causes: these take no more than this part of the time of all that would be more exact.
         lowered: each time leaves no more than this part of the error of the one before, or it was the last.
         everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -106,9 +106,10 @@ class Whole:
         able = [site for site in self.sites if site.kernels]
         return classes_of(able, self.tolerance, decided_operands(self.prepared, able, self.bound))
 
-    def places_of(self, names: Collection[str]) -> list[int]:
-        """Which results have one of these names."""
-        return [i for i in range(len(self.program.results)) if result_name(self.program, i) in names]
+    @cached_property
+    def result_names(self) -> list[str]:
+        """The names of its results, in order."""
+        return [result_name(self.program, place) for place in range(len(self.program.results))]
 
     @cached_property
     def causes(self) -> Causes:
