@@ -61,9 +61,10 @@ class Process:
     @property
     def jobs(self) -> list[str]:
         """What it compiles, by the names of paths; of what results are held against, in brackets."""
-        _, (_, share) = self.words
-        named = [(is_reference, decoded(raw, len)) for is_reference, raw in share]
-        assert all(len(raw) < 10_000 for _, raw in share), "no arrays travel"
+        _, *share, last = self.words
+        assert last == ("",), "it ends"
+        named = [(is_reference, decoded(raw, len)) for _, is_reference, raw in share]
+        assert all(len(raw) < 10_000 for *_, raw in share), "no arrays travel"
         return [f"({each.path})" if is_reference else each.path for is_reference, each in named]
 
 
@@ -98,6 +99,8 @@ def test_what_follows_and_what_results_are_held_against_is_shared_out_once(
     assert [each.jobs for each in made[2:]] == [["fourth"]]
     begun.pause(is_paused=True)
     assert [each.is_paused for each in made] == [False, True, True]
+    begun.begin(request("first", ["fifth"]))
+    assert len(made) == 3, "no process is free"
     begun.pause(is_paused=False)
     begun.end()
     assert all(each.has_ended and not each.is_paused for each in made)

@@ -8,11 +8,11 @@ is timed in theirs; on a GPU they stand still while something is timed.
 """
 
 import contextlib
-import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pcp.backends import Target
 from pcp.backends.host_memory import host_capacity
@@ -71,20 +71,27 @@ class Ahead:
         count = process_count(request.target.platform, core_count(), host_capacity()) - len(self._processes)
         if count <= 0:
             return
-        followers = [each for each in request.ahead() if each.path not in self._begun and not each.is_foreign]
-        jobs: list[_Job] = []
+        jobs = self._jobs(request)
+        processes: list[ChildProcess] = []
+        for number, job in enumerate(jobs):  # the first compile while the next are made
+            if number < count:
+                processes.append(ChildProcess(Start.of(__name__, XLA_PYTHON_CLIENT_MEM_FRACTION=DEVICE_PART)))
+                place = request.target.with_options({})
+                processes[-1].send(place, str(self._folder), request.target.capacity)
+                self._processes.append(processes[-1])
+            processes[number % count].send("", *job)
+        for each in processes:
+            each.send("")
+
+    def _jobs(self, request: Request) -> Iterator[_Job]:
+        """What was not begun yet, in the order in which it is needed."""
         if request.exact is not None and request.subject.digest not in self._begun:
-            jobs.append((True, self._sent(request)))
-        jobs += [(False, self._sent(each)) for each in followers]
-        self._begun |= {request.subject.digest, request.path, *(each.path for each in followers)}
-        shares: list[list[_Job]] = [[] for _ in range(min(count, len(jobs)))]
-        for share, job in zip(itertools.cycle(shares), jobs, strict=False):
-            share.append(job)
-        for share in shares:
-            process = ChildProcess(Start.of(__name__, XLA_PYTHON_CLIENT_MEM_FRACTION=DEVICE_PART))
-            process.send(request.target.with_options({}), str(self._folder), request.target.capacity)
-            process.send("", share)
-            self._processes.append(process)
+            yield True, self._sent(request)
+        self._begun |= {request.subject.digest, request.path}
+        for each in request.ahead() if request.ahead is not None else ():
+            if each.path not in self._begun and not each.is_foreign:
+                self._begun.add(each.path)
+                yield False, self._sent(each)
 
     def _sent(self, request: Request) -> bytes:
         """A request without the arguments that it is measured on."""
@@ -103,23 +110,24 @@ class Ahead:
 
 
 class _Compiler:
-    """Compiles what it is asked for, once, and ends."""
+    """Compiles what it is asked for, until that is all."""
 
     def __init__(self, _: Target, __: Path, ___: Say, ____: int) -> None:
         pass
 
-    def answer(self, jobs: Sequence[_Job]) -> None:
-        """Compile; whoever needs what cannot be compiled says why."""
-        for is_reference, raw in jobs:
-            with contextlib.suppress(PCPError, OSError, *FAILURES):
-                request = decoded(raw, len)
-                if not is_reference:
-                    compiled(request)
-                elif request.exact is not None:
-                    reference = Reference(request.exact, request.subject, request.target)
-                    for oracle in reference.surely_needed(request.judged_at):
-                        _ = oracle.memory
-        sys.exit()
+    def answer(self, *job: Any) -> None:
+        """Compile what a job says; whoever needs what cannot be compiled says why. No job ends the process."""
+        if not job:
+            sys.exit()
+        is_reference, raw = job
+        with contextlib.suppress(PCPError, OSError, *FAILURES):
+            request = decoded(raw, len)
+            if not is_reference:
+                compiled(request)
+            elif request.exact is not None:
+                reference = Reference(request.exact, request.subject, request.target)
+                for oracle in reference.surely_needed(request.judged_at):
+                    _ = oracle.memory
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ class Request:
     bound: tuple[int, ...] = ()
     subject_bound: tuple[int, ...] = ()
     sketched: Callable[[bytes], object] | None = None
-    ahead: "Callable[[], Sequence[Request]] | None" = None
+    ahead: "Callable[[], Iterable[Request]] | None" = None
 
     def target_for(self, candidate: Program) -> Target:
         """What its candidate, or a form of it, is compiled for."""

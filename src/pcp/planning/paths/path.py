@@ -368,7 +368,7 @@ def expect_path(value: object) -> None:
         )
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=8)
 def _applied(path: Path, program: Program) -> Program:
     return applied(_ready(path, program), path.moves, *LOWERING)
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pcp.kernels import Kernel
@@ -130,13 +130,11 @@ def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]
             yield next(iter(chosen.values())).name, chosen
 
 
-def together_ahead(whole: Whole, strategy: Strategy, begin: int = 0) -> list[Path]:
+def together_ahead(whole: Whole, strategy: Strategy, begin: int = 0) -> Iterator[Path]:
     """Some paths with kernels of all families, in the order in which they are tried, beginning with one of them."""
     levels = together(whole.classes, whole.tolerance / strategy.error_of_bits)
-    return [
-        whole.path(kernels_by_site(whole.classes, each))
-        for each in itertools.islice(levels, begin, begin + strategy.ahead)
-    ]
+    for each in itertools.islice(levels, begin, begin + strategy.ahead):
+        yield whole.path(kernels_by_site(whole.classes, each))
 
 
 def together(classes: Sequence[SiteClass], rounding: float = math.inf) -> Iterator[dict[str, Kernel]]:
@@ -241,7 +239,7 @@ def _measured(
     path: Path,
     whole: Whole,
     evidence: Evidence,
-    ahead: Callable[[], Sequence[Path]] | None = None,
+    ahead: Callable[[], Iterable[Path]] | None = None,
 ) -> Asking[Answer]:
     """The whole program by a path; None if there is no time."""
     before = evidence.measured

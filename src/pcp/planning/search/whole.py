@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -184,7 +184,7 @@ class Whole:
         rival: float = math.inf,
         seconds: float | None = None,
         times: int = 1,
-        ahead: Callable[[], Sequence[Path]] | None = None,
+        ahead: Callable[[], Iterable[Path]] | None = None,
     ) -> Asking[Answer]:
         """Times and error of a path; None if there is no time to measure them.
 
@@ -204,7 +204,7 @@ class Whole:
         )
 
     def plain_judged(
-        self, evidence: Evidence, ahead: Callable[[], Sequence[Path]] | None = None
+        self, evidence: Evidence, ahead: Callable[[], Iterable[Path]] | None = None
     ) -> Asking[Answer]:
         """How wrong the plain path is; None if that is not known and there is no time to measure it.
 
@@ -296,7 +296,7 @@ class Whole:
         rival: float | None,
         evidence: Evidence,
         times: int = 1,
-        ahead: Callable[[], Sequence[Path]] | None = None,
+        ahead: Callable[[], Iterable[Path]] | None = None,
     ) -> Question:
         # Whoever compares results with these calls the program on the first arguments as they are, without warming up.
         is_cold = not (isinstance(self.inputs, Recipe) and self.inputs.warm_calls)
@@ -304,7 +304,7 @@ class Whole:
         def keep(sketch: bytes) -> None:
             evidence.sketches[path.digest] = sketch
 
-        def request(path: Path = path, ahead: Callable[[], Sequence[Path]] | None = ahead) -> Request:
+        def request(path: Path = path, ahead: Callable[[], Iterable[Path]] | None = ahead) -> Request:
             return Request(
                 self.measured_beside,
                 path.applied(self.program),
@@ -321,7 +321,7 @@ class Whole:
                 rival=rival,
                 bound=path.bound,
                 sketched=keep if is_cold else None,
-                ahead=None if ahead is None else lambda: [request(each, None) for each in ahead()],
+                ahead=None if ahead is None else lambda: (request(each, None) for each in ahead()),
             )
 
         return Question(self.subject, path.digest, request, enough, what, path, self.about, times=times)
