@@ -119,7 +119,8 @@ def spoilt(
 
 def fast_sines(request: Request) -> list[bool]:
     """Of each sine of the chain, whether the fast kernel stands there."""
-    text = request.candidate.text  # type: ignore[union-attr]
+    assert isinstance(request.candidate, pcp.Program)
+    text = request.candidate.text
     return [
         "stablehlo.tanh" in line
         for line in text.splitlines()
