@@ -186,6 +186,11 @@ def test_where_there_is_time_for_one_more_whole_it_is_the_next_level(
     plan = pcp.plan(layers(), tolerance=1e-2, database=file, budget=35.0)
     assert [sum(fast_sines(each)) for each in bench.wholes][:2] == [4, 0]
     assert kernels(plan)["sine.middle"] == 4
+    bench.requests.clear()
+    pcp.plan(layers(), tolerance=1e-2, database=file, budget=1e3)
+    assert 3 not in [sum(fast_sines(each)) for each in bench.wholes[:1]], (
+        "what was finished is not begun anew"
+    )
 
 
 def levels_tried(forms: tuple[str, ...], too_wrong: set[tuple[int, int]]) -> tuple[list[str], bool, Any]:

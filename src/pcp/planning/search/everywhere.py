@@ -101,12 +101,14 @@ def _by_cause(
             return None
         if not part or blamed == before:
             continue
-        if evidence.seconds_left < 2 * evidence.expected(
-            whole.subject
-        ):  # the next level has to be measured, too
+        path, known = whole.path(mixed(classes, fast, exact, blamed)), evidence.known(whole.subject)
+        is_finished = whole.path(kernels_by_site(classes, exact)).digest in known and not evidence.measured
+        # The next level has to be measured, too; where it was, an earlier search had no time for this, or no need.
+        if path.digest not in known and (
+            is_finished or evidence.seconds_left < 2 * evidence.expected(whole.subject)
+        ):
             return None
         words = f"{_TOGETHER}, more exact at {len(blamed)} sites that spoil results,"
-        path = whole.path(mixed(classes, fast, exact, blamed))
         answer = yield from _measured(words, path, whole, evidence)
         if answer is None:
             return None
