@@ -22,6 +22,7 @@ CLOSED_IN_CHILDREN = getattr(os, "O_CLOEXEC", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """For `os.open`; where it is missing, links are followed."""
 _ASSUMED_BYTES = 8 << 30
+_PARENT_DEATH_SIGNAL = 1
 
 
 def lock(descriptor: int, *, wait: bool) -> None:
@@ -72,6 +73,12 @@ def limit_address_space(more: int) -> None:
         with open("/proc/self/statm", encoding="ascii") as file:
             taken = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
+
+
+def end_with_parent() -> None:
+    """Have this process end when the one that started it does, even while it stands still; only Linux can."""
+    if sys.platform == "linux":
+        c_library().prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 def end_group(process: "subprocess.Popen[Any]") -> None:

@@ -1,5 +1,7 @@
 """What should be measured next is compiled beside what is measured: on a GPU, where cores and memory are left."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +114,37 @@ def test_a_small_program_is_compiled_where_it_is_measured(
     monkeypatch.setattr(ahead, "LARGE", 1 << 16)
     Ahead(tmp_path).begin(request("plain", ["first"]))
     assert not next(processes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_process_that_stands_still_ends_with_its_parent() -> None:
+    child = "; ".join(
+        [
+            "import os, signal",
+            "from pcp.systems import end_with_parent",
+            "end_with_parent()",
+            "print(os.getpid(), flush=True)",
+            "os.kill(os.getpid(), signal.SIGSTOP)",
+        ]
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        number = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        while is_there(number) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert not is_there(number)
+
+
+def is_there(number: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @pytest.mark.cpu

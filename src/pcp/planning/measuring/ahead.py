@@ -24,6 +24,7 @@ from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request, decoded, encoded
 from pcp.planning.measuring.trial import FAILURES, compiled
 from pcp.processes.child import ChildProcess, Start
+from pcp.systems import end_with_parent
 
 CORES, BYTES = 4, 16 << 30
 """Of the host, that each process should have, the one that measures, too."""
@@ -113,7 +114,7 @@ class _Compiler:
     """Compiles what it is asked for, until that is all."""
 
     def __init__(self, _: Target, __: Path, ___: Say, ____: int) -> None:
-        pass
+        end_with_parent()
 
     def answer(self, *job: Any) -> None:
         """Compile what a job says; whoever needs what cannot be compiled says why. No job ends the process."""
