@@ -149,6 +149,7 @@ def is_there(number: int) -> bool:
 
 @pytest.mark.cpu
 def test_what_was_compiled_ahead_is_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ahead, "process_count", lambda *_: 1)
     monkeypatch.setattr(ahead, "LARGE", 0)
     begun = Ahead(tmp_path)
