@@ -91,7 +91,7 @@ def _dot_over_one(op: ir.Operation) -> Replacement:
         x = x.transpose(*order, *dot.contract[side]).reshape(*(x.shape[axis] for axis in order))
         places = (*range(batch), *range(first, first + x.ndim - batch))
         factors.append(emit("broadcast_in_dim", (x,), (whole,), {"broadcast_dimensions": places}))
-    return [emit("multiply", factors)]
+    return [emit("multiply", tuple(factors))]
 
 
 def _dot_of_convolution(op: ir.Operation) -> Replacement:
