@@ -13,7 +13,6 @@ import pytest
 
 import pcp
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.verification import CandidateProcess
 from pcp.temporary import (
     CONFINED,
     LIKE_A_USERS,
@@ -21,7 +20,6 @@ from pcp.temporary import (
     MEASURING,
     OWNER,
     PREFIXES,
-    VERIFYING,
     WORKING,
     TemporaryFolder,
     TemporaryFolderUnusable,
@@ -113,16 +111,16 @@ def test_a_folder_of_another_user_is_left_alone(temporary: Path, monkeypatch: py
 def test_a_process_for_kernels_from_outside_has_such_a_folder(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = left_behind(temporary, f"{VERIFYING}left")
-    with CandidateProcess("cpu:0"):
+    left = left_behind(temporary, f"{MEASURING}left")
+    with Bench():
         [folder] = temporary.iterdir()
         assert folder != left
-        assert folder.name.startswith(VERIFYING)
+        assert folder.name.startswith(MEASURING)
         assert (folder / OWNER).read_text().split()[0] == str(os.getpid())
     assert not list(temporary.iterdir())
     monkeypatch.setenv("TMPDIR", str(temporary / "none"))
     with pytest.raises(TemporaryFolderUnusable, match=r"temporary files, .*none, but: No such file"):
-        CandidateProcess("cpu:0")
+        Bench()
 
 
 def test_a_folder_for_temporary_files_that_is_missing(
@@ -164,7 +162,7 @@ from pcp.kernels.candidate import read_candidate
 from pcp.planning.verification import user_process
 user_process._ended = lambda folder, _: wait(folder)
 candidate = read_candidate(sys.argv[1])
-user_process.run_as_user(candidate, device("cpu:0"), [], [], 60.0)
+user_process.run_as_user(candidate, device("cpu:0"), [], [], 0)
 """,
     LOWERING: """
 from pcp.kernels.candidate import read_candidate

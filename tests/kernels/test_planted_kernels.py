@@ -1,13 +1,14 @@
 """Wrong kernels are refused, whatever is wrong with them, and sound ones accepted at the tolerance that they deserve."""
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pcp.planning.verification import CandidateProcess, Verdict, verify
+from pcp.backends import Target
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.verification import Verdict, verify
 from tests.kernels import honest
 from tests.kernels.bad import behaviour, places, processes, ranges, values
 from tests.kernels.planted import Planted
@@ -29,14 +30,14 @@ SEED = 7
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[CandidateProcess]:
-    with CandidateProcess() as made:
+def bench() -> Iterator[Bench]:
+    with Bench(seconds=60.0, memory_bytes=4 << 30) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[CandidateProcess]:
-    with CandidateProcess(seconds=3.0) as made:
+def impatient() -> Iterator[Bench]:
+    with Bench(seconds=3.0, memory_bytes=4 << 30) as made:
         yield made
 
 
@@ -44,8 +45,7 @@ def impatient() -> Iterator[CandidateProcess]:
 def _as_many_calls_as_show_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is wrong in one of 1,500 calls; tests that take long make all calls of a verification."""
     if not request.node.get_closest_marker("long"):
-        module = importlib.import_module("pcp.planning.verification.verify")
-        monkeypatch.setattr(module, "MANY_CALLS", 1600)
+        monkeypatch.setattr("pcp.planning.verification.user_process.MANY_CALLS", 1600)
 
 
 ON_A_GPU = {
@@ -56,17 +56,18 @@ ON_A_GPU = {
 """Which other faults a kind may be refused for there."""
 
 
-def tried(planted: Planted, folder: Path, process: CandidateProcess, keep_going: bool = False) -> Verdict:
-    if planted.kind == "eats memory" and process.device.kind != "cpu":
+def tried(planted: Planted, folder: Path, bench: Bench, keep_going: bool = False) -> Verdict:
+    target = Target.of(None)
+    if planted.kind == "eats memory" and target.device.kind != "cpu":
         pytest.skip(
             "beside a GPU's driver, which reserves all it can, a limit of address space means nothing"
         )
-    return verify(planted.plant(folder), process, seed=SEED, keep_going=keep_going)
+    return verify(planted.plant(folder), bench, target, seed=SEED, keep_going=keep_going)
 
 
-def refused(verdict: Verdict, planted: Planted, process: CandidateProcess) -> bool:
+def refused(verdict: Verdict, planted: Planted) -> bool:
     expected = set(planted.faults)
-    if process.device.kind != "cpu":
+    if Target.of(None).device.kind != "cpu":
         expected |= ON_A_GPU.get(planted.kind, set())
     return not verdict.accepted and bool({each.fault.value for each in verdict.findings} & expected)
 
@@ -81,72 +82,68 @@ def test_there_are_enough_of_them() -> None:
 @pytest.mark.cpu
 @pytest.mark.share(3)
 @pytest.mark.parametrize("planted", [each for each in BAD if each.name in SAMPLE], ids=str)
-def test_one_of_each_class_is_refused(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
-    verdict = tried(planted, tmp_path, process)
-    assert refused(verdict, planted, process), str(verdict)
+def test_one_of_each_class_is_refused(planted: Planted, tmp_path: Path, bench: Bench) -> None:
+    verdict = tried(planted, tmp_path, bench)
+    assert refused(verdict, planted), str(verdict)
     assert verdict.tolerances == {}
 
 
-def test_one_that_hangs_is_refused(tmp_path: Path, impatient: CandidateProcess) -> None:
+def test_one_that_hangs_is_refused(tmp_path: Path, impatient: Bench) -> None:
     verdict = tried(HANGING[0], tmp_path, impatient)
-    assert refused(verdict, HANGING[0], impatient), str(verdict)
+    assert refused(verdict, HANGING[0]), str(verdict)
     assert "it took more than 3 s and was killed" in str(verdict)
 
 
-def test_an_honest_one_is_accepted(tmp_path: Path, process: CandidateProcess) -> None:
+def test_an_honest_one_is_accepted(tmp_path: Path, bench: Bench) -> None:
     rounding = next(each for each in honest.PLANTED if each.name == "embedding_gradient.bf16_updates")
     sizes = ", ".join(
         f"{name} = {{ at_least = {size}, at_most = {size} }}"
         for name, size in (("count", 64), ("rows", 32), ("width", 32))
     )
     one_problem = replace(rounding, manifest=f"[conditions]\nsizes = {{ {sizes} }}")
-    verdict = tried(one_problem, tmp_path, process)
+    verdict = tried(one_problem, tmp_path, bench)
     assert verdict.accepted, str(verdict)
     assert (verdict.problems, verdict.tolerances) == (1, {"f32": rounding.tolerance})
     assert verdict.ratio is not None
     assert verdict.ratio > 0
     secret = replace(one_problem, effect="reassociating")
-    assert not tried(secret, tmp_path / "secret", process).accepted
+    assert not tried(secret, tmp_path / "secret", bench).accepted
 
 
-def test_one_whose_last_bits_vary_is_accepted_and_never_exact(
-    tmp_path: Path, process: CandidateProcess
-) -> None:
+def test_one_whose_last_bits_vary_is_accepted_and_never_exact(tmp_path: Path, bench: Bench) -> None:
     [varying] = [each for each in honest.PLANTED if each.name == "softmax.last_bits_vary"]
     sizes = "sizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
     small = replace(varying, manifest=f"{varying.manifest}[conditions]\n{sizes}")
-    verdict = tried(small, tmp_path, process)
+    verdict = tried(small, tmp_path, bench)
     assert verdict.accepted, str(verdict)
     assert 0.0 < verdict.noise < 2e-7
     assert not verdict.to_json()["deterministic"]
     assert "not deterministic: calls on the same operands differ by up to " in str(verdict)
     exact = replace(small, effect="exact")
-    assert not tried(exact, tmp_path / "exact", process).accepted
+    assert not tried(exact, tmp_path / "exact", bench).accepted
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", [each for each in BAD if each.kind != "hangs"], ids=str)
-def test_every_bad_one_is_refused(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
-    verdict = tried(planted, tmp_path, process)
-    assert refused(verdict, planted, process), str(verdict)
+def test_every_bad_one_is_refused(planted: Planted, tmp_path: Path, bench: Bench) -> None:
+    verdict = tried(planted, tmp_path, bench)
+    assert refused(verdict, planted), str(verdict)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", HANGING, ids=str)
-def test_every_one_that_hangs_is_refused(
-    planted: Planted, tmp_path: Path, impatient: CandidateProcess
-) -> None:
+def test_every_one_that_hangs_is_refused(planted: Planted, tmp_path: Path, impatient: Bench) -> None:
     verdict = tried(planted, tmp_path, impatient)
-    assert refused(verdict, planted, impatient), str(verdict)
+    assert refused(verdict, planted), str(verdict)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", honest.PLANTED, ids=str)
-def test_every_honest_one_is_accepted(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
-    verdict = tried(planted, tmp_path, process, keep_going=True)
+def test_every_honest_one_is_accepted(planted: Planted, tmp_path: Path, bench: Bench) -> None:
+    verdict = tried(planted, tmp_path, bench, keep_going=True)
     assert verdict.accepted, str(verdict)
     assert planted.tolerance is not None
     # Processors and compilers round differently: one step to either side is as good.

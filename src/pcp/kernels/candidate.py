@@ -56,6 +56,9 @@ CAPABILITIES = (80, 86, 89, 90)
 MOST_ELEMENTS = 1 << 28
 """Of the operands of a problem that a kernel may be tried on."""
 
+UNCLAIMED = 0.1
+"""The largest error of a kernel for a family that claims no tolerance: one that is even is no mistake."""
+
 DEVICES = ("cpu", "cuda")
 GPU_CODE = ("mosaic_gpu_v2", "__gpu$xla.gpu.triton")
 """What a Pallas kernel for a GPU calls: compilers of XLA's own, with the kernel as an attribute."""
@@ -133,7 +136,7 @@ class Candidate:
     @property
     def claims(self) -> Claims:
         """What it is held to where it is verified."""
-        return Claims(self.effect, self.nonfinite, is_added=True)
+        return Claims(self.effect, self.nonfinite, is_added=True, deterministic=self.deterministic)
 
     @property
     def region(self) -> Program | None:
@@ -158,8 +161,9 @@ class Candidate:
         return GPU_CODE if self.language == "pallas" and self.device != "cpu" else ()
 
     def claimed(self, posed: Problem) -> float | None:
-        """The error that it claims not to exceed for a problem; None where it claims none."""
-        return self.tolerance.get(posed.dtype)
+        """The error that it claims not to exceed for a problem; None where it is held to another order of sums."""
+        is_held = self.region is not None or self.effect is not Effect.lowers_precision
+        return self.tolerance.get(posed.dtype, None if is_held else UNCLAIMED)
 
     def is_for(self, posed: Problem) -> bool:
         """Whether it computes a problem."""

@@ -21,6 +21,10 @@ class KernelNotBuilt(PCPError):
     """A kernel that cannot compute an operation, though it said that it applies."""
 
 
+VARIES = 8.0
+"""How much further than others two calls may lie apart of a kernel that says that its calls differ."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claims:
     """What a kernel says of itself, and is held to where it is verified; see `Kernel`.
@@ -32,11 +36,21 @@ class Claims:
     nonfinite: str = "nan"
     bits: int = LEAST_BITS
     is_added: bool = False
+    deterministic: bool | None = None
 
     @property
     def is_exact(self) -> bool:
         """Whether it returns the very bits of the operation."""
         return self.effect is Effect.exact
+
+    @property
+    def repeats_bits(self) -> bool:
+        """Whether calls on the same operands return the same bits."""
+        return self.is_exact or bool(self.deterministic)
+
+    def explains(self, error: float) -> float:
+        """The error that two calls on the same operands are held against, from its own."""
+        return error if self.deterministic is None else VARIES * error
 
 
 @dataclass(frozen=True, slots=True)

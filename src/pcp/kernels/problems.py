@@ -8,7 +8,7 @@ well, at its very shapes.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pcp.errors import PCPError
@@ -44,12 +44,8 @@ class Definition:
         large: sizes to measure time at.
         wide: sizes around powers of two, long sums, and sizes of GPT-2, the largest last. They are tried on few
             kinds of values.
-        integers: which operands are integers, and the name of the size that they are below.
+        integers: which operands are integers.
         told: names of sizes that are attributes, too.
-        scales: factors that make the values of floating-point operands large, and small.
-        offset: a mean of values beside which their spread is small.
-        normwise: whether methods are sound whose error is bounded on the scale of all of the result, as Strassen's, and not on
-            the scale of each element.
     """
 
     operands: tuple[str, ...]
@@ -60,11 +56,8 @@ class Definition:
     standard: tuple[tuple[int, ...], ...]
     large: tuple[int, ...]
     wide: tuple[tuple[int, ...], ...]
-    integers: Mapping[int, str] = field(default_factory=dict)
+    integers: tuple[int, ...] = ()
     told: tuple[str, ...] = ()
-    scales: tuple[float, float] = (2.0**30, 2.0**-30)
-    offset: float = 8.0
-    normwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +116,9 @@ class Problem:
         return _results_of(self)
 
     @property
-    def ranges(self) -> dict[int, int]:
-        """Operands of integers, and what their values are below."""
-        return {place: dict(self.sizes)[name] for place, name in self.definition.integers.items()}
+    def differentiable(self) -> tuple[int, ...]:
+        """The places of the floating-point operands."""
+        return tuple(place for place, spec in enumerate(self.specs) if spec.dtype.is_differentiable)
 
     def reference(self) -> Program:
         """The plain program; the arguments of one of a family have the names of the operands."""
@@ -321,7 +314,6 @@ DEFINITIONS: dict[str, Definition] = {
             "2x768x768x3072 1x127x129x255 1x257x511x513 1x5x50257x7 1x3x1048577x2 1x1025x64x1024 "
             "1x9x8x50257 1x50257x8x9 1x768x3072x3072 1x768x768x50257"
         ),
-        normwise=True,
     ),
     "softmax": Definition(
         operands=("x",),
@@ -332,8 +324,6 @@ DEFINITIONS: dict[str, Definition] = {
         standard=_sizes("64x128 1x1 7x13 128x64 33x65 1x257 257x2 31x1023 256x256 4099x8"),
         large=(512, 1024),
         wide=_sizes("129x127 2x2049 8193x3 1x1048577 1031x1021 64x50257 12288x1024"),
-        scales=(100.0, 2.0**-30),
-        offset=100.0,
     ),
     "normalisation": Definition(
         operands=("x", "scale", "bias"),
@@ -347,7 +337,6 @@ DEFINITIONS: dict[str, Definition] = {
         standard=_sizes("64x128 1x2 7x13 128x64 33x65 1x257 257x3 31x1023 256x256 4099x8"),
         large=(512, 768),
         wide=_sizes("129x127 2x2049 1025x768 3x50257 2x1048577 2049x768 8192x768"),
-        scales=(2.0**20, 2.0**-20),
     ),
     "attention": Definition(
         operands=("query", "key", "value"),
@@ -364,8 +353,6 @@ DEFINITIONS: dict[str, Definition] = {
         ),
         large=(1, 256, 256, 4, 64),
         wide=_sizes("1x127x257x2x64 1x1x1025x2x64 1x1024x1024x12x64"),
-        scales=(3.0, 2.0**-30),
-        offset=2.0,
     ),
     "cross_entropy": Definition(
         operands=("logits", "targets"),
@@ -376,9 +363,7 @@ DEFINITIONS: dict[str, Definition] = {
         standard=_sizes("64x128 1x2 7x13 128x64 65x33 3x257 257x5 101x1023 256x256 4099x8"),
         large=(512, 4096),
         wide=_sizes("129x127 8193x3 2x50257 3x1048577 257x50257"),
-        integers={1: "classes"},
-        scales=(100.0, 2.0**-30),
-        offset=100.0,
+        integers=(1,),
     ),
     "embedding_gradient": Definition(
         operands=("indices", "updates"),
@@ -389,7 +374,7 @@ DEFINITIONS: dict[str, Definition] = {
         standard=_sizes("64x32x32 1x1x1 13x7x5 128x64x64 65x33x31 257x2x3 5x101x17 128x128x64"),
         large=(1024, 512, 128),
         wide=_sizes("129x3x127 5000x3x8 8193x257x5 1025x2x768 1024x50257x64 4096x50257x768"),
-        integers={0: "rows"},
+        integers=(0,),
         told=("rows",),
     ),
 }

@@ -66,12 +66,14 @@ def fault_of(
     effect: Effect = Effect.lowers_precision,
     *,
     compiled: bool = False,
+    deterministic: bool | None = None,
 ) -> tuple[Failure, str] | None:
     recipe = Recipe(seed=3, sets=1, ranges=index_ranges(program))
     subject = Subject(plainly(program, recipe), tmp_path)
     subject.comparison = Comparison(TARGET, compiled)
     candidate = Runnable(Altering(program, alter), program.arguments)
-    return fault_at_site(subject, candidate, Claims(effect), lambda _: None)
+    claims = Claims(effect, deterministic=deterministic)
+    return fault_at_site(subject, candidate, claims, lambda _: None)
 
 
 SOFTMAX = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
@@ -139,8 +141,43 @@ def test_what_is_wrong_only_on_some_operands_is_found(
     monkeypatch.setattr(comparison, "SMALL", 0)
     found = fault_of(program, alter, tmp_path, compiled=compiled)
     assert found is not None
-    assert found[0] is failure
+    assert found[0].at_site is failure
     assert words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("scale", "deterministic", "is_found"), [(2e-7, None, False), (2e-7, True, True), (1e-4, None, True)]
+)
+def test_calls_differ_by_as_much_as_a_kernel_says(
+    scale: float, deterministic: bool | None, is_found: bool, tmp_path: Path
+) -> None:
+    found = fault_of(SOFTMAX, noisy(scale), tmp_path, deterministic=deterministic)
+    assert (found is not None and found[0] is Failure.nondeterministic) is is_found
+
+
+def test_calls_may_differ_by_as_much_as_a_kernel_errs_that_says_so(tmp_path: Path) -> None:
+    def vary(arguments: Any, results: Any) -> Any:  # noqa: ARG001  (as all of these)
+        factor = np.float32(1.0 + 1e-3 * (1 + next(calls) % 2))
+        return [each * factor for each in results]
+
+    found = fault_of(SOFTMAX, vary, tmp_path)
+    assert found is not None
+    assert found[0] is Failure.nondeterministic
+    assert fault_of(SOFTMAX, vary, tmp_path, deterministic=False) is None
+
+
+def test_what_was_returned_for_other_operands_is_stale(tmp_path: Path) -> None:
+    kept: list[Any] = []
+
+    def first(arguments: Any, results: Any) -> Any:  # noqa: ARG001  (as all of these)
+        kept.extend([] if kept else results)
+        return kept
+
+    found = fault_of(SOFTMAX, first, tmp_path)
+    assert found is not None
+    assert found[0] is Failure.stale
+    assert "operands, it returned what it had returned for normal ones" in found[1]
+    assert found[0].at_site is Failure.inaccurate  # as an older PCP reads it
 
 
 LOSS = pcp.trace(lambda x: pcp.logsumexp(x, -1).mean(), pcp.spec((40, 64), "f32"))

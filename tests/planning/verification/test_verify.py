@@ -4,22 +4,37 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from tests.kernels.planted import Planted
 
+from pcp.backends import Target
+from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.measurement import Failed, Failure
-from pcp.planning.measuring.process import TIMED, Away
-from pcp.planning.verification import CandidateProcess, VerificationFailed, verify
+from pcp.planning.measuring.process import TIMED, Apart, Away
+from pcp.planning.measuring.request import PythonFunction, Request
+from pcp.planning.verification import verify
 
 SMALL = "[conditions]\nsizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
 
 
+TARGET = Target.of("cpu:0")
+
+
 @pytest.fixture(scope="module")
-def process() -> Iterator[CandidateProcess]:
-    with CandidateProcess() as made:
+def bench() -> Iterator[Bench]:
+    with Bench() as made:
         yield made
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Apart]:
+    process = Apart(TARGET, tmp_path, 4 << 30)
+    yield process
+    process.end()
 
 
 @pytest.mark.parametrize(
@@ -34,18 +49,18 @@ def process() -> Iterator[CandidateProcess]:
             "kept = {}\ndef kernel(x, axis):\n"
             "    return outside(lambda y: kept.setdefault(axis, np.array(y)), x, softmax(x, axis))",
             'gradient = "reference"\n',
-            ["stale: it returned what it had returned for normal values; an error of ", "again values]; also on "],
+            ["stale: it returned what it had returned for other operands [softmax (last_axis): x f32[8,16]]"],
         ),
         (
             "count = itertools.count()\ndef kernel(x, axis):\n"
             "    return outside(lambda y: y * np.float32(1 + 1e-5 * (next(count) % 2)), x, softmax(x, axis))",
             'gradient = "reference"\n',
-            ["nondeterministic: a second call on the same operands returned other bits, first at element "],
+            ["nondeterministic: at its site it returns something else for the same operands, by more than roundings"],
         ),
         (
             "def kernel(x, axis):\n    return softmax(x, axis) * (1 + 2e-5)",
             "",
-            ["less accurate than it claims: an error of 2e-05; another order of sums explains at most "],
+            ["less accurate than it claims: the error of result 0 is 2e-05; the tolerance is 1e-05"],
         ),
         (
             "def kernel(x, axis):\n    raise KeyError('depth')",
@@ -59,21 +74,21 @@ def process() -> Iterator[CandidateProcess]:
         ),
     ],
 )  # fmt: skip
-def test_messages(
-    source: str, manifest: str, messages: list[str], tmp_path: Path, process: CandidateProcess
-) -> None:
+def test_messages(source: str, manifest: str, messages: list[str], tmp_path: Path, bench: Bench) -> None:
     planted = Planted("softmax.planted", source, manifest=manifest + SMALL)
-    verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
+    verdict = verify(planted.plant(tmp_path), bench, TARGET, seed=11, keep_going=False)
     assert not verdict.accepted
     for message in messages:
         assert message in str(verdict)
 
 
-def test_an_exact_kernel_has_the_bits_of_the_plain_program(tmp_path: Path, process: CandidateProcess) -> None:
+def test_an_exact_kernel_has_the_bits_of_the_plain_program(tmp_path: Path, bench: Bench) -> None:
     kernel = "def kernel(x, axis):\n    return softmax(x, axis) * (1 + 2.0**-23)"
     planted = Planted("softmax.planted", kernel, effect="exact", manifest=SMALL)
-    verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
-    assert "it is not bit for bit what the plain program returns" in str(verdict)
+    verdict = verify(planted.plant(tmp_path), bench, TARGET, seed=11, keep_going=False)
+    assert "less accurate than it claims: result 0 is not bit for bit that of the plain program" in str(
+        verdict
+    )
 
 
 def test_a_process_that_does_not_start_is_no_fault_of_the_kernel(
@@ -81,33 +96,34 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_kernel(
 ) -> None:
     candidate = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with (
-        CandidateProcess() as process,
-        pytest.raises(
-            VerificationFailed, match=r"does not start: it ended with code 1.*see what `pcp doctor` says"
-        ),
-    ):
-        verify(candidate, process)
+    with Bench() as bench, pytest.raises(PlainProgramFailed, match="it ended with code 1"):
+        verify(candidate, bench, TARGET)
 
 
-@pytest.mark.parametrize(("disturbed", "is_found"), [(2, False), (3, True)])
+@pytest.mark.parametrize(("disturbed", "is_found"), [(0, False), (2, False), (3, True)])
 def test_calls_on_repeated_operands_seem_quick_each_time_before_a_kernel_is_refused_for_it(
-    disturbed: int, is_found: bool, tmp_path: Path, process: CandidateProcess, monkeypatch: pytest.MonkeyPatch
+    disturbed: int, is_found: bool
 ) -> None:
     quick = {"own": [3.0] * 8, "own_again": [1.0] * 8, "plain": [1.0] * 8, "plain_again": [1.0] * 8}
     noisy = quick | {"own": [1.0] * 3 + [3.0] * 5}  # most calls were disturbed, but not all
     told, least = iter([quick] * disturbed + [noisy]), []
 
-    def times(_: Away, __: object, at_least: float, ___: float) -> dict[str, list[float]]:
+    def times(_: object, at_least: float, __: float) -> dict[str, list[float]]:
         least.append(at_least)
         return next(told)
 
-    monkeypatch.setattr(Away, "times_repeated", times)
-    source = "def kernel(x, axis):\n    return softmax(x, axis)"
-    planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
-    verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
-    assert ("skips work on repeated operands" in str(verdict)) is is_found
-    assert least == [0.0, 0.3, 0.3]  # seconds: a busy machine may be so for all of a short time
+    away = cast(Away, SimpleNamespace(times_repeated=times))
+    if is_found:
+        with pytest.raises(
+            Failed, match=r"the call before take 1/3\.0 of the time of calls on others"
+        ) as failed:
+            Away.check_repeating(away, [])
+        assert failed.value.failure is Failure.skips_work
+    else:
+        Away.check_repeating(away, [])
+    assert (
+        least == [0.0, 0.3, 0.3][: disturbed + 1]
+    )  # seconds: a busy machine may be so for all of a short time
 
 
 MEMORY = {"arguments": 1, "results": 1, "aliased": 0, "temporaries": 0, "exact": True}
@@ -128,45 +144,49 @@ MEMORY = {"arguments": 1, "results": 1, "aliased": 0, "temporaries": 0, "exact":
     ],
 )
 def test_what_a_process_answers_is_looked_at(
-    said: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: dict[str, object], words: str, apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Failed, match=f"^its process says (that )?{words}") as failed:
-        _run(said, tmp_path, monkeypatch)
+        _run(said, apart, monkeypatch)
     assert failed.value.failure is Failure.crash
 
 
-def test_results_that_are_not_there_are_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_not_there_are_a_fault(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failed, match=r"^its process hands over no result: .*No such file"):
-        _run({"memory": MEMORY, "calls": 1, "changed": []}, tmp_path, monkeypatch)
+        _run({"memory": MEMORY, "calls": 1, "changed": []}, apart, monkeypatch)
 
 
-def _run(said: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call in a process that says something else."""
-    candidate = Planted("softmax.planted", "", manifest=SMALL).plant(folder)
+def _away(source: str, apart: Apart) -> tuple[Away, Any]:
+    """A kernel of that source in a process, and operands for it, (8, 16) random numbers."""
+    candidate = Planted("softmax.planted", source, manifest=SMALL).plant(apart.folder / "kernel")
     problem = candidate.problems[0]
-    with CandidateProcess() as process:
-        monkeypatch.setattr(process._apart, "ask", lambda *_: said)
-        x = np.zeros(problem.specs[0].shape, np.float32)
-        process.compiled(candidate, problem, problem.reference()).calls([[x]], [0])
+    function = PythonFunction(str(candidate.folder / candidate.file), "kernel", problem.attributes)
+    request = Request(problem.reference(), function, "path", target=TARGET)
+    apart.ask(60.0, "execute", [function])
+    x = np.random.default_rng().normal(size=problem.specs[0].shape).astype(np.float32)
+    return apart.compiled(request, {"candidate": 60.0, "timing": 60.0}), x
+
+
+def _run(said: dict[str, object], apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call in a process that says something else."""
+    monkeypatch.setattr(apart, "ask", lambda *_: said)
+    away, x = _away("", apart)
+    away.calls([[x]], [0])
 
 
 @pytest.mark.parametrize(
     "times", [7, {}, *({name: each for name in TIMED} for each in ([-1.0], [], [math.nan], 7))]
 )
 def test_times_that_are_none_are_a_fault(
-    times: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    times: object, apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    candidate = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path)
-    problem = candidate.problems[0]
-    with CandidateProcess() as process:
-        monkeypatch.setattr(process._apart, "ask", lambda *_: {"memory": MEMORY, "times": times})
-        with pytest.raises(Failed, match=r"^its process says that it took .*; expected seconds"):
-            process.compiled(candidate, problem, problem.reference()).times_repeated(
-                [np.zeros(problem.specs[0].shape)], 0.0, 1.0
-            )
+    monkeypatch.setattr(apart, "ask", lambda *_: {"memory": MEMORY, "times": times})
+    away, x = _away("", apart)
+    with pytest.raises(Failed, match=r"^its process says that it took .*; expected seconds"):
+        away.times_repeated([x], 0.0, 1.0)
 
 
-def test_an_answer_that_a_kernel_writes_is_its_fault(tmp_path: Path, process: CandidateProcess) -> None:
+def test_an_answer_that_a_kernel_writes_is_its_fault(tmp_path: Path, bench: Bench) -> None:
     source = """
 import sys
 def kernel(x, axis):
@@ -177,25 +197,17 @@ def kernel(x, axis):
     return softmax(x, axis)
 """
     planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
-    verdict = str(verify(planted.plant(tmp_path), process, keep_going=False))
+    verdict = str(verify(planted.plant(tmp_path), bench, TARGET, keep_going=False))
     assert "crash: its process says that it failed by 'boredom', which is no failure" in verdict
 
 
-def _times(source: str, folder: Path, process: CandidateProcess, least: float) -> dict[str, list[float]]:
-    """Of a kernel of that source, on (8, 16) random numbers."""
-    candidate = Planted("softmax.planted", source, manifest=SMALL).plant(folder)
-    process.load(candidate)
-    problem = candidate.problems[0]
-    x = np.random.default_rng().normal(size=problem.specs[0].shape).astype(np.float32)
-    return process.compiled(candidate, problem, problem.reference()).times_repeated([x], least, 1.0)
-
-
-def test_calls_are_timed_for_as_long_as_was_asked(tmp_path: Path, process: CandidateProcess) -> None:
-    times = _times("def kernel(x, axis):\n    return softmax(x, axis)", tmp_path, process, 0.5)
+def test_calls_are_timed_for_as_long_as_was_asked(apart: Apart) -> None:
+    away, x = _away("def kernel(x, axis):\n    return softmax(x, axis)", apart)
+    times = away.times_repeated([x], 0.5, 1.0)
     assert min(map(len, times.values())) > 25  # which is all, unless more are asked for
 
 
-def test_what_is_timed_follows_a_call_of_the_same_program(tmp_path: Path, process: CandidateProcess) -> None:
+def test_what_is_timed_follows_a_call_of_the_same_program(apart: Apart) -> None:
     source = """
 import time
 calls = []
@@ -208,5 +220,6 @@ def slowly(x):
 def kernel(x, axis):
     return outside(slowly, x, x)
 """
-    times = _times(source, tmp_path, process, 0.0)
+    away, x = _away(source, apart)
+    times = away.times_repeated([x], 0.0, 1.0)
     assert min(times["own"] + times["own_again"]) >= 0.002  # the first of three calls is not timed

@@ -27,7 +27,8 @@ from pcp.kernels.candidate import Candidate
 from pcp.kernels.features import lacking
 from pcp.planning.added.lowering import lowered
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.workbench import Admission, examined
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.verification import Verdict, verify
 
 
 def _has_a_gpu() -> bool:
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.skipif(not _has_a_gpu(), reason="there is no GPU here")
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not here")
 
 
-def launched(candidate: Candidate, digest: str, arguments: Sequence[object]) -> tuple[np.ndarray, Admission]:
+def launched(candidate: Candidate, digest: str, arguments: Sequence[object]) -> tuple[np.ndarray, Verdict]:
     """What a kernel returns, and what came of measuring it, which is printed: `make test-gpu TEST_FLAGS=-s` shows it."""
     missing = lacking(candidate.needs, "cuda")
     if missing:
@@ -52,10 +53,10 @@ def launched(candidate: Candidate, digest: str, arguments: Sequence[object]) -> 
     program = lowered(candidate, digest)
     [found] = pcp.plan(program, "cuda:0").run(*arguments)
     with Bench() as bench:
-        admission = examined(candidate, program, f"{candidate.name}@1", bench, target)
-    print(f"\n{admission}")
-    assert admission.fault in ("", "too slow"), str(admission)
-    return np.asarray(found), admission
+        verdict = verify(candidate, bench, target, program=program)
+    print(f"\n{verdict}")
+    assert {each.fault for each in verdict.findings} <= {Failure.too_slow}, str(verdict)
+    return np.asarray(found), verdict
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,11 @@ def launched(candidate: Candidate, digest: str, arguments: Sequence[object]) -> 
 def test_a_thin_product_is_right_and_timed(tmp_path: Path, file: str, source: str, manifest: str) -> None:
     random = np.random.default_rng()
     x, y = (random.normal(size=shape).astype(np.float32) for shape in ((ROWS, 3), (3, 8)))
-    found, admission = launched(folder(tmp_path, file, source, manifest), digest_of(tmp_path), (x, y))
+    found, verdict = launched(folder(tmp_path, file, source, manifest), digest_of(tmp_path), (x, y))
     np.testing.assert_allclose(found, x @ y, rtol=1e-4, atol=1e-5)
-    assert admission.error is not None
-    assert admission.error < 1e-5
-    assert admission.ratio is not None
+    assert verdict.error is not None
+    assert verdict.error < 1e-5
+    assert verdict.ratio is not None
 
 
 @needs_triton

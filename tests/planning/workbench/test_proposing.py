@@ -19,7 +19,7 @@ from pcp.planning.added.lowering_process import KernelNotLowered, as_the_user
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
-from pcp.planning.verification.admission import examined, refused
+from pcp.planning.verification import refused, verify
 from pcp.planning.workbench import (
     Endpoint,
     EndpointFailed,
@@ -57,6 +57,10 @@ def times(ratio: float, error: float = 1e-6) -> Measurement:
 WRONG = replace(PLAIN, seconds=(), failure=Failure.inaccurate, detail="the error of result 0 is 0.5")
 
 
+def _fault(turn: Round) -> str:
+    return next((each.fault.value for each in turn.verdict.findings), "")
+
+
 @pytest.fixture
 def task() -> Task:
     region = pcp.trace(lambda x: pcp.softmax(x, 1), pcp.spec((4, 8), "f32"))
@@ -90,7 +94,7 @@ def ask(task: Task, lowered: list[str], tmp_path: Path) -> Callable[..., list[Ro
 def test_wrong_then_slow_then_right(ask: Callable[..., list[Round]], task: Task, tmp_path: Path) -> None:
     with stub(says(CODE)) as server:
         found = ask(server.url, FakeBench(WRONG, times(2.0), times(0.5)))
-    assert [each.admission.fault for each in found] == ["inaccurate", "too slow", ""]
+    assert [_fault(each) for each in found] == ["less accurate than it claims", "too slow", ""]
     first, second, third = (each["messages"] for each in server.asked)
     assert [each["role"] for each in first] == ["system", "user"]
     assert "Compute what `region.mlir` computes" in first[1]["content"]
@@ -101,13 +105,13 @@ def test_wrong_then_slow_then_right(ask: Callable[..., list[Round]], task: Task,
             "role": "user",
             "content": "softmax.for_"
             + task.region.digest[:8]
-            + ": refused: inaccurate: the error of result 0 is 0.5\n"
-            + "  error 1e-07; admitted up to 0.001\nWrite the whole file again, better.",
+            + ": refused (1 problems, 30 calls, seed 0)\n"
+            + "  less accurate than it claims: the error of result 0 is 0.5 [its region]\nWrite the whole file again, better.",
         },
     ]
     assert "it takes 2.00 of the region's own time (2.004 ms beside 1.002 ms)" in third[-1]["content"]
     assert len(third) == 6
-    assert found[-1].admission.ratio == pytest.approx(0.5)
+    assert found[-1].verdict.ratio == pytest.approx(0.5)
     write_proposed(task, found[-1], tmp_path / "kept")
     kept = read_candidate(tmp_path / "kept")
     assert (kept.name, kept.file, kept.function) == (task.default_name, "kernel.mlir", None)
@@ -124,7 +128,7 @@ def test_what_is_no_kernel_is_told(ask: Callable[..., list[Round]], lowered: lis
     failing = "```\ndef kernel(x):\n    fail\n```"
     with stub(says("I would rather not."), says(failing), says(CODE)) as server:
         found = ask(server.url, FakeBench(times(0.5)))
-    assert [each.admission.fault for each in found] == ["no kernel", "not lowered", ""]
+    assert [_fault(each) for each in found] == ["no kernel", "not lowered", ""]
     assert (
         "the answer holds no block of python that defines `kernel`"
         in server.asked[1]["messages"][-1]["content"]
@@ -147,15 +151,15 @@ def test_the_time_is_kept(ask: Callable[..., list[Round]]) -> None:
     with stub(drips) as server:
         limits = Limits(rounds=9, seconds=1.3, answer_seconds=0.4)
         [found] = ask(server.url, FakeBench(WRONG), limits)  # less than a second is left then
-    assert found.admission.fault == "no answer"
-    assert "did not answer within 0.4 s" in found.admission.detail
+    assert _fault(found) == "no answer"
+    assert "did not answer within 0.4 s" in found.verdict.findings[0].detail
 
 
 def test_a_gain_that_is_not_sure_is_measured_again(ask: Callable[..., list[Round]]) -> None:
     bench = FakeBench(times(0.99))
     with stub(says(CODE)) as server:
         [found] = ask(server.url, bench, Limits(rounds=1))
-    assert found.admission.fault == "too slow"
+    assert _fault(found) == "too slow"
     assert len(bench.requests) == 3
     assert [each.site for each in bench.requests] == [
         Claims(Effect.lowers_precision, is_added=True),
@@ -172,12 +176,11 @@ def test_a_kernel_that_breaks_the_region_beside_it_is_refused(task: Task, tmp_pa
                 raise PlainProgramFailed("it ended with SIGSEGV with the plain program")
             return super().measure(request)
 
-    write_proposed(task, Round(1, refused("x", "", ""), "", task.region), tmp_path / "kernel")
+    write_proposed(task, Round(1, refused("x", Failure.no_kernel, ""), "", task.region), tmp_path / "kernel")
     candidate = read_candidate(tmp_path / "kernel")
-    found = examined(candidate, task.region, "x", cast(Bench, Broken(PLAIN)), task.target)
-    assert str(found).startswith(
-        f"{task.default_name}: refused: crash: beside it the region itself fails: it ended with SIGSEGV"
-    )
+    found = verify(candidate, cast(Bench, Broken(PLAIN)), task.target, program=task.region)
+    assert f"{task.default_name}: refused (1 problems" in str(found)
+    assert "  crash: beside it the region itself fails: it ended with SIGSEGV" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_a_kernel_that_breaks_the_region_beside_it_is_refused(task: Task, tmp_pa
 def test_what_a_kernel_may_err_follows_from_what_it_claims(
     task: Task, tmp_path: Path, effect: str, claimed: str, limit: float
 ) -> None:
-    write_proposed(task, Round(1, refused("x", "", ""), "", task.region), tmp_path / "kernel")
+    write_proposed(task, Round(1, refused("x", Failure.no_kernel, ""), "", task.region), tmp_path / "kernel")
     manifest = (tmp_path / "kernel" / "kernel.toml").read_text()
     manifest = manifest.replace("lowers precision", effect).replace(
         f"tolerance = {task.tolerance!r}", claimed
@@ -202,7 +205,7 @@ def test_what_a_kernel_may_err_follows_from_what_it_claims(
     (tmp_path / "kernel" / "kernel.toml").write_text(manifest)
     candidate = read_candidate(tmp_path / "kernel")
     bench = FakeBench(times(0.5))
-    found = examined(candidate, task.region, "x", cast(Bench, bench), task.target)
+    found = verify(candidate, cast(Bench, bench), task.target, program=task.region)
     assert found.accepted
     assert found.limit == bench.requests[-1].tolerance == pytest.approx(limit)
 
@@ -224,5 +227,5 @@ def test_the_code_of_an_answer(said: str, code: str) -> None:
 
 
 def test_what_a_strangers_code_says_reaches_no_terminal_raw() -> None:
-    shown = str(refused("softmax.x", "not lowered", "ValueError: \x1b[2Jadmitted\x07\u202e"))
-    assert shown == "softmax.x: refused: not lowered: ValueError:  [2Jadmitted  "
+    shown = str(refused("softmax.x", Failure.not_lowered, "ValueError: \x1b[2Jadmitted\x07\u202e"))
+    assert shown == "softmax.x: refused\n  not lowered: ValueError:  [2Jadmitted  "

@@ -110,7 +110,7 @@ def propose(arguments: argparse.Namespace) -> int:
             print(f"{task.family}: {told}; answers are executed confined by {by}", flush=True)
         for found in proposals(task, endpoint, limits, bench, temporary.path, confined):
             _say(found, arguments.json)
-    if found is None or not found.admission.accepted:
+    if found is None or not found.verdict.accepted:
         if not arguments.json:
             print("no kernel was admitted; nothing is written")
         return REFUSED
@@ -125,9 +125,9 @@ def propose(arguments: argparse.Namespace) -> int:
 
 def _say(found: Round, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"round": found.number} | found.admission.to_json()), flush=True)
+        print(json.dumps({"round": found.number} | found.verdict.to_json()), flush=True)
     else:
-        print(f"{found.number}. {found.admission}", flush=True)
+        print(f"{found.number}. {found.verdict}", flush=True)
 
 
 def _region(arguments: argparse.Namespace, target: Target) -> tuple[Program, ProfileDatabase]:

@@ -12,11 +12,12 @@ from pcp.planning.added.lowering_process import KernelNotLowered
 from pcp.planning.added.native_program import check_device, check_native
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of, versions
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.file import DatabaseUnusable
 from pcp.planning.profile.region import Region
-from pcp.planning.verification import Admission, CandidateProcess, Verdict, examined, refused, verify
-from pcp.planning.verification.record import measurement_of
+from pcp.planning.verification import Verdict, refused, verify
+from pcp.planning.verification.record import rows_of
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 REFUSED = 3
@@ -66,46 +67,31 @@ def add_kernel(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _verdict_on(candidate: Candidate, digest: str, arguments: argparse.Namespace) -> Verdict | Admission:
+def _verdict_on(candidate: Candidate, digest: str, arguments: argparse.Namespace) -> Verdict:
     """Verify a staged kernel, and keep what was measured."""
-    target = Target.of(arguments.device)
-    verdict = (_tried if candidate.region is None else _admitted)(candidate, digest, arguments, target)
+    target, program, label = Target.of(arguments.device), None, ""
+    if candidate.region is not None:
+        try:
+            check_device(candidate, target.device)
+            program = lowered(candidate, digest)
+        except KernelNotLowered as error:
+            return refused(candidate.name, Failure.not_lowered, str(error))
+        label = f"{candidate.called(digest)}@{candidate.version}"
+    memory = None if program is not None else int(arguments.memory * 2**30)
+    with Bench(seconds=arguments.seconds, memory_bytes=memory) as bench:
+        verdict = verify(
+            candidate, bench, target, program=program, label=label, seed=arguments.seed, progress=_progress
+        )
+    progress_line("")
     region = None if candidate.region is None else Region.of(candidate.region)
-    rows = (
-        [measurement_of(verdict, candidate, target)]
-        if isinstance(verdict, Verdict)
-        else [(row, str(candidate.region)) for row in verdict.rows]
-    )
     try:
         database = ProfileDatabase(arguments.database)
-        for row, about in rows:
+        for row, about in rows_of(verdict, candidate, target):
             database.add(row, hardware=hardware_of(target), about=about, region=region)
         print(f"kept in {database.file}", file=sys.stderr)
     except DatabaseUnusable as error:
         print(f"what was measured is not kept: {error}", file=sys.stderr)
     return verdict
-
-
-def _tried(candidate: Candidate, _: str, arguments: argparse.Namespace, target: Target) -> Verdict:
-    """A kernel on the problems of its family."""
-    limits = {} if arguments.seconds is None else {"seconds": arguments.seconds}
-    memory = int(arguments.memory * 2**30)
-    with CandidateProcess(target.device, memory_bytes=memory, **limits) as process:
-        verdict = verify(candidate, process, seed=arguments.seed, progress=_progress)
-    progress_line("")
-    return verdict
-
-
-def _admitted(candidate: Candidate, digest: str, arguments: argparse.Namespace, target: Target) -> Admission:
-    """A kernel on its region, beside which it is measured."""
-    try:
-        check_device(candidate, target.device)
-        program = lowered(candidate, digest)
-    except KernelNotLowered as error:
-        return refused(candidate.name, "not lowered", str(error))
-    label = f"{candidate.called(digest)}@{candidate.version}"
-    with Bench(seconds=arguments.seconds) as bench:
-        return examined(candidate, program, label, bench, target)
 
 
 def _progress(done: int, count: int, what: str) -> None:

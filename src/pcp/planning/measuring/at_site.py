@@ -50,6 +50,8 @@ ROUNDING = 8.0
 NOISE = 0.25
 """Or by this part of the error: where results are rounded to fewer bits, a last bit that is left to chance is one of those."""
 REPEATS = 3
+CALLS = REPEATS + 6
+"""Of a kernel on normal operands, with those that come before and after."""
 MANY = 1 << 24
 """Elements from which on only the kinds of operands are tried that matter most."""
 KEPT_PART = 1 / 64
@@ -111,7 +113,7 @@ class _Trial:
     def _differs(self, again: Sequence[Buffer], words: str) -> tuple[Failure, str] | None:
         error, compare = max(self._errors, default=0.0), self._subject.comparison
         if all(
-            is_noise(compare, a, b, self._claims.is_exact, error)
+            is_noise(compare, a, b, self._claims.repeats_bits, self._claims.explains(error))
             for a, b in zip(self._first, again, strict=True)
         ):
             return None
@@ -122,10 +124,8 @@ class _Trial:
 
     def _cases(self) -> Iterator[Case]:
         yield self._normal
-        size = size_of(self._subject)
-        for kind in KINDS:
-            if size <= MANY or kind.matters:
-                yield self._case(kind, self._normal)
+        for kind in kinds_at(size_of(self._subject)):
+            yield self._case(kind, self._normal)
 
     def _case(self, kind: Kind, normal: Case | None) -> Case:
         """Kept with the subject, as all kernels of a site are tried on the same operands."""
@@ -146,23 +146,35 @@ class _Trial:
             if fault is not None:
                 where = "" if case.kind is NORMAL else f", on {case.kind.name} operands,"
                 name = result_name(self._subject.program, place)
+                if case.kind is not NORMAL and self._is_stale(case, results):
+                    return (
+                        Failure.stale,
+                        f"at its site{where} it returned what it had returned for normal ones",
+                    )
                 return fault[0], f"at its site{where} result {name} {fault[1]}"
         return None
+
+    def _is_stale(self, case: Case, results: Sequence[Buffer]) -> bool:
+        """Whether results on other operands are those on normal ones, which differ."""
+        compare, normal = self._subject.comparison, self._normal.plain
+        return all(map(compare.same_bits, self._first, results)) and not all(
+            map(compare.same_bits, normal, case.plain)
+        )
 
     def _fault_of(self, case: Case, place: int, y: Any, plain: Any) -> tuple[Failure, str] | None:
         if y.dtype.kind not in "fV":
             same = np.array_equal(np.asarray(y), np.asarray(plain))
-            return None if same else (Failure.inaccurate, "is not that of the operation")
+            return None if same else (Failure.wrong, "is not that of the operation")
         pair = self._subject.comparison.pair(y, plain)
         skipped = self._claims.nonfinite == "skips" and (pair.is_right_finite or not pair.is_finite)
         if pair.has_finite and not skipped:
-            return Failure.not_finite, "is finite where infinities or NaN are expected"
+            return Failure.hides_nonfinite, "is finite where infinities or NaN are expected"
         may_spread = not case.kind.is_finite and (self._claims.nonfinite == "spreads" or case.kind.may_spread)
         if pair.lacks_finite and not may_spread:
             return Failure.not_finite, "is infinite or NaN where finite numbers are expected"
         if self._claims.is_exact:
             words = "is not bit for bit that of the operation"
-            return None if pair.is_equal else (Failure.inaccurate, words)
+            return None if pair.is_equal else (Failure.overclaimed, words)
         error = case.error_of(place, pair) if case.is_judged else 0.0
         if error <= self._least_limit(place):
             return None
@@ -172,7 +184,8 @@ class _Trial:
             limit = max(limit, self._moved_limit(case, place))
         if error <= limit or limit > LARGEST:
             return None
-        return Failure.inaccurate, f"has an error of {error:.2g}; at most {limit:.2g} is expected there"
+        fault = Failure.wrong if error > LARGEST else Failure.overclaimed
+        return fault, f"has an error of {error:.2g}; at most {limit:.2g} is expected there"
 
     def _moved_limit(self, case: Case, place: int) -> float:
         """How wrong a kernel of fewer bits may be: as far as results move where operands move by its error on normal ones.
@@ -219,6 +232,11 @@ class _Trial:
         more = move / usual if usual else math.inf if move else 1.0
         explained = 0.0 if case is self._normal or not own else own * more
         return max(limit, SLACK * move / MOVED_UNITS, SLACK * explained)
+
+
+def kinds_at(size: int) -> list[Kind]:
+    """The kinds of operands that are tried where operands and results have so many elements, beside normal ones."""
+    return [kind for kind in KINDS if size <= MANY or kind.matters]
 
 
 def fault_at_site(

@@ -34,7 +34,7 @@ class Failure(enum.StrEnum):
     changes_operands = "changes its operands"
     missing_handler = "missing handler"
     differs_here = "differs in the user's process"
-    # On problems of a family only:
+    # Of kernels from outside; rows of the database do not say so:
     hides_nonfinite = "hides infinities or NaN"
     wrong = "wrong"
     overclaimed = "less accurate than it claims"
@@ -44,6 +44,11 @@ class Failure(enum.StrEnum):
     skips_work = "skips work on repeated operands"
     no_gradient = "no gradient"
     wrong_gradient = "wrong gradient"
+    # Of a kernel for a region, or what should have been one:
+    too_slow = "too slow"
+    not_lowered = "not lowered"
+    no_answer = "no answer"
+    no_kernel = "no kernel"
 
     @property
     def may_pass(self) -> bool:
@@ -52,8 +57,10 @@ class Failure(enum.StrEnum):
 
     @property
     def at_site(self) -> "Failure":
-        """What rows say, of which the database of an older PCP may read some: nothing that shows on problems only."""
-        return Failure.inaccurate if self in _ON_PROBLEMS else self
+        """What rows of the database say, as an older PCP may read them."""
+        if self is Failure.hides_nonfinite:
+            return Failure.not_finite
+        return Failure.inaccurate if self in _OF_OUTSIDE else self
 
     @staticmethod
     def of_compiling(message: str) -> "Failure":
@@ -64,7 +71,7 @@ class Failure(enum.StrEnum):
         return Failure.missing_handler if missing else Failure.compile_error
 
 
-_ON_PROBLEMS = list(Failure)[list(Failure).index(Failure.hides_nonfinite) :]
+_OF_OUTSIDE = list(Failure)[list(Failure).index(Failure.hides_nonfinite) :]
 
 
 class Failed(Exception):

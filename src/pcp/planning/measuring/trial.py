@@ -13,6 +13,7 @@ from pcp.backends.regions import compiled_in_places
 from pcp.backends.regions.bound import called_often
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.walking import named_operations
+from pcp.kernels import Claims
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
@@ -22,6 +23,7 @@ from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.significance import is_surely_slower
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
+from pcp.rewrite.row import Effect
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""
@@ -149,6 +151,8 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
         fastest = min(fastest, took)
         first = first or results
         stage("judging")
+        if index and request.site is not None and _is_stale(subject, index, first, results):
+            raise Failed(Failure.stale, "it returned what it had returned for other operands")
         if tolerance == 0.0:
             _check_bits(subject, index, results)
         call_errors = subject.judges[index].errors(results)
@@ -159,7 +163,9 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
     again, took = timed(runnable, subject.inputs[0], subject.target)
     stage("judging")
     own = max((each.error for each in errors), default=0.0)
-    _check_repeated(subject, first, again, own, bits=tolerance == 0.0)
+    claims = request.site or Claims(Effect.lowers_precision)
+    bits = tolerance == 0.0 or claims.repeats_bits
+    _check_repeated(subject, first, again, claims.explains(own), bits=bits)
     if request.sketched is not None:
         request.sketched(subject.sketch(first, exact=tolerance == 0.0).to_bytes())
     del again, first
@@ -258,7 +264,9 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
         known = [[took], [fresh]]
         spare = [each for each in before if abs(each / fresh - 1.0) < STEADY]
     if isinstance(runnable.executable, Away):
-        return runnable.executable.times(subject.inputs[0])
+        times = runnable.executable.times(subject.inputs[0])
+        runnable.executable.check_repeating(subject.inputs[0])
+        return times
     variations = Variations(subject.program.arguments, subject.inputs[0], subject.target, request.fixed)
     times = times_in_turn(
         [runnable, subject.plain],
@@ -273,6 +281,12 @@ def _times(subject: Subject, runnable: Runnable, request: Request, took: float |
     if took is not None:
         subject.plain_seconds += times[1][:1]
     return times
+
+
+def _is_stale(subject: Subject, index: int, first: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether results are those for the first list of arguments, for which the plain program has others."""
+    same_bits, plain = subject.comparison.same_bits, subject.plain_results
+    return all(map(same_bits, first, results)) and not all(map(same_bits, plain[0], plain[index]))
 
 
 def _check_bits(subject: Subject, index: int, results: Sequence[Any]) -> None:

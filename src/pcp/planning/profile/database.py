@@ -365,11 +365,12 @@ def _insert(connection: sqlite3.Connection, row: Row) -> int:
     """Add a row; 1 if it is a measurement that was not there."""
     match row:
         case Measurement():
-            row = replace(row, path=current_label(row.path))
+            failure = None if row.failure is None else row.failure.at_site
+            row = replace(row, path=current_label(row.path), failure=failure)
             values: dict[str, Any] = {name: getattr(row, name) for name in _COLUMNS}
             for name in ("seconds", "plain_seconds"):
                 values[name] = " ".join(map(repr, values[name]))
-            values["failure"] = None if row.failure is None else row.failure.value
+            values["failure"] = None if failure is None else failure.value
             values["judgement"] = judgement_text(row.judgement)
             table, values = "measurements", {"digest": digest_of(row), **values}
         case Path():

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,15 @@ def _run(settings: dict[str, Any]) -> None:
     # In another order than elsewhere, as what a function becomes may depend on what it became before.
     texts = [_text(functools.partial(function, **told), specs) for told, specs in settings["lowered"][::-1]]
     Path(settings["texts"]).write_text(json.dumps(texts[::-1]))
-    for (told, specs), arguments, file in settings["tasks"]:
+    for (told, specs), arguments, calls, file in settings["tasks"]:
         executable = JAXFunction(functools.partial(function, **told), specs, Target.of(settings["device"]))
+        ends = time.monotonic() + settings["seconds"]
         with open(file, "wb") as results:
-            for arrays in arguments:
-                [result] = executable.run(arrays)
+            for count in range(calls):
+                [result] = executable.run(arguments[count % len(arguments)])
                 results.write(np.ascontiguousarray(np.asarray(result)).tobytes())
+                if count >= len(arguments) and time.monotonic() > ends:
+                    break
 
 
 def _text(function: Any, specs: list[Any]) -> str:

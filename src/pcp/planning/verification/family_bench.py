@@ -11,8 +11,7 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.verification.admission import request_of
-from pcp.planning.verification.expected import differentiable
+from pcp.planning.verification.judging import request_of
 from pcp.rewrite.raising import raised
 
 
@@ -42,7 +41,7 @@ def sites_in(of: Problem, family: Family, target: Place) -> list[Site]:
     """The sites of a family in a problem, or in its gradient; none where no kernel applies."""
     program = raised(of.reference())
     if family.name != of.family:
-        program = vjp(program, wrt=differentiable(of))
+        program = vjp(program, wrt=of.differentiable)
     return [site for site in sites_of(program, target) if site.family == family.name]
 
 

@@ -31,18 +31,18 @@ class Tried:
     processes: list[str] = field(default_factory=lambda: ["disposable"])
     left_out: list[str] = field(default_factory=list)
 
-    def add(self, problem: Problem, kinds: Iterable[str], calls: int, result_elements: int) -> None:
+    def add(self, problem: Problem, kinds: Iterable[str], calls: int) -> None:
         """Enter a problem that was tried."""
         for known, new in (
             (self.dtypes, [str(problem.dtype)]),
-            (self.forms, [problem.form]),
+            (self.forms, [problem.form or "its region"]),
             (self.kinds, kinds),
         ):
             known += [each for each in new if each not in known]
         for name, size in problem.sizes:
             low, high = self.sizes.get(name, (size, size))
             self.sizes[name] = min(low, size), max(high, size)
-        self.elements = max(self.elements, result_elements, *(spec.size for spec in problem.specs))
+        self.elements = max(self.elements, *(spec.size for spec in (*problem.specs, *problem.results)))
         self.calls = max(self.calls, calls)
 
     def to_json(self) -> dict[str, Any]:
@@ -50,10 +50,10 @@ class Tried:
         return asdict(self) | {"sizes": {name: list(limits) for name, limits in self.sizes.items()}}
 
     def __str__(self) -> str:
-        sizes = ", ".join(f"{name} {low} to {high}" for name, (low, high) in self.sizes.items())
+        sizes = "".join(f"{name} {low} to {high}, " for name, (low, high) in self.sizes.items())
         out = f"; left out for lack of time or memory: {'; '.join(self.left_out)}" if self.left_out else ""
         return (
-            f"tried on {', '.join(self.dtypes)}; forms {', '.join(self.forms)}; {sizes}, arrays of up to "
+            f"tried on {', '.join(self.dtypes)}; forms {', '.join(self.forms)}; {sizes}arrays of up to "
             f"{self.elements} elements; {len(self.kinds)} kinds of values ({', '.join(self.kinds)}); up to "
             f"{self.calls} calls of one problem; {' and '.join(self.processes)} processes{out}"
         )

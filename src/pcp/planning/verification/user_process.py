@@ -16,11 +16,20 @@ from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Failed, Failure
+from pcp.planning.measuring.site_case import FEWEST
+from pcp.planning.verification.judging import SETS, examples
 from pcp.processes.child import ChildProcess, Start, TookTooLong, printable
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
+
+SECONDS, MANY_SECONDS = 60.0, 8.0
+"""That the process may take, beside lowering, and the calls on one problem."""
+FEW_CALLS, MANY_CALLS = 4, 5000
+"""Calls on a problem, and on the smallest one, since some kernels are wrong in one call of thousands."""
 _PROGRAM = Path(__file__).with_name("as_user.py")
 _LONGEST_LOG = 4096
 
@@ -28,20 +37,21 @@ _LONGEST_LOG = 4096
 def run_as_user(
     candidate: Candidate,
     device: Device,
-    tasks: Sequence[tuple[Problem, Sequence[Sequence[Array]], TensorSpec]],
+    problems: Sequence[Problem],
     lowered: Sequence[Problem],
-    seconds: float,
-) -> tuple[list[list[Array]], list[str]]:
+    seed: int,
+) -> tuple[list[tuple[list[float], list[float]]], list[str]]:
     """Run a kernel in python as a user's program would, and lower it there.
 
     Arguments:
         candidate: a kernel in python.
-        tasks: for each problem the lists of arguments to call it on, and the spec of the result.
+        problems: that it is run on, the first some thousand times, as counters only show then.
         lowered: problems that it is lowered for.
-        seconds: that the process may take.
+        seed: of the operands.
 
     Returns:
-        For each task the result of every call, and for each problem to lower the text, or why there is none.
+        For each problem the errors of the first call on each list of operands, and how far every call is from that; for each
+        problem to lower the text, or why there is none.
 
     Raises:
         Failed: it did not end in time, ended without an answer, or raised an exception there.
@@ -49,32 +59,56 @@ def run_as_user(
     """
     with TemporaryFolder(LIKE_A_USERS) as temporary:
         folder = temporary.path
+        known = [examples(each.reference(), SETS, seed) for each in problems]
+        files = [folder / str(count) for count in range(len(problems))]
         settings = {
             "device": str(device),
             "file": candidate.folder / candidate.file,
             "function": candidate.function,
             "tasks": [
-                (_described(problem), arguments, folder / str(count))
-                for count, (problem, arguments, _) in enumerate(tasks)
+                (
+                    _described(problem),
+                    [operands for operands, _ in lists],
+                    FEW_CALLS if count else MANY_CALLS,
+                    file,
+                )
+                for count, (problem, lists, file) in enumerate(zip(problems, known, files, strict=True))
             ],
+            "seconds": MANY_SECONDS,
             "texts": folder / "texts",
             "lowered": list(map(_described, lowered)),
         }
-        with open(folder / "settings", "wb") as file:
-            pickle.dump([str(Path(__file__).parents[3])], file)  # where the rest can be imported from
-            pickle.dump(settings, file)
+        with open(folder / "settings", "wb") as stream:
+            pickle.dump([str(Path(__file__).parents[3])], stream)  # where the rest can be imported from
+            pickle.dump(settings, stream)
         shutil.copyfile(_PROGRAM, folder / "train.py")
-        said = _ended(folder, seconds)
+        said = _ended(folder, SECONDS + 2.0 * len(lowered))
         if "error" in said:
             raise Failed(Failure.process_dependent, f"in a user's process it raises {said['error']}")
-        results = []
-        for count, (_, arguments, spec) in enumerate(tasks):
-            flat = np.fromfile(folder / str(count), spec.dtype.numpy)
-            if flat.size != len(arguments) * spec.size:
-                words = f"in a user's process it returns {flat.size // len(arguments)} elements"
+        outcomes = []
+        for problem, lists, file in zip(problems, known, files, strict=True):
+            [spec] = problem.results
+            flat = np.fromfile(file, spec.dtype.numpy)
+            if flat.size < SETS * spec.size or flat.size % spec.size:
+                words = (
+                    f"in a user's process it returns {flat.size} elements; expected some times {spec.size}"
+                )
                 raise Failed(Failure.process_dependent, words)
-            results.append(list(flat.reshape(len(arguments), *spec.shape)))
-        return results, [str(each) for each in json.loads((folder / "texts").read_text())]
+            outcomes.append(_compared(flat.reshape(-1, *spec.shape), [right for _, [right] in lists]))
+        return outcomes, [str(each) for each in json.loads((folder / "texts").read_text())]
+
+
+def _compared(results: Array, right: Sequence[Array]) -> tuple[list[float], list[float]]:
+    """The errors of the first calls, and how far each call lies from the first on the same operands."""
+    scales = [scale_of(each) if each.size >= FEWEST else Scale.of_elements(1.0, each.shape) for each in right]
+    first = results[: len(right)]
+    errors = [distance(y, exact, scale) for y, exact, scale in zip(first, right, scales, strict=True)]
+    noises = []
+    for count, result in enumerate(results):
+        which = count % len(right)
+        same = result.tobytes() == first[which].tobytes()
+        noises.append(0.0 if same else distance(result, first[which].astype(np.float64), scales[which]).error)
+    return [least_tolerance(each.error, each.slice_error) for each in errors], noises
 
 
 def _described(problem: Problem) -> tuple[dict[str, Any], tuple[TensorSpec, ...]]:

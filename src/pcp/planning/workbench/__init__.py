@@ -1,11 +1,9 @@
 """The kernel workbench: a region as a task for whoever writes kernels, and what comes back, admitted or not.
 
-`regions` finds what is named, `task` measures it, `exporting` writes the folder, with what `teaching` says; `admission`
-measures a candidate; `endpoint` asks a model, and `proposing` does so again with what came of its answer.
+`regions` finds what is named, `task` measures it, `exporting` writes the folder, with what `teaching` says; `endpoint`
+asks a model, and `proposing` does so again with what came of its answer.
 """
 
-from pcp.planning.verification.admission import Admission as Admission
-from pcp.planning.verification.admission import examined as examined
 from pcp.planning.workbench.endpoint import Endpoint as Endpoint
 from pcp.planning.workbench.endpoint import EndpointFailed as EndpointFailed
 from pcp.planning.workbench.endpoint import InvalidEndpoint as InvalidEndpoint

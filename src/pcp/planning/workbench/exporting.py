@@ -12,17 +12,10 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
-from pcp.ir.tree import flatten
 from pcp.planning.added.store import TASK
-from pcp.planning.judging.oracle import widened, widened_arrays
-from pcp.planning.measuring.index_ranges import site_ranges
-from pcp.planning.measuring.random_inputs import Recipe, random_arguments
-from pcp.planning.plan import plan
+from pcp.planning.verification.judging import SETS, examples
 from pcp.planning.workbench.task import Task
 from pcp.planning.workbench.teaching import readme, templates
-
-SETS = 2
-"""Lists of inputs that are written, with what they should come to."""
 
 
 class CannotExport(PCPError):
@@ -50,7 +43,7 @@ def write_task(task: Task, folder: Path, language: str = "jax") -> list[str]:
             (draft / name).write_text(text, encoding="utf-8")
         (draft / TASK).mkdir()
         (draft / TASK / "task.json").write_text(json.dumps(task.to_json(), indent=2) + "\n", encoding="utf-8")
-        for count, (inputs, expected) in enumerate(_examples(task)):
+        for count, (inputs, expected) in enumerate(examples(task.region, SETS)):
             _save(draft / TASK / f"inputs_{count}.npz", task.region.arguments, inputs)
             _save(draft / TASK / f"expected_{count}.npz", task.region.results, expected)
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -88,19 +81,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
-
-
-def _examples(task: Task) -> list[tuple[list[Any], list[Any]]]:
-    """Inputs, and what the region is for them in float64."""
-    region = task.region
-    exact = plan(widened(region))
-    recipe = Recipe(sets=SETS, ranges=site_ranges(region))
-    examples = []
-    for index in range(SETS):
-        inputs = random_arguments(region.arguments, recipe, index)
-        results, _ = flatten(exact.run(*widened_arrays(region.arguments, inputs)))
-        examples.append((inputs, [np.asarray(each) for each in results]))
-    return examples
 
 
 def _save(file: Path, entries: Sequence[Any], arrays: Sequence[Any]) -> None:

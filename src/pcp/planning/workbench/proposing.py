@@ -12,7 +12,8 @@ from pcp.planning.added.lowering import lowered
 from pcp.planning.added.lowering_process import SECONDS, KernelNotLowered, Starting
 from pcp.planning.added.store import content_digest
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.verification.admission import Admission, examined, refused
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.verification import Verdict, refused, verify
 from pcp.planning.workbench.endpoint import Endpoint, EndpointFailed
 from pcp.planning.workbench.exporting import new_folder
 from pcp.planning.workbench.task import Task
@@ -52,13 +53,13 @@ class Round:
 
     Arguments:
         number: from 1.
-        admission: what came of it; the fault of an answer that holds no kernel is said there, too.
+        verdict: what came of it; the fault of an answer that holds no kernel is said there, too.
         code: the python of the answer; empty where there was none.
         program: what it became; None where it became nothing.
     """
 
     number: int
-    admission: Admission
+    verdict: Verdict
     code: str = ""
     program: Program | None = None
 
@@ -93,7 +94,7 @@ def proposals(
             failures = 0
         except EndpointFailed as error:
             failures += 1
-            yield Round(number, refused(task.default_name, "no answer", str(error)))
+            yield Round(number, refused(task.default_name, Failure.no_answer, str(error)))
             if failures >= FAILURES:
                 raise EndpointFailed(
                     f"the endpoint failed {failures} times in a row; at last: {error}"
@@ -101,11 +102,11 @@ def proposals(
             continue
         turn = _tried(number, said, task, bench, folder / str(number), start, ends)
         yield turn
-        if turn.admission.accepted:
+        if turn.verdict.accepted:
             return
         talk += [
             {"role": "assistant", "content": said[:MOST_CODE]},
-            {"role": "user", "content": f"{turn.admission}\n{_AGAIN}"},
+            {"role": "user", "content": f"{turn.verdict}\n{_AGAIN}"},
         ]
 
 
@@ -123,7 +124,7 @@ def _tried(
     code = code_in(said)
     if not code:
         words = "the answer holds no block of python that defines `kernel`"
-        return Round(number, refused(task.default_name, "no kernel", words))
+        return Round(number, refused(task.default_name, Failure.no_kernel, words))
     content = folder / "content"
     _write(content, task, "jax", {"kernel.py": code})
     candidate = read_candidate(content)
@@ -131,9 +132,9 @@ def _tried(
     try:
         program = lowered(candidate, content_digest(content), None, start, seconds)
     except KernelNotLowered as error:
-        return Round(number, refused(candidate.name, "not lowered", str(error)), code)
-    admission = examined(candidate, program, f"proposed@{number}", bench, task.target, task.plain.least_plain)
-    return Round(number, admission, code, program)
+        return Round(number, refused(candidate.name, Failure.not_lowered, str(error)), code)
+    verdict = verify(candidate, bench, task.target, program=program, label=f"proposed@{number}")
+    return Round(number, verdict, code, program)
 
 
 def write_proposed(task: Task, proposed: Round, folder: Path) -> None:

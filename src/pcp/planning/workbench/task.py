@@ -11,7 +11,7 @@ from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.verification.admission import SECONDS, least_limit, request_of
+from pcp.planning.verification.judging import SECONDS, least_limit, request_of
 from pcp.planning.workbench.regions import family_in
 
 
