@@ -84,8 +84,8 @@ def _run(name: str, program: pcp.Program, options: argparse.Namespace, folder: P
     capacity = target.capacity
     conditions = Conditions(target, capacity, folder / "alternatives", options.budget)
     with evidence_of(conditions) as evidence:
-        until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
-        forms = answered(lambda _: forms_of(program, evidence, until, most=options.most), evidence)
+        with evidence.leaving(1 - evidence.strategy.for_costs, of=evidence.seconds_left):
+            forms = answered(lambda _: forms_of(program, evidence, most=options.most), evidence)
         moves = [(EQUAL.move(form),) for form in forms.forms]
         whole = Whole(program, options.tolerance, target)
         offered = (each for each in moves)

@@ -210,7 +210,8 @@ class _Contest:
                 "no operation was tried elsewhere: to go there and back takes longer than the whole"
             )
             return
-        yield from placing.measure(evidence, until=evidence.strategy.for_placements * evidence.seconds_left)
+        with evidence.leaving(evidence.strategy.for_placements, of=evidence.seconds_left):
+            yield from placing.measure(evidence)
         if not placing.is_known:  # nothing runs elsewhere, or nothing was measured there
             return
         worthwhile = 1 - evidence.strategy.margin

@@ -1,6 +1,7 @@
 """Questions and the loop that answers them: what is known is not measured, and what is raised reaches who asked."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
@@ -44,9 +45,12 @@ def bench() -> Bench:
 
 
 @pytest.fixture
-def evidence(bench: Bench, tmp_path: FilePath) -> Iterator[Evidence]:
-    database = BestEffortDatabase(ProfileDatabase(tmp_path / "profile.sqlite"))
-    with Evidence(database, lambda: contextlib.nullcontext(bench), Target.of("cpu:0"), 60.0) as evidence:
+def evidence(bench: Bench, tmp_path: FilePath, request: pytest.FixtureRequest) -> Iterator[Evidence]:
+    database, budget = (
+        BestEffortDatabase(ProfileDatabase(tmp_path / "profile.sqlite")),
+        getattr(request, "param", 60.0),
+    )
+    with Evidence(database, lambda: contextlib.nullcontext(bench), Target.of("cpu:0"), budget) as evidence:
         bench.here = evidence.hardware.digest, evidence.versions
         yield evidence
 
@@ -88,9 +92,25 @@ def test_without_time_nothing_is_measured_but_what_is_known_is_answered(
 
 def test_a_question_may_leave_time_for_others(evidence: Evidence) -> None:
     def leaving() -> Asking[Answer]:
-        return (yield question("a@1", until=120.0))
+        with evidence.leaving(1.0, of=120.0):
+            return (yield question("a@1"))
 
     assert answered(lambda _: leaving(), evidence) is None
+
+
+def test_what_is_left_for_later_counts_as_kept_for_verifying(evidence: Evidence) -> None:
+    evidence.keep_back(lambda: 20.0)
+    kept = [evidence.kept_back]
+    for part in (0.1, 0.5):
+        with evidence.leaving(part):
+            kept.append(evidence.kept_back)
+    assert [*kept, evidence.kept_back] == pytest.approx([20.0, 14.0, 0.0, 20.0])
+
+
+@pytest.mark.parametrize("evidence", [math.inf], indirect=True)
+def test_a_budget_without_end_has_parts(evidence: Evidence) -> None:
+    with evidence.leaving(0.5), evidence.leaving(0.0):
+        assert answered(lambda _: asking("a@1"), evidence) != [None]
 
 
 def test_ctrl_c_is_raised_where_it_was_asked_and_ends_the_measuring(evidence: Evidence, bench: Bench) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("bench")
 def test_the_whole_decides_between_kernels_that_noise_confused_alone(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(Evidence, "seconds_spent", 1.0)
     set_strategy(monkeypatch, often_seconds=10.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
@@ -38,7 +38,7 @@ def test_the_whole_decides_between_kernels_that_noise_confused_alone(
 def test_a_program_that_takes_long_is_not_measured_for_single_classes(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(Evidence, "seconds_spent", 1.0)
     bench.noise = {"tanh": [0.6] * 5}
     assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.middle": 6}
     assert len(bench.wholes) == 1
@@ -118,7 +118,7 @@ def test_a_family_that_is_faster_alone_is_left_out_only_if_it_is_surely_slower_i
 def test_a_whole_that_was_measured_while_the_plain_program_was_disturbed_holds_nothing_up(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(Evidence, "seconds_spent", 1.0)
     set_strategy(monkeypatch, often_seconds=100.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so the first selection is not the fastest
     measure = bench.measure
@@ -187,7 +187,7 @@ def test_a_family_that_saves_very_little_alone_is_not_tried(
 def test_a_change_that_made_the_whole_slower_is_not_tried_again(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(Evidence, "seconds_spent", 1.0)
     set_strategy(monkeypatch, often_seconds=10.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so that all classes change, and are gone through again
     assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}

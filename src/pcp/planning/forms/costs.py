@@ -23,11 +23,10 @@ class MeasuredCosts:
     Arguments:
         evidence: that knows and measures.
         dtype: of the matrices.
-        until: seconds of the budget that must be left for one to be measured.
     """
 
-    def __init__(self, evidence: Evidence, dtype: DType, until: float) -> None:
-        self._evidence, self._dtype, self._until = evidence, dtype, until
+    def __init__(self, evidence: Evidence, dtype: DType) -> None:
+        self._evidence, self._dtype = evidence, dtype
         self.measured: dict[Operation, float] = {}
 
     def __call__(self, operation: Operation) -> float:
@@ -52,7 +51,6 @@ class MeasuredCosts:
                 enough=lambda row: bool(row.plain_seconds) or row.failure is not None,
                 what=f"{operation.op} of {operation.shapes} alone",
                 about=f"{operation.op} of {operation.shapes}",
-                until=self._until,
             ).asked()
             if row is None:
                 break

@@ -85,15 +85,14 @@ def may_be_equal(whole: Whole, _: object) -> bool:
 
 def equal_forms(_: object, whole: Whole, evidence: Evidence) -> Asking[None]:
     """Show equal programs that should be faster, the fastest first."""
-    until = (1 - evidence.strategy.for_costs) * evidence.seconds_left
-    forms = yield from forms_of(whole.program, evidence, until)
+    with evidence.leaving(1 - evidence.strategy.for_costs, of=evidence.seconds_left):
+        forms = yield from forms_of(whole.program, evidence)
     yield from ((EQUAL.move(form),) for form in forms.forms)
 
 
 def forms_of(
     program: Program,
     evidence: Evidence,
-    until: float,
     limits: Limits = Limits(),  # noqa: B008  (a frozen value)
     most: int = 4,
 ) -> Asking[Forms]:
@@ -102,7 +101,6 @@ def forms_of(
     Arguments:
         program: any; only its products of matrices, sums and transpositions are reordered.
         evidence: what is known of operations alone, and what measures them.
-        until: seconds of the budget that must be left for that.
         limits: of each e-graph; after `seconds` in all no further one is begun.
         most: forms at most.
 
@@ -118,7 +116,7 @@ def forms_of(
     for numbers in ordered:
         if spent > limits.seconds:
             break
-        ways = yield from _ways(parts[numbers[0]], numbers, evidence, until, limits, most)
+        ways = yield from _ways(parts[numbers[0]], numbers, evidence, limits, most)
         spent += ways.graph.seconds
         forms.ways.append(ways)
     forms.ways.sort(key=lambda each: -each.saves)
@@ -144,11 +142,9 @@ def _together(ways: list[Ways]) -> Iterator[tuple[PartForm, ...]]:
         yield tuple(each.ways[min(rank, len(each.ways) - 1)][0] for each in ways)
 
 
-def _ways(
-    part: Matrices, numbers: list[int], evidence: Evidence, until: float, limits: Limits, most: int
-) -> Asking[Ways]:
+def _ways(part: Matrices, numbers: list[int], evidence: Evidence, limits: Limits, most: int) -> Asking[Ways]:
     graph = yield from Here("equal programs", lambda: saturated(part, limits)).asked()
-    costs = MeasuredCosts(evidence, part.terms[-1].dtype, until)
+    costs = MeasuredCosts(evidence, part.terms[-1].dtype)
     written = operations_of(part)
     chosen: list[Choice] = []
     for _ in range(_SETTLES):  # what was measured may make something else the cheapest

@@ -84,15 +84,12 @@ def measured_whole(
     )
 
 
-def measured_operation(
-    program: Program, name: str, other: Target, evidence: Evidence, until: float
-) -> Asking[Answer]:
+def measured_operation(program: Program, name: str, other: Target, evidence: Evidence) -> Asking[Answer]:
     """One operation elsewhere in turn with itself on the target of the search; None if there is no time.
 
     Arguments:
         program: the operation alone.
         name: what it is called.
-        until: seconds of the budget that must be left.
     """
 
     def request() -> Request:
@@ -116,7 +113,6 @@ def measured_operation(
             enough=lambda row: row.failure is not None or bool(row.seconds),
             what=f"{name} on {other}",
             about=f"one {name}, on {other}",
-            until=until,
         ).asked()
     )
 

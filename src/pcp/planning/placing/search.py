@@ -79,12 +79,8 @@ class Placing:
             places = (self.home, *self.others)
             self.copies.update((yield from Here("copies", lambda: copy_costs(places)).asked()))
 
-    def measure(self, evidence: Evidence, until: float = 0.0) -> Asking[bool]:
-        """Look up, or measure, how long the heavy operations take everywhere; whether there was time for all of them.
-
-        Arguments:
-            until: seconds of the budget that must be left.
-        """
+    def measure(self, evidence: Evidence) -> Asking[bool]:
+        """Look up, or measure, how long the heavy operations take everywhere; whether there was time for all of them."""
         operations = self.operations
         if operations is None:
             return True
@@ -99,7 +95,7 @@ class Placing:
         for number in sorted(heavy, key=lambda number: -self.estimates[number]):
             for place, other in enumerate(self.others, HOME + 1):
                 name, program = operations.names[number], operations.programs[number]
-                row = yield from measured_operation(program, name, other, evidence, until)
+                row = yield from measured_operation(program, name, other, evidence)
                 if row is None:
                     is_complete = False
                 elif row.failure is not None:

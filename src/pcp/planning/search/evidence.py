@@ -29,6 +29,8 @@ from pcp.planning.search.telling import Telling
 log = logging.getLogger("pcp.planning.search")
 
 _DAY_SECONDS = 86400.0
+_ENDLESS = 1e9
+"""Seconds of a budget without end, of which there are parts."""
 _T = TypeVar("_T")
 
 
@@ -86,7 +88,7 @@ class Evidence:
         self.strategy = strategy
         self.sketches: dict[str, bytes] = {}
         """Of the right results of paths, by their digests, as this search measured them."""
-        self._given = budget
+        self._given = min(budget, _ENDLESS)
         self._database = database
         self._start = start
         self._progress = progress
@@ -103,8 +105,7 @@ class Evidence:
         """Seconds that were spent on verifying PCP's own kernels alone, at sites where a whole was judged with them."""
         self.planned = 0
         self.trouble = ""
-        self.kept_back: Callable[[], float] = _nothing
-        """Seconds of the budget for verifying, which nothing else may begin in."""
+        self._to_verify: tuple[Callable[[], float], float] = _nothing, 0.0
         self.too_wrong: set[tuple[int, int]] = set()
         """How exact kernels of all families were that are too wrong together, in the program as it is written."""
         self.took: dict[tuple[str, str], float] = {}
@@ -137,15 +138,31 @@ class Evidence:
         """End what measures, so that its memory is free, until something has to be measured again."""
         self._ending.close()
         self._measurer, self._is_measuring = None, False
-        self.kept_back = _nothing  # which was the search's: nothing else keeps it, and the example, alive
+        self.keep_back(_nothing)  # what was the search's keeps that, and the example, alive
 
     @contextlib.contextmanager
-    def leaving(self, part: float) -> Iterator[None]:
-        """Leave a part of the budget for what comes afterwards."""
-        budget = self.budget
-        self.budget *= 1 - part
-        yield
-        self.budget = 0.0 if self.is_interrupted else budget
+    def leaving(self, part: float, of: float | None = None) -> Iterator[None]:
+        """Leave a part of the budget for what comes afterwards. Here alone a share of a `Strategy` becomes a deadline.
+
+        Arguments:
+            of: the seconds that it is a part of; None is the whole budget.
+        """
+        later = part * (self.budget if of is None else of)
+        self.budget -= later
+        try:
+            yield
+        finally:
+            self.budget = 0.0 if self.is_interrupted else self.budget + later
+
+    def keep_back(self, seconds: Callable[[], float]) -> None:
+        """Keep seconds of the budget for verifying, which nothing else may begin in."""
+        self._to_verify = seconds, self.budget
+
+    @property
+    def kept_back(self) -> float:
+        """Seconds of the budget that are kept beside those that are left for what comes afterwards."""
+        seconds, budget = self._to_verify
+        return max(0.0, seconds() - max(0.0, budget - self.budget))
 
     def interrupt(self) -> None:
         """Measure nothing more."""
@@ -249,7 +266,7 @@ class Evidence:
             if wait > 0:
                 self._tell(asked, functools.partial(time.sleep, wait))
             return True
-        if self.seconds_left <= max(asked.until, self._kept_from(subject, kept)):
+        if self.seconds_left <= self._kept_from(subject, kept):
             self.trouble = "the time was up"
             again = self.of(asked) is not None and self._is_tried_again(subject, label)
             return self.of(asked) if again else None

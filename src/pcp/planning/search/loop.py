@@ -64,7 +64,7 @@ def walked(search: Search[_T], evidence: Evidence) -> Generator[Any, None, _T]:
             else:
                 is_kept_for = isinstance(asked, Here) or (isinstance(asked, Question) and asked.verifies)
                 has_kept = evidence.seconds_left and not is_kept_for
-                answer = evidence.added(asked, evidence.kept_back() if has_kept else 0.0)
+                answer = evidence.added(asked, evidence.kept_back if has_kept else 0.0)
         except (Unanswered, GeneratorExit):
             raise
         except BaseException as error:

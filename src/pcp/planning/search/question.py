@@ -32,7 +32,6 @@ class Question:
         what: is asked, for people.
         path: of the program; None where a kernel or an operation is measured alone.
         about: what the program is, for people.
-        until: seconds of the budget that must be left for this.
         region: the program, where it is the region of a site, to be kept with it.
         verifies: whether this is what time was kept back for.
         times: how often it has to have been measured, unless it failed.
@@ -45,7 +44,6 @@ class Question:
     what: str
     path: Path | None = None
     about: str | None = None
-    until: float = 0.0
     region: Program | None = None
     verifies: bool = False
     times: int = 1

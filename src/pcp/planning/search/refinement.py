@@ -41,13 +41,13 @@ class Refinement:
     champion: Selection
     left_out: int = 0
     _hopeless: set[tuple[str, str]] = field(default_factory=set)
-    _until: float = 0.0
+    _later: float = 0.0
 
     def run(self) -> Asking[None]:
         """Find a faster selection; what it is, the evidence says."""
         evidence, strategy = self.duels.evidence, self.duels.evidence.strategy
         left = evidence.seconds_left - strategy.effort * evidence.seconds_spent
-        self._until = max(left, strategy.for_last * evidence.budget)
+        self._later = max(left, strategy.for_last * evidence.budget)
         yield from self._drop_families()
         yield from self._change_classes()
         yield from self._confirm()
@@ -130,10 +130,9 @@ class Refinement:
             return None
         if self.experience.model.predicted(selection) > self.duels.whole.tolerance:
             return None
-        if self.duels.evidence.seconds_left < self._until:
-            return None
         self.experience.tried.add(path.digest)
-        return (yield from self.duels.fought(path, self.path(self.champion)))
+        with self.duels.evidence.leaving(1.0, of=self._later):
+            return (yield from self.duels.fought(path, self.path(self.champion)))
 
     def _is_taken(self, selection: Selection) -> Asking[bool]:
         """Whether a selection that won is exact enough; it is the best so far then."""

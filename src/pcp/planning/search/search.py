@@ -79,7 +79,7 @@ class Search:
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it
         self._known = KnownPaths(whole, evidence, self._duels, self.sites, memory_limit)
-        evidence.kept_back = self._known.seconds_to_verify
+        evidence.keep_back(self._known.seconds_to_verify)
 
     def run(self) -> Asking[Found]:
         """Search.

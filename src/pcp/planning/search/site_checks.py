@@ -1,7 +1,6 @@
 """Whether the kernels of a path hold at their sites: a path counts only if each was verified there."""
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,8 +44,10 @@ def doubt_at_its_sites(path: Path, classes: Sequence[SiteClass], evidence: Evide
     """
     unverified = 0
     for each, kernel in _kernels_at(path, classes):
-        row = yield from _verified(each, kernel, evidence)
-        if row is None and evidence.seconds_left <= _until(kernel, evidence) and not kernel.is_added:
+        with evidence.leaving(1.0, of=_for_others(kernel, evidence)):
+            row = yield from _verified(each, kernel, evidence)
+            is_late = not evidence.seconds_left
+        if row is None and is_late and not kernel.is_added:
             unverified += 1
         elif row is None:
             return Doubt(
@@ -104,14 +105,14 @@ def _label(each: SiteClass, kernel: Kernel) -> str:
     return f"{label} {replaced(each.region, kernel).digest}" if kernel.is_added else label
 
 
-def _until(kernel: Kernel, evidence: Evidence) -> float:
-    """Seconds of the budget that must be left to verify a kernel: without one from outside its path is not used. One of PCP's
-    own counts by the whole, so all of them together get a part of the budget."""
+def _for_others(kernel: Kernel, evidence: Evidence) -> float:
+    """Seconds of the budget that verifying a kernel leaves: none of one from outside, without which its path is not used. One of
+    PCP's own counts by the whole, so all of them together get a part of the budget."""
     if kernel.is_added:
         return 0.0
     took = sum([seconds for (_, label), seconds in evidence.took.items() if _AT_SITE in label][-1:])
     is_spent = evidence.verifying + took > evidence.strategy.most_verified * evidence.budget
-    return math.inf if is_spent else took
+    return evidence.seconds_left if is_spent else took
 
 
 def _alone(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
@@ -161,7 +162,6 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Asking[Ans
             lambda _: True,
             what,
             about=each.signature,
-            until=_until(kernel, evidence),
             verifies=True,
         ).asked()
     )

@@ -28,6 +28,8 @@ class Step(enum.StrEnum):
 class Strategy:
     """How a search goes from evidence to a path. Equal strategies on equal evidence choose the same path.
 
+    Parts of the budget that are left for what comes later become deadlines in one way: `Evidence.leaving`.
+
     Arguments:
         steps: in order. After the last one, or when the time is up, the fastest path that is known is taken.
 

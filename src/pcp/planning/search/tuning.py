@@ -100,8 +100,9 @@ class Tuning:
                 return tuned
 
     def _pass(self, *, patient: bool = True) -> Asking[list[MeasuredClass]]:
-        for each in self._tunings:
-            yield from each.measure(patient=patient)
+        with self._evidence.leaving(self._evidence.strategy.for_whole):
+            for each in self._tunings:
+                yield from each.measure(patient=patient)
         return [each.result() for each in self._tunings]
 
 
@@ -236,7 +237,6 @@ class _OneClass:
             lambda _: True,
             f"{kernel.name} for {each}",
             about=each.signature,
-            until=self._strategy.for_whole * evidence.budget,
             region=None if each.bound else each.region,
             times=count + 1 if doubtful else 1,
         ).asked()
