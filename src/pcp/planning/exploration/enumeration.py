@@ -17,10 +17,10 @@ from pcp.planning.placing.search import Placing
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.loop import walked
-from pcp.planning.search.question import Asking, in_turn, shown
+from pcp.planning.search.question import Answer, Asking, in_turn, shown
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import kernel_label
-from pcp.planning.search.whole import Whole
+from pcp.planning.search.whole import Whole, culprit
 
 Option = tuple[float, Kernel | None]
 """Seconds of one call, and the kernel; None is the operation itself."""
@@ -108,18 +108,20 @@ def combinations(
     evidence: Evidence,
     *,
     uniform: bool,
-    banned: Collection[tuple[str, str]] = (),
 ) -> Asking[None]:
     """Show the paths made of every combination of kernels, best first; the plain path is one of them.
+
+    Told that one does not run, it finds the kernel to blame, which is left out from then on; it ends where there is no time for
+    that.
 
     Arguments:
         whole: the program as the user wrote it; its tolerance leaves out kernels that are known to be less exact alone.
         classes: of the sites of the prepared program.
         evidence: what is known of them.
         uniform: whether equal sites have equal kernels.
-        banned: pairs of a class's digest and a kernel's name that are left out; it may grow meanwhile.
     """
     groups: list[Group] = []
+    banned: set[tuple[str, str]] = set()
     for each in classes:
         known = _options(each, evidence, whole.tolerance)
         for sites in [each.sites] if uniform else [(site,) for site in each.sites]:
@@ -138,8 +140,13 @@ def combinations(
         path = whole.path(kernels)
         if not kernels and not at_stages(whole.forms, Stage.written):
             yield whole.plain
-        if not path.is_plain:
-            yield path
+        row: Answer = None if path.is_plain else (yield path)
+        if row is not None and whole.is_broken(row) and kernels:
+            chosen = {each.digest: kernels[site.key] for each, (site, *_), _ in groups if site.key in kernels}
+            digest = yield from culprit(whole, classes, chosen, evidence)
+            if digest is None:
+                return
+            banned.add((digest, chosen[digest].name))
 
 
 def _apart(groups: Sequence[Group]) -> list[set[int]]:

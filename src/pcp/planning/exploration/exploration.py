@@ -21,9 +21,9 @@ from pcp.planning.placing.measured import measured_whole
 from pcp.planning.search.evidence import Evidence, Progress
 from pcp.planning.search.loop import walked
 from pcp.planning.search.question import Answer, Asking, in_turn, shown
-from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.site_classes import site_classes
 from pcp.planning.search.tuning import tune
-from pcp.planning.search.whole import Whole, culprit
+from pcp.planning.search.whole import Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Asking[
     """Show the paths of a program, or of one that is equal, as long as there is time."""
     sites = site_classes(whole.prepared, whole.target)
     yield from tune(sites, evidence)
-    banned: set[tuple[str, str]] = set()
     seconds: list[float] = []  # of the plain path, in turn with each
     paths = in_turn(
-        combinations(whole, sites, evidence, uniform=True, banned=banned),
+        combinations(whole, sites, evidence, uniform=True),
         *elsewhere(whole, others, evidence, lambda: min(seconds, default=None)),
     )
-    while (path := (yield from shown(paths))) is not None:
+    row: Answer = None
+    while (path := (yield from shown(paths, row))) is not None:
         before = evidence.measured
         row = yield from _measured(whole, path, others, evidence)
         if row is None:
@@ -116,12 +116,6 @@ def _walk(whole: Whole, others: Sequence[Target], evidence: Evidence) -> Asking[
         if row.seconds and row.plain_seconds:
             seconds.append(row.typical / row.ratio)
         yield Explored(path, row, evidence.measured > before)
-        if whole.is_broken(row) and path.choices:
-            chosen = _by_class(path, sites)
-            digest = yield from culprit(whole, sites, chosen, evidence)
-            if digest is None:
-                return
-            banned.add((digest, chosen[digest].name))
 
 
 def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evidence) -> Asking[Answer]:
@@ -133,8 +127,3 @@ def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evid
     ]
     place = None if path.placement is not None else there[0]
     return (yield from measured_whole(whole, whole.plain, path, place, evidence, is_judged=True))
-
-
-def _by_class(path: Path, sites: Sequence[SiteClass]) -> dict[str, Any]:
-    kernels = path.kernels()
-    return {each.digest: kernels[each.sites[0].key] for each in sites if each.sites[0].key in kernels}

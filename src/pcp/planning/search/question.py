@@ -110,13 +110,12 @@ class Unanswered(Exception):
 
 
 def in_turn(*walks: Asking[None]) -> Asking[None]:
-    """Show what walks show, one thing of each in turn, until all of them end."""
-    waiting = deque(walks)
+    """Show what walks show, one thing of each in turn, until all of them end; each is told what came of its last."""
+    waiting: deque[tuple[Asking[None], Any]] = deque((walk, None) for walk in walks)
     while waiting:
-        walk = waiting.popleft()
-        if (item := (yield from shown(walk))) is not None:
-            yield item
-            waiting.append(walk)
+        walk, answer = waiting.popleft()
+        if (item := (yield from shown(walk, answer))) is not None:
+            waiting.append((walk, (yield item)))
 
 
 def shown(walk: Asking[None], answer: Any = None) -> Asking[Any]:
