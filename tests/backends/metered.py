@@ -17,7 +17,7 @@ from pcp.backends import Device, Executable, MemoryUse, Target
 from pcp.backends.arena.array import ArenaArray
 from pcp.backends.arena.backend import ArenaBackend
 from pcp.ir import Program, TensorSpec
-from pcp.planning.placing.costs import CopyCost, Costs
+from pcp.planning.placing.cheapest import CopyCost, Costs
 from pcp.planning.placing.operations import operations_in
 
 HOST, CHIP = Device("host", 0, 1 << 30), Device("chip", 0, 1 << 30)

@@ -18,7 +18,7 @@ from pcp.backends.regions import Copy, Drop, Run, compiled_in_places
 from pcp.backends.regions.streamed import AWAY, StreamedExecutable
 from pcp.backends.xla import XLABackend
 from pcp.ir.tree import flatten
-from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.checks import NotAPath
 from pcp.rewrite.regions import HOME
 
 WIDTH, LAYERS, ROWS = 64, 12, 32

@@ -10,7 +10,7 @@ import pcp
 from pcp import kernels, nn
 from pcp.backends import Target
 from pcp.kernels import OverlappingSites, Site, apply_kernels, cover, kernel_named, sites_of
-from pcp.planning.exploration import enumeration
+from pcp.planning.exploration import exploration
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select
@@ -189,7 +189,7 @@ def test_the_selection_takes_the_side_that_saves_more(group_saves: float, wins: 
 def test_paths_never_name_both_and_are_followed_from_their_files() -> None:
     program, group, norm = overlapping()
     seen = set()
-    for path in enumeration.paths(program, "cpu:0"):
+    for path in exploration.paths(program, "cpu:0"):
         names = set(path.choices)
         assert not {group.key, norm.key} <= names
         seen |= names

@@ -12,7 +12,7 @@ from pcp.kernels import Kernel, Site, UnknownSite, apply_kernels, kernel_named, 
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import tensors
 from pcp.kernels.products.product import Product
-from pcp.planning.exploration import enumeration
+from pcp.planning.exploration import exploration
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select
@@ -120,6 +120,6 @@ def test_the_selection_covers_by_what_saves_more(outer_saves: float, wins: str) 
 def test_paths_never_name_both() -> None:
     program = attention()
     known = {site.key: site for site in sites_of(prepared(program), "cpu")}
-    for _, path in zip(range(40), enumeration.paths(program, "cpu:0"), strict=False):
+    for _, path in zip(range(40), exploration.paths(program, "cpu:0"), strict=False):
         names = set(path.choices)
         assert not any(names.intersection(known[name].inside) for name in names)

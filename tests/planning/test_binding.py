@@ -28,8 +28,7 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Request
 from pcp.planning.measuring.timing import Variations, timed
 from pcp.planning.measuring.trial import compiled
-from pcp.planning.paths.entries import NotAPath
-from pcp.planning.paths.kinds import BOUND
+from pcp.planning.paths.kinds import BOUND, NotAPath
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.transfer import transferred
 from pcp.planning.search.site_classes import classes_of, decided_operands

@@ -21,7 +21,7 @@ from pcp.planning import PathMismatch
 from pcp.planning.capacity import human, lower_bound
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.judging.oracle import widened
-from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.checks import NotAPath
 from pcp.planning.paths.path import Path
 from pcp.tracing import spec, specs_of
 

@@ -13,7 +13,7 @@ import pcp
 from pcp.backends import CompilationFailed, Target
 from pcp.backends.arena.array import ArenaArray
 from pcp.kernels import kernel_named, sites_of
-from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.checks import NotAPath
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.search import ToleranceUnreachable

@@ -11,9 +11,14 @@ from pcp.backends.regions.bound import StagedExecutable
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.tree import flatten, flatten_like
-from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated, parameter_names
+from pcp.planning.arguments import (
+    ArgumentBorder,
+    ArgumentCountMismatch,
+    donated,
+    parameter_names,
+    unflattener,
+)
 from pcp.planning.capacity import check_capacity, lower_bound, memory_limit
-from pcp.planning.nesting import unflattener
 
 
 class CannotBind(PCPError):

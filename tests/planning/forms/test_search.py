@@ -24,8 +24,7 @@ from pcp.planning.forms.search import _lost
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
-from pcp.planning.paths.entries import NotAPath
-from pcp.planning.paths.kinds import EQUAL
+from pcp.planning.paths.kinds import EQUAL, NotAPath
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.transfer import transferred
 from pcp.planning.search.found import Found

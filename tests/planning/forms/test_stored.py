@@ -16,8 +16,7 @@ from pcp.planning.forms.stored import stored_forms
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
-from pcp.planning.paths.entries import NotAPath
-from pcp.planning.paths.kinds import STORED
+from pcp.planning.paths.kinds import STORED, NotAPath
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.strategy import Strategy

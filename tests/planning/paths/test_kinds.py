@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pcp.planning.paths.checks import NotAPath
 from pcp.planning.paths.kinds import (
     KINDS,
     STREAMED,
@@ -15,7 +16,6 @@ from pcp.planning.paths.kinds import (
     in_order,
     words_of,
 )
-from pcp.planning.paths.kinds.checks import NotAPath
 from pcp.planning.paths.kinds.kernels import Choice
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path

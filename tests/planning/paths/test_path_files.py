@@ -13,8 +13,7 @@ import pcp
 from pcp import Path
 from pcp.backends import Placement, Target, UnknownDevice
 from pcp.kernels import UnknownKernel, kernel_named, sites_of
-from pcp.planning.paths.entries import NotAPath
-from pcp.planning.paths.kinds import PARTS
+from pcp.planning.paths.kinds import PARTS, NotAPath
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.paths.transfer import transferred

@@ -17,8 +17,8 @@ import pcp
 from pcp.backends import Target
 from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.exploration.best_first import best_first
-from pcp.planning.exploration.enumeration import combinations
-from pcp.planning.paths.entries import NotAPath
+from pcp.planning.exploration.exploration import combinations
+from pcp.planning.paths.checks import NotAPath
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.plan import PlanConflict

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pcp.planning.placing.cheapest import best_placements, cheapest
-from pcp.planning.placing.costs import CopyCost, Costs, Flow
+from pcp.planning.placing.cheapest import CopyCost, Costs, Flow, best_placements, cheapest
 
 
 def random_costs(seed: int, places: int, operations: int = 6) -> Costs:

@@ -13,7 +13,7 @@ from pcp.backends import Placement, Target
 from pcp.ir import Program
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.placing import search
-from pcp.planning.placing.costs import CopyCost
+from pcp.planning.placing.cheapest import CopyCost
 from pcp.planning.placing.operations import operations_in, placed
 from pcp.planning.placing.search import Placing
 from pcp.rewrite.regions import UnknownOperation

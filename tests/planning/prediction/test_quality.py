@@ -18,7 +18,7 @@ from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.region import Region
+from pcp.planning.profile.rows import Region
 
 STORED = FilePath(__file__).with_name("regions.jsonl.gz")
 

@@ -23,8 +23,7 @@ from pcp.planning.paths.kinds.kernels import Choice
 from pcp.planning.paths.path import Path
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import DatabaseUnusable, NothingToPrune, ProfileDatabase
-from pcp.planning.profile.region import Region
-from pcp.planning.profile.rows import line_of
+from pcp.planning.profile.rows import Region, line_of
 
 HERE, THERE = Hardware("EPYC, 2 cores", "flags: avx512_bf16"), Hardware("Xeon, 8 cores", "flags: amx")
 SUBJECT, OTHER = "a" * 64, "b" * 64

@@ -8,8 +8,8 @@ import pytest
 
 import pcp
 from pcp.ir import Program
-from pcp.planning.profile import region as module
-from pcp.planning.profile.region import NotARegion, Region
+from pcp.planning.profile import rows as module
+from pcp.planning.profile.rows import NotARegion, Region
 
 
 def product(size: int) -> Program:

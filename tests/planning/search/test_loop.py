@@ -7,12 +7,11 @@ import pytest
 from tests.replay.scenarios import SEARCHES
 from tests.replay.searches import Search as Driven
 
-from pcp.planning.exploration import enumeration, exploration
+from pcp.planning.exploration import exploration
 from pcp.planning.search import loop
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.loop import Over, next_asked
-from pcp.planning.search.question import Asked, Question
-from pcp.planning.search.telling import Telling, Told
+from pcp.planning.search.question import Asked, Question, Telling, Told
 
 pytestmark = pytest.mark.cpu
 
@@ -61,7 +60,7 @@ class Noted:
                 self.asked.setdefault(id(own), []).append((len(own._told) - 1, key(asked)))
             return before(own, asked)
 
-        for module in (loop, exploration, enumeration):
+        for module in (loop, exploration):
             patch.setattr(module, "walked", noting)
         patch.setattr(Telling, "before", telling)
 

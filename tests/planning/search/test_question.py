@@ -167,7 +167,7 @@ def test_what_does_not_count_takes_no_time_from_the_budget(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(
-        "pcp.planning.search.telling.time.monotonic", lambda: now.__setitem__(0, now[0] + 5.0) or now[0]
+        "pcp.planning.search.question.time.monotonic", lambda: now.__setitem__(0, now[0] + 5.0) or now[0]
     )
     monkeypatch.setattr(evidence._telling, "_began", 0.0)
     left = []

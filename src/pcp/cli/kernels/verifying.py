@@ -15,7 +15,7 @@ from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.file import DatabaseUnusable
-from pcp.planning.profile.region import Region
+from pcp.planning.profile.rows import Region
 from pcp.planning.verification import Verdict, refused, verify
 from pcp.planning.verification.record import rows_of
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder

@@ -1,6 +1,6 @@
 """Other forms of a program that are faster: equal ones, and ones that keep values in fewer bits; measured and judged whole."""
 
-from pcp.planning.forms.costs import MeasuredCosts as MeasuredCosts
+from pcp.planning.forms.equal import MeasuredCosts as MeasuredCosts
 from pcp.planning.forms.equal import forms_of as forms_of
 from pcp.planning.forms.search import looked_at as looked_at
 from pcp.planning.forms.search import searched as searched

@@ -15,8 +15,7 @@ from pcp.planning.forms.tried import FormMoves, Offers, Tried, all_tried
 from pcp.planning.paths.kinds import EQUAL, PARTS, STORED
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.found import Found
-from pcp.planning.search.known_paths import Duels, is_won
+from pcp.planning.search.found import Duels, Found, is_won
 from pcp.planning.search.question import Asking
 from pcp.planning.search.search import Search
 from pcp.planning.search.whole import Whole

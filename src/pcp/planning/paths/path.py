@@ -20,7 +20,9 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, Place, Site, sites_of
-from pcp.planning.paths.entries import ALWAYS, FORMAT, NotAPath, entries_of, moves_in
+from pcp.planning.paths.checks import NotAPath as NotAPath
+from pcp.planning.paths.checks import PathMismatch as PathMismatch
+from pcp.planning.paths.checks import expect_backend
 from pcp.planning.paths.kinds import (
     BOUND,
     KERNEL,
@@ -31,14 +33,14 @@ from pcp.planning.paths.kinds import (
     Stage,
     applied,
     at_stages,
-    by_kind,
+    entries_of,
     in_order,
+    moves_in,
+    written,
 )
 from pcp.planning.paths.kinds.bound import check_bound
 from pcp.planning.paths.kinds.kernels import Choice, kernels_in
 from pcp.planning.paths.kinds.places import moves_of, placement_of
-from pcp.planning.paths.mismatch import PathMismatch as PathMismatch
-from pcp.planning.paths.mismatch import expect_backend
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.equality import Form
@@ -314,9 +316,7 @@ class Path:
         return _applied(self.compiled_by(()), program)
 
     def _chosen(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("program", "prepared", "backend")}
-        moves = {kind.entry: kind.written(some) for kind, some in by_kind(self.moves)}
-        return {"format": FORMAT} | own | {name: [] for name in ALWAYS} | moves
+        return written({name: getattr(self, name) for name in ("program", "prepared", "backend")}, self.moves)
 
     def to_json(self) -> str:
         """The canonical JSON form."""

@@ -15,7 +15,7 @@ from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
-from pcp.planning.placing.costs import CopyCost
+from pcp.planning.placing.cheapest import CopyCost
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.whole import Whole

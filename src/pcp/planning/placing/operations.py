@@ -11,7 +11,7 @@ from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.paths.path import Path
-from pcp.planning.placing.costs import Flow
+from pcp.planning.placing.cheapest import Flow
 from pcp.rewrite.pieces import Body, Cutter
 from pcp.rewrite.regions import UnknownOperation, check_divisible, opened
 

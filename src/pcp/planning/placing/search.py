@@ -11,8 +11,7 @@ from pcp.backends import Placement, Target
 from pcp.ir import Program
 from pcp.ops.record import Kind, kind_of
 from pcp.planning.paths.path import Path
-from pcp.planning.placing.cheapest import best_placements
-from pcp.planning.placing.costs import CopyCost, Costs
+from pcp.planning.placing.cheapest import CopyCost, Costs, best_placements
 from pcp.planning.placing.measured import copy_costs, measured_operation
 from pcp.planning.placing.operations import Operations, named, operations_in
 from pcp.planning.prediction.cost_model import estimated_seconds

@@ -11,11 +11,11 @@ import numpy as np
 
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement, pooled
-from pcp.planning.prediction.features import NAMES, features_of
+from pcp.planning.prediction.cost_model import NAMES, features_of
 from pcp.planning.prediction.gaussian import Gaussian, fitted
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.region import NotARegion
+from pcp.planning.profile.rows import NotARegion
 
 log = logging.getLogger("pcp.planning.search")
 

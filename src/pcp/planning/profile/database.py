@@ -23,14 +23,14 @@ from pcp.ir.program_file import write_atomically
 from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.measurement_text import InvalidRows, judgement_of, judgement_text
-from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.checks import NotAPath
 from pcp.planning.paths.path import Path
 from pcp.planning.profile.file import DatabaseUnusable as DatabaseUnusable
 from pcp.planning.profile.file import ProfileFile, Step
-from pcp.planning.profile.region import Region
 from pcp.planning.profile.rows import (
     LONGEST_LINE,
     About,
+    Region,
     Row,
     current_label,
     digest_of,

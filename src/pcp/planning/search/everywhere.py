@@ -14,7 +14,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.causes import in_all_layers, mixed, part_of
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.known_paths import KnownPaths, is_won
+from pcp.planning.search.found import KnownPaths, is_won
 from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy

@@ -21,10 +21,9 @@ from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
 from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
-from pcp.planning.profile.region import Region
-from pcp.planning.search.question import Answer, Asked, Here, Question, Rest
+from pcp.planning.profile.rows import Region
+from pcp.planning.search.question import Answer, Asked, Here, Question, Rest, Telling
 from pcp.planning.search.strategy import Strategy
-from pcp.planning.search.telling import Telling
 
 log = logging.getLogger("pcp.planning.search")
 

@@ -1,14 +1,27 @@
-"""What a search came to, and the path that should be the fastest where nothing may be measured, as far as it may be taken."""
+"""What a search may end with: paths that are known to be of use, duels between them, and which of them is the fastest; or the
+path that should be, where nothing may be measured.
 
+In a duel two paths are timed in turn, rather than each against the plain program. They do nearly the same, so what disturbs one
+disturbs the other as much, which is not so of the plain program.
+"""
+
+import hashlib
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pcp.kernels import Kernel
+from pcp.kernels import Kernel, UnknownKernel
 from pcp.planning.fitting import Fit
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.paths.path import Path
+from pcp.planning.measuring.request import Request
+from pcp.planning.paths.kinds import Stage, at_stages
+from pcp.planning.paths.path import Path, PathMismatch
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.question import Answer, Asking, Question
 from pcp.planning.search.selection import ErrorModel, path_by, saved, select
+from pcp.planning.search.site_checks import seconds_to_verify
+from pcp.planning.search.site_classes import SiteClass
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.tuning import MeasuredClass
 from pcp.planning.search.whole import Whole
@@ -92,3 +105,158 @@ def predicted_path(
     similar = sum(kernels[each.sites.digest] in each.forecasts for each in taken)
     ratio = 1 - saved(selection) / plain_seconds
     return path, Prediction(ratio, error, len(taken) - similar, similar)
+
+
+@dataclass(frozen=True, slots=True)
+class Duels:
+    """The duels of one program's paths.
+
+    Arguments:
+        evidence: knows those that were fought, and measures others.
+    """
+
+    whole: Whole
+    evidence: Evidence
+
+    def fought(self, challenger: Path, champion: Path) -> Asking[Answer]:
+        """Times of a challenger in turn with a champion, which has the plain program's place; None if there is no time.
+
+        It ends once the challenger surely does not win. Its errors are not measured.
+        """
+        program, strategy = self.whole.program, self.evidence.strategy
+
+        def request() -> Request:
+            return Request(
+                champion.applied(program),
+                challenger.applied(program),
+                challenger.digest,
+                inputs=self.whole.inputs,
+                target=champion.target(self.whole.target.devices),
+                options=challenger.options,
+                calls=strategy.whole_calls,
+                timing_seconds=strategy.duel_seconds,
+                rival=1 - strategy.small_gain,
+                bound=challenger.bound,
+                subject_bound=champion.bound,
+            )
+
+        return (
+            yield from Question(
+                self._subject(champion.digest),
+                challenger.digest,
+                request,
+                enough=lambda _: True,
+                what=f"{challenger.digest[:8]} against {champion.digest[:8]}",
+                path=challenger,
+                about=f"{self.whole.about}, by path {champion.digest[:12]}",
+            ).asked()
+        )
+
+    def unbeaten(self, first: str, paths: Collection[str]) -> str:
+        """The path that none has beaten, by the duels that are known.
+
+        Arguments:
+            first: the digest of the path to begin with.
+            paths: digests of those that may be taken instead.
+        """
+        left = set(paths) - {first}
+        while True:
+            challengers = self.evidence.known(self._subject(first))
+            winners = {
+                each: challengers[each]
+                for each in left & challengers.keys()
+                if is_won(challengers[each], self.evidence.strategy)
+            }
+            stronger = (
+                min(winners, key=lambda each: winners[each].ratio) if winners else self._held(first, left)
+            )
+            if stronger is None:
+                return first
+            first = stronger
+            left.remove(first)
+
+    def _held(self, challenger: str, paths: Collection[str]) -> str | None:
+        """A path that this one has challenged in vain."""
+        for champion in sorted(paths):
+            row = self.evidence.known(self._subject(champion)).get(challenger)
+            if row is not None and not is_won(row, self.evidence.strategy):
+                return champion
+        return None
+
+    def _subject(self, champion: str) -> str:
+        """What the program is called in the database where paths are timed against this one."""
+        return hashlib.sha256(f"{self.whole.subject} by {champion}".encode()).hexdigest()
+
+
+def is_won(duel: Measurement, strategy: Strategy) -> bool:
+    """Whether the challenger was faster, beyond noise."""
+    return duel.failure is None and strategy.is_won(duel.blocks)
+
+
+log = logging.getLogger("pcp.planning.search")
+
+Known = tuple[Path, Measurement]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPaths:
+    """What a search may end with.
+
+    Arguments:
+        whole: the program.
+        evidence: what is known.
+        duels: of its paths.
+        classes: of its sites.
+        memory_limit: bytes that a call may take.
+    """
+
+    whole: Whole
+    evidence: Evidence
+    duels: Duels
+    classes: Sequence[SiteClass]
+    memory_limit: int
+    _here: dict[str, bool] = field(default_factory=dict)
+
+    def fast(self) -> dict[str, Known]:
+        """By their digests those that were measured to be exact enough and faster than the plain one, in that order."""
+        whole, evidence = self.whole, self.evidence
+        paths = {}
+        for digest, row in evidence.known(whole.subject).items():
+            if not whole.accepts(row, self.memory_limit) or not evidence.strategy.is_faster(row.blocks):
+                continue
+            path = evidence.path(digest)
+            if path is None or path.forms != whole.forms or len(path.bound) > whole.bound:
+                continue
+            if path.backend == whole.target.backend and self._is_here(path):
+                paths[digest] = path, row
+        return paths
+
+    def fastest(self, paths: Mapping[str, Known]) -> Known | None:
+        """The one that none has beaten, beginning with the fastest; of two that are about equally fast, the one that was known
+        first."""
+        first: Known | None = None
+        for path, row in paths.values():
+            if first is None or row.ratio < (1 - self.evidence.strategy.margin) * first[1].ratio:
+                first = path, row
+        return None if first is None else paths[self.duels.unbeaten(first[0].digest, paths.keys())]
+
+    def seconds_to_verify(self) -> float:
+        """How long it should take to verify the fastest at its sites."""
+        best = self.fastest(self.fast())
+        return (
+            0.0 if best is None else seconds_to_verify(best[0], best[1].typical, self.classes, self.evidence)
+        )
+
+    def _is_here(self, path: Path) -> bool:
+        """Whether the kernels of a path are those that there are now, and its options those that suit it now."""
+        if path.digest not in self._here:
+            try:
+                path.kernels()
+                if at_stages(path.moves, Stage.written, Stage.prepared, Stage.whole):
+                    path.applied(self.whole.program)
+                suited = self.whole.suited(path.compiled_by(self.whole.target.options))
+                self._here[path.digest] = path == suited
+            except (PathMismatch, UnknownKernel) as error:
+                log.info("a known path is not followed: %s", error)
+                self._here[path.digest] = False
+        return self._here[path.digest]

@@ -15,7 +15,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.known_paths import Duels, is_won
+from pcp.planning.search.found import Duels, is_won
 from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.selection import Experience, Selection, path_by, saved
 from pcp.planning.search.strategy import Strategy

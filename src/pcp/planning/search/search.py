@@ -20,8 +20,7 @@ from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import leave_families_out, together_ahead, try_everywhere
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.found import Found, predicted_path
-from pcp.planning.search.known_paths import Duels, KnownPaths, is_won
+from pcp.planning.search.found import Duels, Found, KnownPaths, is_won, predicted_path
 from pcp.planning.search.question import Asking, shown
 from pcp.planning.search.refinement import Refinement, confirmed, is_unexpected
 from pcp.planning.search.selection import (

@@ -5,10 +5,8 @@ from typing import Any
 
 from pcp.ir import Program, Role
 from pcp.kernels.products.kept import with_kept_panels
-from pcp.planning.paths.kinds.checks import is_integer, refused
-from pcp.planning.paths.kinds.kind import Kind, Stage
-from pcp.planning.paths.mismatch import PathMismatch
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import PathMismatch, is_integer, refused
+from pcp.planning.paths.move import Kind, Move, Stage
 
 
 def _read(value: Any) -> Iterator[Move]:

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from pcp.ir import Program
-from pcp.planning.paths.kinds.checks import are_numbers, is_digest, is_list_of, refused
-from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import are_numbers, is_digest, is_list_of, refused
+from pcp.planning.paths.move import Kind, Move, Moves, Stage
 from pcp.rewrite.equality import Form, FormMismatch, PartForm, Step, equal_program, made_by
 
 log = logging.getLogger("pcp.planning")

@@ -8,10 +8,8 @@ from typing import Any
 from pcp.ir import Program
 from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, current_name, kernel_named
 from pcp.kernels.features import KINDS as DEVICES
-from pcp.planning.paths.kinds.checks import is_digest, is_integer, is_list_of, refused
-from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
-from pcp.planning.paths.mismatch import PathMismatch
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import PathMismatch, is_digest, is_integer, is_list_of, refused
+from pcp.planning.paths.move import Kind, Move, Moves, Stage
 from pcp.rewrite.row import Effect, strongest
 
 _LIBRARY = re.compile("[0-9a-f]{32}")

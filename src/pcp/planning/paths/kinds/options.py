@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pcp.planning.paths.kinds.checks import is_list_of, is_scalar, refused
-from pcp.planning.paths.kinds.kind import Kind, Stage
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import is_list_of, is_scalar, refused
+from pcp.planning.paths.move import Kind, Move, Stage
 
 
 def _read(value: Any) -> Iterator[Move]:

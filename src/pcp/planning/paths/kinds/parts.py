@@ -6,9 +6,8 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.planning.paths.kinds.checks import is_integer, refused
-from pcp.planning.paths.kinds.kind import Kind, Stage
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import is_integer, refused
+from pcp.planning.paths.move import Kind, Move, Stage
 from pcp.rewrite.memory.parts import in_parts
 
 

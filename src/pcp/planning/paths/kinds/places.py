@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pcp.backends.regions import Placement
-from pcp.planning.paths.kinds.checks import is_digest, is_integer, is_list_of, is_place, refused
-from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import is_digest, is_integer, is_list_of, is_place, refused
+from pcp.planning.paths.move import Kind, Move, Moves, Stage
 
 
 def placement_of(moves: Moves) -> Placement | None:

@@ -5,10 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from pcp.ir import Program
-from pcp.planning.paths.kinds.checks import are_numbers, is_digest, refused
-from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
-from pcp.planning.paths.mismatch import PathMismatch
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import PathMismatch, are_numbers, is_digest, refused
+from pcp.planning.paths.move import Kind, Move, Moves, Stage
 from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
 

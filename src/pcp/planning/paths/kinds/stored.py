@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pcp.kernels.storage import BF16
-from pcp.planning.paths.kinds.checks import is_list_of, refused
-from pcp.planning.paths.kinds.kind import Kind, Moves, Stage
-from pcp.planning.paths.move import Move
+from pcp.planning.paths.checks import is_list_of, refused
+from pcp.planning.paths.move import Kind, Move, Moves, Stage
 from pcp.rewrite.row import Effect
 from pcp.rewrite.stored import FACTORS, RESULTS, stored
 

@@ -1,10 +1,11 @@
-"""What values of a file may be."""
+"""What values of a file may be, and the errors of a path: one that is none, and one that is not for what it is used for."""
 
 import math
 import re
 from collections.abc import Callable
 from typing import Any
 
+from pcp.backends import backend_names
 from pcp.errors import PCPError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -56,3 +57,23 @@ def are_numbers(value: object) -> bool:
 def is_list_of(value: object, is_entry: Callable[[Any], bool]) -> bool:
     """Whether it is a list, and each of its entries is allowed."""
     return isinstance(value, list) and all(map(is_entry, value))
+
+
+class PathMismatch(PCPError):
+    """A Path that belongs to another program, other hardware, or other versions of what it names."""
+
+
+def expect_backend(name: str, said: str) -> None:
+    """Look whether a backend is registered here.
+
+    Arguments:
+        said: who asks for it, as the beginning of a message.
+
+    Raises:
+        PathMismatch: it is not; the message lists those that are.
+    """
+    if name not in backend_names():
+        raise PathMismatch(
+            f"{said} is not here; there are: {', '.join(backend_names())}; plan again for one of them, or register it with "
+            "pcp.backends.register_backend(name, 'module:Class') first"
+        )
