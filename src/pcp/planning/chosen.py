@@ -21,10 +21,9 @@ from pcp.planning.forms import searched as searched_with_forms
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.kinds import BOUND
 from pcp.planning.paths.path import Path
-from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.search import Placing
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.found import Found
+from pcp.planning.search.found import Duels, Found
 from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
@@ -184,7 +183,7 @@ class _Contest:
 
     def __init__(self, whole: Whole, found: Found, conditions: Conditions, evidence: Evidence) -> None:
         self._whole, self._found, self._conditions = whole, found, conditions
-        self._evidence = evidence
+        self._evidence, self._duels = evidence, Duels(whole, evidence)
         self.best, self.target = found, conditions.target
         self.notes = list(found.notes)
         self._plain_seconds: list[float] = []
@@ -192,9 +191,7 @@ class _Contest:
     def run_whole(self, other: Target) -> Asking[None]:
         """Try the program, as it is written, in another place."""
         path = self._whole.plain_on(other)
-        row = yield from measured_whole(
-            self._whole, self._whole.plain, path, other, self._evidence, is_judged=True
-        )
+        row = yield from self._duels.fought(path, self._whole.plain, other, is_judged=True)
         yield from self._enter(row, path, other, f"on {other}", "the whole takes")
 
     def run_in_regions(self, others: Sequence[Target]) -> Asking[None]:
@@ -220,9 +217,7 @@ class _Contest:
         ):
             if expected > worthwhile:
                 break
-            row = yield from measured_whole(
-                self._whole, self._whole.plain, path, None, evidence, is_judged=True
-            )
+            row = yield from self._duels.fought(path, self._whole.plain, is_judged=True)
             yield from self._enter(row, path, home, f"with {path.placement}", "operations: the whole takes")
             if row is None or row.ratio >= 1:
                 break  # the next are hardly different
@@ -262,12 +257,6 @@ class _Contest:
 
     def _wins(self, path: Path, target: Target) -> Asking[bool]:
         """Whether a path is faster than the one that was found, in turn with it."""
-        duel = yield from measured_whole(
-            self._whole,
-            self._found.path,
-            path,
-            None if path.placement is not None else target,
-            self._evidence,
-            is_judged=False,
-        )
+        there = None if path.placement is not None else target
+        duel = yield from self._duels.fought(path, self._found.path, there)
         return duel is not None and duel.failure is None and self._evidence.strategy.is_faster(duel.blocks)

@@ -13,10 +13,10 @@ from pcp.planning.conditions import BUDGET, Conditions, Database, check_toleranc
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.paths.kinds import KERNEL
 from pcp.planning.paths.path import Path, PathMismatch, expect_path
-from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.operations import named
 from pcp.planning.search.everywhere import apart, together
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.found import Duels
 from pcp.planning.search.loop import answered
 from pcp.planning.search.question import Answer, Asking
 from pcp.planning.search.search import ToleranceUnreachable
@@ -111,11 +111,11 @@ def _fastest(whole: Whole, plain: Path, target: Target, limit: int, evidence: Ev
     """
     classes = site_classes(whole.prepared, target, whole.tolerance)
     home_limit = memory_limit(whole.target)
-    rounding = whole.tolerance / evidence.strategy.error_of_bits
+    rounding, duels = whole.tolerance / evidence.strategy.error_of_bits, Duels(whole, evidence)
     tried = itertools.chain(together(classes, rounding), (kernels for _, kernels in apart(classes)))
 
     def measured(path: Path) -> Asking[Answer]:
-        row = yield from measured_whole(whole, whole.plain, path, None, evidence, is_judged=True)
+        row = yield from duels.fought(path, whole.plain, is_judged=True)
         if row is None:
             log.info("piece by piece nothing more was measured: %s", evidence.trouble)
         elif not whole.accepts(row, home_limit):

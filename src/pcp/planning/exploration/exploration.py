@@ -32,10 +32,10 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.kinds import Stage, at_stages
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
-from pcp.planning.placing.measured import measured_whole
 from pcp.planning.placing.search import Placing
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence, Progress
+from pcp.planning.search.found import Duels
 from pcp.planning.search.loop import walked
 from pcp.planning.search.question import Answer, Asking, in_turn, shown
 from pcp.planning.search.site_classes import SiteClass, site_classes
@@ -344,4 +344,4 @@ def _measured(whole: Whole, path: Path, others: Sequence[Target], evidence: Evid
         other for other in others if other.backend == path.backend and {*other.options} <= {*path.options}
     ]
     place = None if path.placement is not None else there[0]
-    return (yield from measured_whole(whole, whole.plain, path, place, evidence, is_judged=True))
+    return (yield from Duels(whole, evidence).fought(path, whole.plain, place, is_judged=True))

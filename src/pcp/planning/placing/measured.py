@@ -10,15 +10,13 @@ import numpy as np
 from pcp.backends import Target
 from pcp.backends.regions import copied
 from pcp.ir import DType, Program, TensorSpec
-from pcp.planning.measuring.hardware import hardware_of, made_with, versions
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
-from pcp.planning.paths.path import Path
 from pcp.planning.placing.cheapest import CopyCost
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question
-from pcp.planning.search.whole import Whole
 
 TIMING_SECONDS = 0.1
 """How long one operation is timed alone."""
@@ -26,62 +24,6 @@ CALLS = 3
 SIZES = (1 << 10, 1 << 20)
 """Elements of the arrays by which copies are timed."""
 REPEATS = 5
-
-
-def measured_whole(
-    whole: Whole,
-    champion: Path,
-    path: Path,
-    other: Target | None,
-    evidence: Evidence,
-    *,
-    is_judged: bool,
-) -> Asking[Answer]:
-    """A path that runs elsewhere, in part or in whole, in turn with a path on the target of the search.
-
-    Arguments:
-        other: the place of all of it; None where the path says where some of its operations run.
-
-    Returns:
-        None if there is no time.
-    """
-    strategy = evidence.strategy
-    if other is None:
-        place, shown = " ".join(made_with(whole.target, path.placement)), str(path.placement)
-    else:
-        place, shown = f"{other} {hardware_of(other).digest} {versions(other.backend)}", str(other)
-
-    def request() -> Request:
-        return Request(
-            champion.applied(whole.program),
-            path.applied(whole.program),
-            path.digest,
-            whole.exact if is_judged and whole.tolerance else None,
-            whole.inputs,
-            champion.target(whole.target.devices),
-            whole.tolerance if is_judged else None,
-            judged_at=whole.judged_at if is_judged and whole.tolerance else None,
-            ignored=whole.ignored,
-            calls=strategy.whole_calls,
-            timing_seconds=strategy.duel_seconds,
-            options=path.options,
-            elsewhere=other,
-            placement=path.placement,
-            bound=path.bound,
-            subject_bound=champion.bound,
-        )
-
-    return (
-        yield from Question(
-            hashlib.sha256(f"{whole.subject} by {champion.digest} and on {place}".encode()).hexdigest(),
-            path.digest,
-            request,
-            enough=whole.is_enough,
-            what=f"the whole program, {shown}",
-            path=path,
-            about=f"{whole.about}, {shown} in turn with {champion.digest[:12]}",
-        ).asked()
-    )
 
 
 def measured_operation(program: Program, name: str, other: Target, evidence: Evidence) -> Asking[Answer]:

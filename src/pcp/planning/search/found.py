@@ -11,8 +11,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pcp.backends import Target
 from pcp.kernels import Kernel, UnknownKernel
 from pcp.planning.fitting import Fit
+from pcp.planning.measuring.hardware import hardware_of, made_with, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.kinds import Stage, at_stages
@@ -118,37 +120,55 @@ class Duels:
     whole: Whole
     evidence: Evidence
 
-    def fought(self, challenger: Path, champion: Path) -> Asking[Answer]:
+    def fought(
+        self, challenger: Path, champion: Path, elsewhere: Target | None = None, *, is_judged: bool = False
+    ) -> Asking[Answer]:
         """Times of a challenger in turn with a champion, which has the plain program's place; None if there is no time.
 
-        It ends once the challenger surely does not win. Its errors are not measured.
+        Where both run in one place, it ends once the challenger surely does not win.
+
+        Arguments:
+            elsewhere: where all of the challenger runs, if that is not where the champion does.
+            is_judged: whether its errors are measured.
         """
-        program, strategy = self.whole.program, self.evidence.strategy
+        whole, strategy = self.whole, self.evidence.strategy
+        there, shown = "", str(elsewhere or challenger.placement or challenger.digest[:8])
+        if elsewhere is not None:
+            there = f" and on {elsewhere} {hardware_of(elsewhere).digest} {versions(elsewhere.backend)}"
+        elif challenger.placement is not None:
+            there = f" and on {' '.join(made_with(whole.target, challenger.placement))}"
+        is_exact = is_judged and bool(whole.tolerance)
 
         def request() -> Request:
             return Request(
-                champion.applied(program),
-                challenger.applied(program),
+                champion.applied(whole.program),
+                challenger.applied(whole.program),
                 challenger.digest,
-                inputs=self.whole.inputs,
-                target=champion.target(self.whole.target.devices),
+                whole.exact if is_exact else None,
+                whole.inputs,
+                champion.target(whole.target.devices),
+                whole.tolerance if is_judged else None,
+                judged_at=whole.judged_at if is_exact else None,
+                ignored=whole.ignored if is_judged else (),
                 options=challenger.options,
                 calls=strategy.whole_calls,
                 timing_seconds=strategy.duel_seconds,
-                rival=1 - strategy.small_gain,
+                rival=None if there else 1 - strategy.small_gain,
+                elsewhere=elsewhere,
+                placement=challenger.placement,
                 bound=challenger.bound,
                 subject_bound=champion.bound,
             )
 
         return (
             yield from Question(
-                self._subject(champion.digest),
+                self._subject(champion.digest, there),
                 challenger.digest,
                 request,
-                enough=lambda _: True,
-                what=f"{challenger.digest[:8]} against {champion.digest[:8]}",
+                enough=whole.is_enough if there else lambda _: True,
+                what=f"{shown} against {champion.digest[:8]}",
                 path=challenger,
-                about=f"{self.whole.about}, by path {champion.digest[:12]}",
+                about=f"{whole.about}, {shown} in turn with path {champion.digest[:12]}",
             ).asked()
         )
 
@@ -183,9 +203,9 @@ class Duels:
                 return champion
         return None
 
-    def _subject(self, champion: str) -> str:
-        """What the program is called in the database where paths are timed against this one."""
-        return hashlib.sha256(f"{self.whole.subject} by {champion}".encode()).hexdigest()
+    def _subject(self, champion: str, there: str = "") -> str:
+        """What the program is called in the database where paths are timed against this one, those that run there."""
+        return hashlib.sha256(f"{self.whole.subject} by {champion}{there}".encode()).hexdigest()
 
 
 def is_won(duel: Measurement, strategy: Strategy) -> bool:
