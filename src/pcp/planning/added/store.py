@@ -1,4 +1,5 @@
-"""Where added kernels are kept: a folder for each, named by the digest of its content, with the verdict on it.
+"""Where added kernels are kept: a folder for each, named by the digest of its content, with the verdict on it. From there they
+enter the families, so that plans choose them like any other.
 
 A folder is entered whole by renaming it, so no process ever sees a part of one. The name is the content's, so what was verified
 is what is used.
@@ -11,16 +12,25 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.folders import data_folder
+from pcp.ir.bindings import ir
 from pcp.ir.program_file import write_atomically
+from pcp.kernels import FAMILIES, Kernel
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.candidate import Candidate, read_candidate
 from pcp.kernels.manifest import InvalidCandidate
+from pcp.kernels.registry import register_kernel
+from pcp.planning.added.lowering import lowered
+from pcp.planning.added.lowering_process import KernelNotLowered
+from pcp.planning.added.posing import Posed, posed_at
+from pcp.tensor import Tensor
+from pcp.tracing import call
 
 log = logging.getLogger("pcp.planning.added")
 
@@ -201,3 +211,52 @@ def _copy(folder: Path, to: Path) -> None:
             shutil.copyfile(file, to / name)
     except OSError as error:
         raise CannotAdd(f"{folder} cannot be copied: {error}") from None
+
+
+def register_added(store: Store | None = None) -> list[Kernel]:
+    """Enter the kernels of a store into their families, and take out those that are not there any more."""
+    every = {each.name: each for each in (store or Store()).all()}
+    for family in FAMILIES.values():
+        for name in [name for name in family.kernels if "#" in name and name not in every]:
+            del family.kernels[name]
+    registered = []
+    for name, added in every.items():
+        kernels = FAMILIES[added.candidate.family].kernels
+        registered.append(kernels[name] if name in kernels else register_kernel(_kernel(added)))
+    return registered
+
+
+def _kernel(added: Added) -> Kernel:
+    candidate = added.candidate
+
+    def applies(op: ir.Operation) -> bool:
+        posed = posed_at(candidate, op)
+        return posed is not None and _is_lowered(added, posed)
+
+    def build(op: ir.Operation) -> Sequence[Tensor]:
+        posed = posed_at(candidate, op)
+        if posed is None:
+            raise KernelNotLowered(f"{added.name} does not fit {op.name} as it stands there; plan again")
+        computed = call(lowered(candidate, added.digest, posed.problem), *posed.operands())
+        result = posed.result(*computed) if isinstance(computed, tuple) else posed.result(computed)
+        return [result] if isinstance(result, Tensor) else result
+
+    return Kernel(
+        added.name,
+        candidate.about,
+        applies,
+        StableHLO(build),
+        candidate.needs,
+        effect=candidate.effect,
+        version=candidate.version,
+        nonfinite=candidate.nonfinite,
+    )
+
+
+def _is_lowered(added: Added, posed: Posed) -> bool:
+    try:
+        lowered(added.candidate, added.digest, posed.problem)
+    except KernelNotLowered as error:
+        log.warning("an added kernel is left out: %s", error)
+        return False
+    return True

@@ -20,10 +20,24 @@ from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 
 _T = TypeVar("_T")
+Answer = Measurement | None
+Asking = Generator[Any, Any, _T]
+"""What asks questions, and returns what came of the answers. What it yields besides is for whoever looks on."""
+
+
+class _Asks(Generic[_T]):
+    """What is asked, by the type of its answer."""
+
+    __slots__ = ()
+
+    def asked(self) -> Asking[_T]:
+        """The answer."""
+        answer: _T = yield self
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(_Asks[Answer]):
     """One path of a program, to be measured where what is known of it is not enough. The answer is None where there is no time
     to measure it, or it cannot be measured.
 
@@ -51,14 +65,9 @@ class Question:
     verifies: bool = False
     times: int = 1
 
-    def asked(self) -> "Asking[Answer]":
-        """The answer."""
-        answer: Answer = yield self
-        return answer
-
 
 @dataclass(frozen=True, slots=True)
-class Here(Generic[_T]):
+class Here(_Asks[_T]):
     """Something that is done in this process, as compiling, comparing results or waiting. The answer is what it comes to.
 
     Arguments:
@@ -71,14 +80,9 @@ class Here(Generic[_T]):
     do: Callable[[], _T]
     counts: bool = True
 
-    def asked(self) -> "Asking[_T]":
-        """The answer."""
-        answer: _T = yield self
-        return answer
-
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(_Asks[bool]):
     """Waiting until so much time has passed since a path was measured, so that what disturbed it then is over. The answer is
     whether there is time for it.
 
@@ -92,16 +96,8 @@ class Rest:
     seconds: float
     what: str = "waiting"
 
-    def asked(self) -> "Asking[bool]":
-        """The answer."""
-        answer: bool = yield self
-        return answer
-
 
 Asked = Question | Here[Any] | Rest
-Answer = Measurement | None
-Asking = Generator[Any, Any, _T]
-"""What asks questions, and returns what came of the answers. What it yields besides is for whoever looks on."""
 
 
 class Unanswered(Exception):
