@@ -1,5 +1,6 @@
 """A search is a function of its strategy and its evidence: on recorded rows it chooses what it chose then."""
 
+import itertools
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,8 @@ from pcp.planning.search.strategy import Step, Strategy
 def sines(monkeypatch: pytest.MonkeyPatch) -> None:
     add_sines(monkeypatch)
     monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", lambda _: None)
-    monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda: 0.0)
+    clock = itertools.count()
+    monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda: next(clock) / 100)
 
 
 def replayed(
