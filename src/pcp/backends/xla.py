@@ -54,6 +54,7 @@ from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
 from pcp.kernels.native import NativeUnavailable, load_for
+from pcp.rewrite.memory.blocks import in_blocks
 
 log = logging.getLogger("pcp.backends.xla")
 
@@ -64,6 +65,8 @@ _QUICK: dict[str, CompileOptions] = {
 }
 _AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision": False}}
 """Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
+_WHOLE = {"cpu": 16 << 20, "cuda": 256 << 20}
+"""Bytes of scores or exponentials that are made at once, by the kind of device; more are made in blocks."""
 _BY_LIBRARIES: dict[str, Option] = {"xla_gpu_enable_triton_gemm": False}
 """XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
 59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
@@ -143,6 +146,7 @@ class XLABackend:
             CompilationFailed: XLA refuses the program or an option.
         """
         device, options = target.device, dict(target.options)
+        program = in_blocks(program, _WHOLE.get(device.kind, _WHOLE["cuda"]))
         program = with_blocks_within_bounds(with_whole_powers(program))
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))

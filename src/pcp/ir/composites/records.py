@@ -8,7 +8,7 @@ To add one, declare it here, write its form or pattern, and give it a row in `te
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -49,6 +49,8 @@ class Samples(StrEnum):
     further_too = "the same, and further operands may have them, too"
 
 
+Shapes = Sequence[tuple[int, ...]]
+
 Demand = tuple[bool, str, str]
 """Whether it holds, the attribute, and what is expected of that."""
 
@@ -75,7 +77,8 @@ class CompositeRecord:
         gradient, samples: of which kind its gradient is, and what it is for many samples.
         shifts: by operand, the axes along all of which one number may be added and no result changes, from attributes and the
             rank of the operand: its gradient adds up to 0 along them.
-        is_large_inside: whether it makes far more than it takes and returns, so that its gradient makes that again.
+        makes: from attributes and the shapes of its operands, how many numbers it makes at once, where that may be far more
+            than it takes and returns; its gradient makes them again.
         form: the module that writes it; empty where it is only found.
         pattern: the module whose rows find its plain form; empty where it is only written.
     """
@@ -89,7 +92,7 @@ class CompositeRecord:
     gradient: Gradient = Gradient.whole
     samples: Samples = Samples.renamed
     shifts: Callable[[Mapping[str, Any], int], Mapping[str, Collection[int]]] = _no_shifts
-    is_large_inside: bool = False
+    makes: Callable[[Mapping[str, Any], Shapes], int] | None = None
     form: str = ""
     pattern: str = ""
 
@@ -97,6 +100,11 @@ class CompositeRecord:
     def gradient_name(self) -> str:
         """Of the composite that its gradient is."""
         return self.name + GRADIENT
+
+    @property
+    def is_large_inside(self) -> bool:
+        """Whether it may make far more than it takes and returns."""
+        return self.makes is not None
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -126,6 +134,16 @@ def _of_attention(attributes: Mapping[str, Any]) -> Iterator[Demand]:
     yield sees_some, "window", "1 or more keys, and `causal`, too"
     hides = attributes["causal"] or not attributes.keys().isdisjoint(("mask", "query_lengths", "key_lengths"))
     yield not hides or "fill" in attributes, "fill", "the score of a key that is not seen"
+
+
+def _scores(attributes: Mapping[str, Any], shapes: Shapes) -> int:
+    sizes = {
+        axis: size
+        for key, shape in zip(("query", "key"), shapes, strict=False)
+        for axis, size in zip(attributes[key], shape, strict=True)
+        if axis >= 0
+    }
+    return math.prod(sizes.values())
 
 
 def _shifts_of_attention(attributes: Mapping[str, Any], _: int) -> Mapping[str, Collection[int]]:
@@ -194,7 +212,7 @@ ATTENTION = _declare(
     demands=_of_attention,
     shifts=_shifts_of_attention,
     samples=Samples.further_too,
-    is_large_inside=True,
+    makes=_scores,
     form=f"{_NN}.attention",
     pattern=f"{_RAISING}.attention",
 )
@@ -217,7 +235,7 @@ CROSS_ENTROPY = _declare(
     *("logits", "targets"),
     attributes={"axis": Axes.axis, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
     samples=Samples.further_alike,
-    is_large_inside=True,
+    makes=lambda _, shapes: math.prod(shapes[0]),
     form=f"{_NN}.losses",
     pattern=f"{_RAISING}.cross_entropy",
 )

@@ -77,15 +77,15 @@ def _divided(program: Program, module: ir.Module, parts: int, named: bool = Fals
         builder = Builder(module, block)
         builder.pinned = ir.Location.unknown()
         with building(builder):
-            _write(cutting, builder)
+            write_in_parts(cutting, builder)
     erase_dead(block)
     if named:
         run_passes(module, "builtin.module(symbol-dce)")
     return Program.from_module(module)
 
 
-def _write(cutting: Cutting, builder: Builder) -> None:
-    """Put the loop in the place of the operations in it."""
+def write_in_parts(cutting: Cutting, builder: Builder) -> None:
+    """Put a loop over the parts in the place of the operations that are cut."""
     anchor = cutting.cuts[0][0]
     place = {op: index for index, op in enumerate(cutting.operations)}
     for op in cutting.needed_before():
