@@ -55,6 +55,7 @@ from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
 from pcp.kernels.native import NativeUnavailable, load_for
 from pcp.rewrite.memory.blocks import in_blocks
+from pcp.rewrite.memory.linear_losses import without_logits
 
 log = logging.getLogger("pcp.backends.xla")
 
@@ -65,8 +66,8 @@ _QUICK: dict[str, CompileOptions] = {
 }
 _AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision": False}}
 """Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
-_WHOLE = {"cpu": 16 << 20, "cuda": 256 << 20}
-"""Bytes of scores or exponentials that are made at once, by the kind of device; more are made in blocks."""
+_WHOLE, _WHOLE_ON_GPU = 16 << 20, 256 << 20
+"""Bytes of scores, logits or exponentials that are made at once; more are made in blocks."""
 _BY_LIBRARIES: dict[str, Option] = {"xla_gpu_enable_triton_gemm": False}
 """XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
 59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
@@ -138,7 +139,8 @@ class XLABackend:
         """The program compiled by XLA, by the options of the target and no others, but for the one that has its conversions
         computed as they are written. Products of floats have their full precision, where the program does not say less.
 
-        On a GPU, gradients of attention and cross entropy compute scores and exponentials again instead of keeping them.
+        Scores, logits and exponentials that are large are made in blocks. On a GPU, gradients of attention and cross entropy
+        compute those that are whole again instead of keeping them.
         For a processor, a deep program is compiled in segments, unless it would not fit in memory so. On a GPU that takes no
         less time, and the program runs more slowly (`docs/rejected.md`).
 
@@ -146,7 +148,8 @@ class XLABackend:
             CompilationFailed: XLA refuses the program or an option.
         """
         device, options = target.device, dict(target.options)
-        program = in_blocks(program, _WHOLE.get(device.kind, _WHOLE["cuda"]))
+        whole = _WHOLE if device.kind == "cpu" else _WHOLE_ON_GPU
+        program = in_blocks(without_logits(program, whole), whole)
         program = with_blocks_within_bounds(with_whole_powers(program))
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))

@@ -5,6 +5,7 @@ block at a time. Nothing is named otherwise, and sums over blocks alone are adde
 that are small enough, those along the best one are taken. What fits as it is stays whole.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pcp.ir import Builder, Program
@@ -29,12 +30,12 @@ class _Blocks:
     """How a function is computed in blocks.
 
     Arguments:
-        symbol: of the function that does so.
+        function: that does so.
         bytes: of the largest value in it that is neither taken nor returned.
         adds: whether some of its results are sums over blocks.
     """
 
-    symbol: str
+    function: ir.Operation
     bytes: int
     adds: bool
 
@@ -76,16 +77,31 @@ def in_blocks(program: Program, most: int) -> Program:
 
 def _in_blocks(module: ir.Module, op: ir.Operation, most: int) -> str:
     """The symbol of the function of a composite: one that computes it in blocks, or its own where there is none."""
-    whole = bytes_inside(op)
+    function = decomposition_of(op)
+    return symbol_name(cut_up(module, composite_name(op), function, (0,), bytes_inside(op), most) or function)
+
+
+def cut_up(
+    module: ir.Module, name: str, function: ir.Operation, places: Iterable[int], whole: int, most: int
+) -> ir.Operation | None:
+    """A function that computes what another one does in blocks, those that take the least; None where there is none.
+
+    Arguments:
+        name: what its symbol begins with.
+        places: of the arguments along one of whose axes blocks may be taken.
+        whole: bytes of what must not be made at once.
+        most: bytes of a value that is small enough.
+    """
+    arguments = function.regions[0].blocks[0].arguments
     along = [
-        _along(module, op, axis, parts)
-        for axis, size in enumerate(spec_of(op.operands[0].type).shape)
+        _along(module, name, function, (place, axis), parts, whole)
+        for place in places
+        for axis, size in enumerate(spec_of(arguments[place].type).shape)
         if (parts := _enough(size, -(-whole // most))) > 1
     ]
     found = [each for each in along if each is not None and each.bytes < whole]
-    if not found:
-        return symbol_name(decomposition_of(op))
-    return min(found, key=lambda each: (max(each.bytes, most), each.adds)).symbol
+    best = min(found, key=lambda each: (max(each.bytes, most), each.adds), default=None)
+    return None if best is None else best.function
 
 
 def _enough(size: int, least: int) -> int:
@@ -93,9 +109,10 @@ def _enough(size: int, least: int) -> int:
     return next((parts for parts in range(least, size + 1) if size % parts == 0), size)
 
 
-def _along(module: ir.Module, op: ir.Operation, axis: int, parts: int) -> _Blocks | None:
-    """What a composite computes, in parts along an axis of its first operand; None where that does not cut what is large."""
-    function, whole = decomposition_of(op), bytes_inside(op)
+def _along(
+    module: ir.Module, name: str, function: ir.Operation, seed: tuple[int, int], parts: int, whole: int
+) -> _Blocks | None:
+    """A function in parts along an axis of one of its arguments; None where that does not cut what is large."""
     adds: list[bool] = []
 
     def fill(block: ir.Block) -> list[Value]:
@@ -104,16 +121,21 @@ def _along(module: ir.Module, op: ir.Operation, axis: int, parts: int) -> _Block
         builder.pinned = ir.Location.unknown()
         with building(builder):
             builder.emit("func.return", builder.inline(function, arguments), ())
-            cutting = Cutting(block, {arguments[0]: axis}, parts, NamedCuts(module))
-            if cutting.cuts and all(_bytes(value) < whole for value in cutting.after):
+            cutting = Cutting(block, {arguments[seed[0]]: seed[1]}, parts, NamedCuts(module))
+            kept = {*cutting.after, *cutting.leaving}.difference(cutting.returned)
+            if cutting.cuts and all(_bytes(value) < whole for value in (*cutting.after, *kept)):
                 adds.append(any(value not in cutting.axes for value in cutting.leaving))
                 write_in_parts(cutting, builder)
         return taken_out(block, len(arguments))
 
     types = [value.type for value in function.regions[0].blocks[0].arguments]
-    symbol = private_function(module.operation, composite_name(op), types, fill)
-    made = next(each.operation for each in module.body.operations if symbol_name(each.operation) == symbol)
-    return _Blocks(symbol, _largest(made), adds[0]) if adds else None
+    made = function_of(module, private_function(module.operation, name, types, fill))
+    return _Blocks(made, _largest(made), adds[0]) if adds else None
+
+
+def function_of(module: ir.Module, symbol: str) -> ir.Operation:
+    """The function of that name."""
+    return next(each.operation for each in module.body.operations if symbol_name(each.operation) == symbol)
 
 
 def _largest(function: ir.Operation) -> int:
