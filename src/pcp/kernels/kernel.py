@@ -10,9 +10,11 @@ from pcp.ir.composites import composite_name
 from pcp.kernels.artifact import Artifact
 from pcp.kernels.features import LIBRARY, is_for, lacking
 from pcp.kernels.storage import F32, Storage
+from pcp.kernels.widening import Widened, is_narrow
 from pcp.rewrite.row import Effect
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 
+_BY_XLA = ("stablehlo.dot_general", "stablehlo.convolution")
 LEAST_BITS = 8
 """Of a number that a kernel keeps, if it lowers precision and does not say by a storage how: as many as bfloat16 has."""
 
@@ -126,6 +128,18 @@ class Kernel:
                 )
             )
 
+    def applies_to(self, op: ir.Operation, wide: ir.Operation | None) -> bool:
+        """Whether it can stand in the place of an operation, of which there is a form of wider numbers, or none.
+
+        XLA multiplies narrow numbers as they are: kernels that round others to these add nothing then.
+        """
+        adds = wide is not None and (
+            wide.name not in _BY_XLA
+            or self.bits < LEAST_BITS
+            or (self.artifact.kind, self.storage) == ("native", F32)
+        )
+        return self.applies(op) or (wide is not None and adds and self.applies(wide))
+
     def _applies_in(self, storage: Storage, op: ir.Operation) -> bool:
         return self.applies(op) and self.applies_in(op, storage)
 
@@ -188,7 +202,14 @@ class Kernel:
         """
         kept = {"storage": self.storage} if len(self.storages) > 1 else {}
         try:
-            return self.artifact.build(op, *([residuals] if self.takes else []), **kept)
+            wide = Widened.of(op) if is_narrow(op) and not self.applies(op) else None
+            given = [residuals] if self.takes else []
+            if wide is None:
+                return self.artifact.build(op, *given, **kept)
+            with current_builder().before(wide.op):
+                built = self.artifact.build(wide.op, *given, **kept)
+            count = len(op.results)
+            return [*wide.replaced(built[:count]), *built[count:]]
         except PCPError:
             raise
         except Exception as error:  # whatever attributes raise that are not what their name says

@@ -20,28 +20,30 @@ class Named:
         attributes: of `pcp.NAME`, with `wrt` and `added` if it is the gradient.
         operands: of `pcp.NAME`, shapes and element types.
         results: shapes and element types.
+        further: operands of a gradient behind those: the cotangent, and what other uses gave.
     """
 
     name: str
     attributes: Mapping[str, Any]
     operands: tuple[TensorSpec, ...]
     results: tuple[TensorSpec, ...]
+    further: tuple[TensorSpec, ...] = ()
 
     @classmethod
     def of(cls, op: ir.Operation) -> "Named":
         """The composite that an operation is."""
         attributes = known_attributes(op)
-        operands = [spec_of(value.type) for value in list(op.operands)[: primal_count(op)]]
+        operands, count = tuple(spec_of(value.type) for value in op.operands), primal_count(op)
         results = tuple(spec_of(value.type) for value in op.results)
         name = composite_name(op).removeprefix("pcp.").removesuffix(".vjp")
-        return cls(name, attributes, tuple(operands), results)
+        return cls(name, attributes, operands[:count], results, operands[count:])
 
     @property
     def is_f32(self) -> bool:
         """Whether every floating-point number is a float32."""
         return all(
             spec.dtype is DType.f32
-            for spec in (*self.operands, *self.results)
+            for spec in (*self.operands, *self.further, *self.results)
             if spec.dtype.is_differentiable
         )
 

@@ -11,6 +11,7 @@ from pcp.kernels.artifact import Artifact
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.native import Library
 from pcp.kernels.storage import STORAGES
+from pcp.kernels.widening import Widened
 from pcp.rewrite.terms import Pattern
 
 
@@ -55,6 +56,11 @@ class Family:
     pattern: Pattern | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     saturates: bool = False
+
+    def fitting(self, op: ir.Operation, platform: str) -> list[Kernel]:
+        """The kernels for a kind of device that can stand in the place of an operation."""
+        wide, _module = Widened.alone(op)
+        return [each for each in self.kernels.values() if each.is_for(platform) and each.applies_to(op, wide)]
 
 
 FAMILIES: dict[str, Family] = {}

@@ -9,6 +9,7 @@ from pcp.ir.toolkit.dataflow import result_owner
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.registry import FAMILIES
 from pcp.kernels.sites import Site
+from pcp.kernels.widening import Widened
 from pcp.tensor import Tensor, current_builder
 from pcp.tracing import call, spec, trace
 
@@ -58,7 +59,8 @@ def _given(region: Program, pair: Program, kernel: Kernel, forward: Kernel) -> G
 
 
 def _handed(forward: Kernel, op: ir.Operation) -> Sequence[Tensor] | None:
-    return forward.build(op)[len(op.results) :] if forward.applies(op) else None
+    wide, _module = Widened.alone(op)
+    return forward.build(op)[len(op.results) :] if forward.applies_to(op, wide) else None
 
 
 def _built(

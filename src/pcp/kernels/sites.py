@@ -187,7 +187,7 @@ def _kernels_for(
     family: Family, op: ir.Operation, platform: str, builds: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The kernels of a family that can stand in the place of an operation, by name, and what the machine lacks for others."""
-    fitting = [kernel for kernel in family.kernels.values() if kernel.is_for(platform) and kernel.applies(op)]
+    fitting = family.fitting(op, platform)
     lacks = {kernel.name: reason for kernel in fitting if (reason := kernel.lacks(platform, builds=builds))}
     return tuple(kernel.name for kernel in fitting if kernel.name not in lacks), lacks
 

@@ -101,7 +101,11 @@ class AdamW:
         )
         new: list[tuple[Tensor, Tensor, Tensor]] = []
         for parameter, gradient, first, second, name in zip(*columns, strict=True):
-            dtype = parameter.dtype
+            # The coefficients are no bfloat16 numbers: 0.999 would be 1. What is kept is as wide as the parameter.
+            kept, dtype = parameter.dtype, scalar if parameter.dtype.bits < 32 else parameter.dtype
+            parameter, gradient, first, second = (
+                convert(each, dtype) for each in (parameter, gradient, first, second)
+            )
             m = beta1 * first + (1 - beta1) * gradient
             v = beta2 * second + (1 - beta2) * (gradient * gradient)
             direction = (m / convert(correction1, dtype)) / (
@@ -109,7 +113,8 @@ class AdamW:
             )
             if self.weight_decay and self.decays(name, parameter.shape):
                 direction = direction + self.weight_decay * parameter
-            new.append((parameter - convert(rate, dtype) * direction, m, v))
+            moved = parameter - convert(rate, dtype) * direction
+            new.append((convert(moved, kept), convert(m, kept), convert(v, kept)))
         updated, firsts, seconds = (tree.unflatten([each[index] for each in new]) for index in range(3))
         return updated, {"count": count, "first": firsts, "second": seconds}, {"learning_rate": rate}
 

@@ -359,7 +359,7 @@ def _match(form: str, roots: Roots, bindings: Bindings) -> Match | None:
             attributes |= own | {"computes": composite_name(op)}
             rest = range(len(term.operands), len(op.operands))
             more |= {f"operand{place}": op.operands[place] for place in rest}
-    return Match(form, inputs | more, tuple(bindings[root].value for root in roots), attributes)
+    return Match(form, inputs | more, tuple(bindings[root].source().value for root in roots), attributes)
 
 
 def _terms(roots: Roots, bindings: Bindings) -> list[Term]:
@@ -389,9 +389,9 @@ def _is_whole(view: View) -> bool:
 
 
 def _is_a_result(view: View) -> bool:
-    """Whether a value is all that an operation returns, seen as it is."""
-    op = defining_op(view.value)
-    return op is not None and len(op.results) == 1 and view.source() == view and _is_whole(view)
+    """Whether a value is all that an operation returns, seen as it is, perhaps rounded."""
+    op, source = defining_op(view.source().value), view.source()
+    return op is not None and len(op.results) == 1 and source.axes == view.axes and _is_whole(view)
 
 
 def _has_marks(match: Match) -> bool:

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
+
+from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import comparison_direction, integers_of
 from pcp.ir.toolkit.constants import splat_of
@@ -21,6 +24,8 @@ _ONE_OPERAND = (
 )
 
 
+ROUNDED = frozenset((DType.bf16, DType.f16, DType.f32))
+"""Element types between which conversions are read through: what is rounded is the same value in fewer bits."""
 DEPTH = 8
 """How far back two values are compared; no pattern computes a longer chain twice."""
 FOLDED = 64
@@ -58,7 +63,7 @@ class View:
         return self.shape == shape and all(axis in (None, place) for place, axis in enumerate(self.axes))
 
     def source(self, conditions: int = CONDITIONS) -> "View":
-        """What the value is a broadcast, transpose or reshape (that adds or drops axes of size 1) of.
+        """What the value is a broadcast, transpose, rounding or reshape (that adds or drops axes of size 1) of.
 
         Arguments:
             conditions: how many selections may stand behind one another's conditions.
@@ -143,11 +148,12 @@ class View:
                 if missing:
                     waiting += reversed(missing)
                     continue
-            number = _number_of(op, [known[operand] for operand in operands])
+            read = zip(operands, op.operands, strict=op.name != "stablehlo.constant")
+            number = _number_of(op, [_rounded(known[source], operand) for source, operand in read])
             if number is None:
                 return None
             known[waiting.pop()] = number
-        return known.get(sought)
+        return None if sought not in known else _rounded(known[sought], self.value)
 
     def is_number(self, *numbers: float) -> bool:
         """Whether every element is one of these numbers, to the precision of float32."""
@@ -187,6 +193,12 @@ class View:
         if any(name not in (None, place) for name, place in zip(source.axes, kept, strict=True)):
             return None
         return whole, gone
+
+
+def _rounded(number: float, value: Value) -> float:
+    """A number as a value holds it."""
+    dtype = spec_of(value.type).dtype
+    return float(np.asarray(number).astype(dtype.numpy)) if dtype in (DType.bf16, DType.f16) else number
 
 
 def _is_folded(op: ir.Operation) -> bool:
@@ -339,7 +351,7 @@ def _axes_before(op: ir.Operation, axes: tuple[int | None, ...]) -> tuple[int | 
             turned[origin] = axes[place]
         return tuple(turned)
     if op.name == "stablehlo.convert":
-        return axes if old.dtype is new.dtype else None
+        return axes if old.dtype is new.dtype or {old.dtype, new.dtype} <= ROUNDED else None
     if op.name == "stablehlo.gather" and integers_of(op.attributes["slice_sizes"]) != old.shape:
         return None  # one slice of everything begins at 0, wherever it is asked for
     if [size for size in old.shape if size != 1] != [size for size in new.shape if size != 1]:

@@ -138,6 +138,7 @@ _EVALUATED: dict[str, Callable[..., Any]] = {
     "multiply": lambda _, a, b: a * b,
     "divide": lambda _, a, b: a / b,
     "reshape": lambda _, a: a,
+    "convert": lambda op, a: a if spec_of(op.results[0].type).dtype.is_float else None,
     "negate": lambda _, a: -a,
     "abs": lambda _, a: np.abs(a),
     "power": lambda _, a, b: np.power(a, b),
@@ -313,7 +314,7 @@ class _Followed:
         """By which functions of the value the result of an operation is a multiple of others."""
         one = np.array(1.0)
         match kind, known:
-            case ("negate", _) | ("reshape", _):
+            case ("negate", _) | ("reshape", _) | ("convert", _):
                 return self._times(operands[0], -one if kind == "negate" else one)
             case "multiply", [None, by] if by is not None:
                 return self._times(operands[0], by)
