@@ -2,8 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from logging import Logger
 from pathlib import Path as FilePath
 
@@ -108,6 +111,43 @@ def test_what_another_process_builds_meanwhile_is_not_built_again(
     assert [built(LIBRARY)] == meanwhile
     assert built(LIBRARY) == meanwhile[0]
     assert counted.read_text() == "once\n"
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_compiler_that_is_stopped_leaves_no_process(
+    is_killed: bool, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because it took too long, or because the process that waits for it was killed."""
+    started = tmp_path / "started"
+    command = compiler(
+        tmp_path, f"sleep 300 2>/dev/null & echo $! > {started}.new; mv {started}.new {started}; wait"
+    )
+    if is_killed:
+        code = f"from pcp.kernels.native.compiling import _run; _run([{command!r}, '-c'])"
+        with subprocess.Popen([sys.executable, "-c", code]) as waiting:
+            wait_until(started.exists)
+            waiting.kill()
+    else:
+        monkeypatch.setattr(compiling, "SECONDS", 1.0)
+        with pytest.raises(subprocess.TimeoutExpired):
+            compiling._run([command, "-c"])
+    child = int(started.read_text())
+    wait_until(lambda: not is_running(child))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def is_running(process: int) -> bool:
+    state = FilePath(f"/proc/{process}/stat")
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return state.read_text().rpartition(")")[2].split()[0] != "Z"  # a dead one may wait for its parent
+    return False
 
 
 @pytest.mark.cpu

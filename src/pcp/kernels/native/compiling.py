@@ -43,6 +43,9 @@ VECTORS = (
 OWN_LIBRARY = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-s")
 """How a library gets a C++ standard library of its own. Without it, what else is in the process may lend it other functions of
 the same names: on machines with JAX's plug-in for CUDA, the first error that a handler put into words ended the process."""
+_WATCHED = 'exec 3<&0; (read _ <&3; kill -9 0) >/dev/null 2>&1 & exec "$@" </dev/null 3<&-'
+"""Runs a command in a session of its own. When whoever holds the other end of its input lets go or dies, all that is left of
+the session is killed: a compiler starts processes that would outlive it."""
 _LONGEST_COMPLAINT = 300
 
 
@@ -129,9 +132,9 @@ def compile_library(
         built, described = Path(place) / "library.so", Path(place) / "library.json"
         linked = own_library(command)
         arguments = [command, *flags, "-isystem", str(include), "-o", str(built), str(file), *linked]
-        said = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=SECONDS)
-        if said.returncode or not built.exists():
-            raise Refused(_complaint(said.stderr, said.returncode))
+        code, complaints = _run(arguments)
+        if code or not built.exists():
+            raise Refused(_complaint(complaints, code))
         facts = {
             "library": name,
             "content": hashlib.sha256(built.read_bytes()).hexdigest(),
@@ -147,6 +150,26 @@ def compile_library(
         os.replace(built, folder / f"{digest}.so")
         os.replace(described, folder / f"{digest}.json")
     return digest
+
+
+def _run(arguments: Sequence[str]) -> tuple[int, str]:
+    """The code that a compiler ends with, and its complaints.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it does not run, or takes too long.
+    """
+    watched, held = os.pipe()
+    with open(watched, "rb") as read, open(held, "wb") as lets_go:
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        command = ["sh", "-c", _WATCHED, "sh", *arguments]
+        with subprocess.Popen(
+            command, stdin=read, stdout=nothing, stderr=pipe, text=True, start_new_session=True
+        ) as process:
+            try:
+                said = process.communicate(timeout=SECONDS)[1]
+            finally:
+                lets_go.close()
+    return process.returncode, said
 
 
 def _complaint(said: str, code: int) -> str:
