@@ -268,6 +268,37 @@ def test_a_query_of_which_every_key_is_hidden_sees_all_alike(queries: int, fill:
             assert np.linalg.norm(mine - true) < limit * np.linalg.norm(true)
 
 
+ALIKE = [
+    Problem(150, 197, groups=2, width=16, depth=24),
+    Problem(130, 130, groups=2, sharing=3, width=16, depth=16, offset=0),
+    Problem(5, 150, sharing=2, width=16, depth=8),
+    Problem(60, 150, width=16, depth=8, masks=True, fill=-1e9),
+    Problem(60, 150, groups=2, width=16, depth=8, offset=90, masks=True, biases=True, fill=float(np.finfo(np.float32).min)),
+    Problem(150, 150, width=16, offset=0, window=40),
+    Problem(60, 150, width=16, masks=True, fill=-1e5),
+]  # fmt: skip
+
+
+def test_keys_and_values_that_are_nearly_alike_keep_how_they_differ_in_bfloat16() -> None:
+    """Rounding would lose it: the cotangent of queries was wrong by hundreds of times its size."""
+    rng = np.random.default_rng(7)
+    for problem in ALIKE:
+        changed = by(problem.program(), "native:bf16")
+        for apart in (1.0, 0.1, 0.01):
+            arrays = problem.arrays(rng)
+            for place in (1, 2):
+                common = rng.normal(size=(2, 1, *arrays[place].shape[2:])).astype(np.float32)
+                arrays[place] = common + np.float32(apart) * arrays[place]
+            counts = problem.fill == -1e5
+            if counts:  # so do keys that are not seen, and 0.008 is the last bit of scores
+                arrays[0][:] = 1
+                arrays[1] -= np.float32(1e5 / (0.3 * 16))
+            found = run(changed, arrays)
+            for place, (mine, true) in enumerate(zip(found, problem.exactly(*arrays), strict=True)):
+                away = np.linalg.norm(mine - true) / np.linalg.norm(true)
+                assert away < (0.2 if counts else 1.2e-2), (problem, apart, place)
+
+
 def attended(queries: int = 40, keys: int = 40) -> Program:
     return Problem(queries, keys, offset=0).program()
 

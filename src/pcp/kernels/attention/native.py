@@ -170,7 +170,7 @@ register_with_gradient(
         _applies,
         Native(_LIBRARY, _attention),
         nonfinite="skips",
-        version=2,
+        version=3,
         hands=("attention.native_result", "attention.native_normaliser"),
         storages=(F32, BF16),
         keeps="operands of products",

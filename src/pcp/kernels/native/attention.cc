@@ -3,6 +3,7 @@
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
+#include "attention_centre.h"
 #include "attention_layout.h"
 #include "attention_of_one.h"
 #include "panels/tiles.h"
@@ -35,7 +36,9 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
   const auto weights_at = pieces.add<Word>(Panels::right_size(kKeys)), scaled_at = pieces.add<float>(kWide * sizes.width);
   const auto scores_at = pieces.add<float>(kKeys * kWide), mixed_at = pieces.add<float>(sizes.depth * kWide);
   const auto copied_at = pieces.add<bool>(sizes.blocks(kKeys));
+  Centre<Panels> centre(sizes, pieces);
   if (!pieces.take()) return false;
+  centre.find(heads, pieces);
   Word *keys = pieces.at<Word>(keys_at), *values = pieces.at<Word>(values_at), *query = pieces.at<Word>(query_at);
   Word* weights = pieces.at<Word>(weights_at);
   float *scores = pieces.at<float>(scores_at), *mixed = pieces.at<float>(mixed_at);
@@ -44,6 +47,8 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
     const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
     const Sight sight = heads.sight_of(group);
     copy_queries<Panels>(heads.query.of(group, first), count, sizes.width, sight.scale, pieces.at<float>(scaled_at), query);
+    float lost[kWide] = {};
+    for (int64_t i = 0; i < count; ++i) lost[i] = centre.of_scores(heads.query.of(group, first + i).at, sight.scale);
     Softmax softmax;
     std::fill_n(mixed, sizes.depth * kWide, 0.0f);
     const int64_t seen = sight.seen(first + count, sizes.keys), start = sight.unseen(first) / kKeys * kKeys;
@@ -51,12 +56,12 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
       const int64_t here = std::min(kKeys, seen - key), block = key / kKeys;
       if (!copied[block]) {
         const int64_t there = std::min(kKeys, sizes.keys - key);
-        copy_rows<Panels>(heads.key.of(0, key), there, sizes.width, keys + key / kHigh * of_key);
-        copy_turned<Panels>(heads.value.of(0, key), there, sizes.depth, kKeys, values + block * block_of_values);
+        copy_rows<Panels>(centre.keys(heads, key, there), there, sizes.width, keys + key / kHigh * of_key);
+        copy_turned<Panels>(centre.values(heads, key, there), there, sizes.depth, kKeys, values + block * block_of_values);
         copied[block] = true;
       }
       multiply_rows<Panels>(here, sizes.width, of_key, keys + key / kHigh * of_key, query, scores, kWide, false);
-      see(sight, scores, here, key, first, count);
+      see(sight, scores, here, key, first, count, lost);
       Queries shrink;
       if (softmax.take<Panels>(scores, here, key == start, weights, shrink))
         for (int64_t row = 0; row < sizes.depth; ++row)
@@ -70,14 +75,14 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
     for (int64_t row = 0; row < sizes.depth; ++row)
       for (int half = 0; half < 2; ++half) {
         float* place = mixed + row * kWide + half * kRegister;
-        const Register x = numbers_of(place) / softmax.sums[half];
+        const Register x = numbers_of(place) / softmax.sums[half] + centre.value(row);
         std::memcpy(place, &x, sizeof x);
       }
     return_queries(mixed, sizes.depth, count, result.of(group, first), false);
     for (int64_t i = 0; i < count; ++i) {
       const int half = i / kRegister, lane = i % kRegister;
       const int64_t query = group * sizes.queries + first + i;
-      normalisers[0][query] = Softmax::finite(softmax.beside[half])[lane];
+      normalisers[0][query] = Softmax::finite(softmax.beside[half])[lane] + lost[i];
       normalisers[1][query] = std::log(softmax.sums[half][lane]);
     }
   }
@@ -160,7 +165,12 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
   const auto left_at = pieces.add<Word>(Panels::left_size(kWide)), right_at = pieces.add<Word>(Panels::right_size(kKeys));
   const auto weights_at = pieces.add<float>(kKeys * kWide), slopes_at = pieces.add<float>(kKeys * kWide);
   const auto for_keys_at = pieces.add<float>(kKeys * wide * kWide), for_values_at = pieces.add<float>(kKeys * broad * kWide);
+  const auto lost_at = pieces.add<float>(every * kWide), unseen_at = pieces.add<float>(every * kWide);
+  Centre<Panels> centre(sizes, pieces);
   if (!pieces.take()) return false;
+  centre.find(heads, pieces);
+  float *lost = std::fill_n(pieces.at<float>(lost_at), every * kWide, 0.0f) - every * kWide;
+  float *unseen = std::fill_n(pieces.at<float>(unseen_at), every * kWide, 0.0f) - every * kWide;
   Word *copies = pieces.at<Word>(copies_at), *left = pieces.at<Word>(left_at);
   Word *keys = pieces.at<Word>(keys_at), *values = pieces.at<Word>(values_at), *columns = pieces.at<Word>(columns_at);
   float *inner = pieces.at<float>(inner_at), *weights = pieces.at<float>(weights_at), *slopes = pieces.at<float>(slopes_at);
@@ -182,16 +192,18 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
     for (int64_t i = 0; i < count; ++i) {
       Lanes sums = {};
       for (int64_t j = 0; j < sizes.depth; j += kLanes)
-        sums += part<Lanes>(result[i] + j, sizes.depth - j) * part<Lanes>(cotangent[i] + j, sizes.depth - j);
+        sums += (part<Lanes>(result[i] + j, sizes.depth - j) - centre.values(j)) * part<Lanes>(cotangent[i] + j, sizes.depth - j);
       inner[panel * kWide + i] = sum(sums);
+      lost[panel * kWide + i] = centre.of_scores(query[i], heads.sight.scale);
     }
     std::fill_n(inner + panel * kWide + count, kWide - count, 0.0f);
   }
   for (int64_t block = begin; block < end; ++block) {
     const int64_t key = block * kKeys, have = std::min(kKeys, sizes.keys - key);
-    copy_rows<Panels>(heads.key.of(0, key), have, sizes.width, keys);
-    copy_rows<Panels>(heads.value.of(0, key), have, sizes.depth, values);
-    copy_turned<Panels>(heads.key.of(0, key), have, sizes.width, kKeys, columns);
+    copy_rows<Panels>(centre.values(heads, key, have), have, sizes.depth, values);
+    const auto centred = centre.keys(heads, key, have);
+    copy_rows<Panels>(centred, have, sizes.width, keys);
+    copy_turned<Panels>(centred, have, sizes.width, kKeys, columns);
     std::fill_n(for_keys, have * wide * kWide, 0.0f);
     std::fill_n(for_values, have * broad * kWide, 0.0f);
     for (int64_t panel = 0; panel < every; ++panel) {
@@ -201,24 +213,30 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
       const int64_t here = std::min(have, sight.seen(first + count, sizes.keys) - key);
       const Word *turned = copies + panel * of_panel, *rows = turned + turned_query + turned_cotangent;
       multiply_rows<Panels>(here, sizes.width, of_key, keys, turned, weights, kWide, false);
-      see(sight, weights, here, key, first, count);
+      see(sight, weights, here, key, first, count, lost + panel * kWide);
       multiply_rows<Panels>(here, sizes.depth, of_value, values, turned + turned_query, slopes, kWide, false);
       for (int half = 0; half < 2; ++half) {
         const int64_t query = first + half * kRegister, there = count - half * kRegister;
         const int64_t place = group * sizes.queries + query, some = std::max<int64_t>(0, there);
-        const Register largest = part<Register>(back.normalisers[0] + place, some);
+        const int64_t lanes = panel * kWide + half * kRegister;
+        const Register largest = part<Register>(back.normalisers[0] + place, some) - numbers_of(lost + lanes);
         const Register logarithm = part<Register>(back.normalisers[1] + place, some);
-        const Register mean = numbers_of(inner + panel * kWide + half * kRegister);
+        const Register mean = numbers_of(inner + lanes);
+        Register hidden = numbers_of(unseen + lanes);
         const bool all = sight.is_clear(query, kRegister, key, key + here - 1);
         for (int64_t k = 0; k < here; ++k) {
           float *weight = weights + k * kWide + half * kRegister, *slope = slopes + k * kWide + half * kRegister;
           const Register x = weight_of(numbers_of(weight) - largest - logarithm);
           Register change = x * (numbers_of(slope) - mean) * sight.scale;
-          if (!all && !sight.is_clear(query, kRegister, key + k, key + k))
-            change = sight.visible(query, there, key + k) ? change : Register{};
+          if (!all && !sight.is_clear(query, kRegister, key + k, key + k)) {
+            const Places seen = sight.visible(query, there, key + k);
+            hidden += seen || x == 0.0f ? Register{} : change;
+            change = seen ? change : Register{};
+          }
           std::memcpy(weight, &x, sizeof x);
           std::memcpy(slope, &change, sizeof change);
         }
+        std::memcpy(unseen + lanes, &hidden, sizeof hidden);
       }
       for (int64_t row = 0; row < here; row += kHigh) {
         const int64_t high = std::min<int64_t>(kHigh, here - row);
@@ -238,6 +256,10 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
       std::copy_n(for_values + row * broad * kWide, sizes.depth, back.for_value.of(0, key + row).at);
     }
   }
+  // Changes of all scores of a query add up to zero, so what its keys have lost counts only where some have a score of their own.
+  for (int64_t place = 0; Centre<Panels>::kIsAny && place < every * kWide; ++place)
+    for (int64_t i = 0; unseen[place] != 0.0f && i < sizes.width; ++i)
+      for_queries[(place / kWide * sizes.width + i) * kWide + place % kWide] -= unseen[place] * centre.key(i);
   return true;
 }
 

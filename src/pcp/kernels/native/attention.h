@@ -141,8 +141,10 @@ const typename Panels::Word* as_right(const float* from, int64_t rows, typename 
   }
 }
 
-// Scores of keys as a sight has them: something is added, and what is not seen has a score of its own.
-[[gnu::noinline]] inline void see(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count) {
+// Scores of keys as a sight has them: something is added, and what is not seen has a score of its own, less what all of a query's have
+// lost.
+[[gnu::noinline]] inline void see(const Sight& sight, float* scores, int64_t keys, int64_t first_key, int64_t first, int64_t count,
+                                  const float* lost) {
   if (!sight.bias && sight.is_clear(first, kWide, first_key, first_key + keys - 1)) return;
   for (int64_t k = 0; k < keys; ++k)
     for (int half = 0; half < 2; ++half) {
@@ -150,7 +152,7 @@ const typename Panels::Word* as_right(const float* from, int64_t rows, typename 
       const int64_t query = first + half * kRegister, there = count - half * kRegister, key = first_key + k;
       Register x = numbers_of(place);
       if (sight.bias) x += sight.biases(query, there, key);
-      if (!sight.is_clear(query, kRegister, key, key)) x = sight.visible(query, there, key) ? x : Register{} + sight.fill;
+      if (!sight.is_clear(query, kRegister, key, key)) x = sight.visible(query, there, key) ? x : sight.fill - numbers_of(lost + half * kRegister);
       std::memcpy(place, &x, sizeof x);
     }
 }
