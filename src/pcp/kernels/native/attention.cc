@@ -3,9 +3,9 @@
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
-#include "attention_centre.h"
-#include "attention_layout.h"
-#include "attention_of_one.h"
+#include "attention/centre.h"
+#include "attention/layout.h"
+#include "attention/of_one.h"
 #include "panels/tiles.h"
 #include "rows.h"
 #include "scratch.h"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "elementwise.h"
-#include "panels/panels.h"
+#include "../elementwise.h"
+#include "../panels/panels.h"
 
 namespace pcp {
 

@@ -7,9 +7,9 @@
 
 #include <vector>
 
-#include "attention_layout.h"
-#include "rows.h"
-#include "scratch.h"
+#include "layout.h"
+#include "../rows.h"
+#include "../scratch.h"
 
 namespace pcp {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "arrays.h"
-#include "attention.h"
+#include "../arrays.h"
+#include "tiled.h"
 
 namespace pcp {
 

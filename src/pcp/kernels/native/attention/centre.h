@@ -2,9 +2,9 @@
 // values is added to every result; where keys or values are nearly alike, rounding would lose how they differ.
 #pragma once
 
-#include "attention_layout.h"
-#include "rows.h"
-#include "scratch.h"
+#include "layout.h"
+#include "../rows.h"
+#include "../scratch.h"
 
 namespace pcp {
 
