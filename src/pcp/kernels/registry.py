@@ -108,7 +108,11 @@ def register_with_gradient(kernel: Kernel, gradient: Artifact, **others: Any) ->
 _KEPT = re.compile(
     rf"(?:^|_)({'|'.join(name.replace('+', '_') for name in sorted(STORAGES, reverse=True))})(?=_|$)"
 )
-_RENAMED = {"normalisation.bf16": "normalisation.two_passes:bf16"}
+_RENAMED = {"normalisation.bf16": "normalisation.two_passes:bf16"} | {
+    f"{family}.{old}": f"{family}.cudnn:{new}"
+    for family in ("attention", "attention_gradient")
+    for old, new in (("cudnn", "bf16+result"), ("cudnn_centred:bf16", "bf16_centred"))
+}
 """Kernels to which the rule of `current_name` does not lead from an older name."""
 
 

@@ -27,6 +27,7 @@ class Storage:
         terms: how many numbers of that type add up to one.
         places: how often a number is rounded on its way through a kernel.
         scaled: whether numbers share a scale, which is chosen by the largest of them.
+        centred: whether what numbers have in common is taken off before, and kept in float32.
         native, xla: features that PCP's native code of it is written for, and that XLA needs to compute by it.
     """
 
@@ -37,6 +38,7 @@ class Storage:
     terms: int = 1
     places: int = 1
     scaled: bool = False
+    centred: bool = False
     native: tuple[str, ...] = ()
     xla: tuple[str, ...] = ()
 
@@ -47,8 +49,8 @@ class Storage:
 
     @property
     def exactness(self) -> tuple[int, int]:
-        """Larger for the more exact of two: by the bits that it keeps, then by how seldom it rounds."""
-        return self.bits, -self.places
+        """Larger for the more exact of two: by the bits that it keeps, then by how seldom it rounds, and what."""
+        return self.bits, self.centred - self.places
 
     @property
     def spreads(self) -> bool:
@@ -69,6 +71,9 @@ BF16_X3 = Storage(
     "bf16_x3", 16, "as sums of two bfloat16 numbers, three products", DType.bf16, 2, native=("amx_bf16",)
 )
 TF32 = Storage("tf32", 11, "rounded to 11 bits by an NVIDIA GPU", DType.f32, xla=("cuda",))
+BF16_CENTRED = Storage(
+    "bf16_centred", 8, "rounded to bfloat16 when their means are taken off", DType.bf16, centred=True
+)
 BF16 = Storage("bf16", 8, "rounded to bfloat16", DType.bf16)
 BF16_RESULT = Storage(
     "bf16+result", 8, "and the result rounded to bfloat16", DType.bf16, places=2, xla=("cuda",)
@@ -93,7 +98,10 @@ FP8 = Storage(
     xla=("cuda", "sm_89"),
 )
 
-STORAGES = {each.name: each for each in (F32, BF16_X6, BF16_X3, TF32, BF16, BF16_RESULT, BF16_SUM, INT8, FP8)}
+STORAGES = {
+    each.name: each
+    for each in (F32, BF16_X6, BF16_X3, TF32, BF16_CENTRED, BF16, BF16_RESULT, BF16_SUM, INT8, FP8)
+}
 """Every storage by its name, the most exact first."""
 
 

@@ -106,7 +106,17 @@ def _applied(program: Program, platform: str, kernels: dict[str, Kernel]) -> Pro
 
 
 @pytest.mark.skipif(PLATFORM != "cpu", reason="it is interpreted")
-def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("storage", "settings", "apart"),
+    [
+        ("bf16+result", {"causal": True, "cap": 3.0}, 1.0),
+        ("bf16_centred", {"causal": True, "window": 9}, 0.02),
+    ],
+)
+def test_it_stands_in_a_program(
+    storage: str, settings: dict[str, Any], apart: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys and values that are nearly alike, and queries that see none of them, too."""
     made = triton.attention_of
     monkeypatch.setattr(
         triton,
@@ -117,15 +127,17 @@ def test_it_stands_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     kernels = {
         family: dataclasses.replace(
-            kernel_named(f"{family}.triton:bf16+result"), artifact=Lowered(build, "cpu"), requires=()
+            kernel_named(f"{family}.triton:{storage}"), artifact=Lowered(build, "cpu"), requires=()
         )
         for family, build in (("attention", triton._attention), ("attention_gradient", triton._gradient))
     }
     operands = drawn(40, 70, 4, 2, 16, seed=4)
+    if apart < 1:
+        operands[1:3] = [x[:1, :1] + apart * x for x in operands[1:3]]
     given = [x.astype(np.float32) for x in spoiled(operands, ENDS)]
-    program = interpreted(_applied)(_program(causal=True, cap=3.0), "cpu", kernels)
+    program = interpreted(_applied)(_program(**settings), "cpu", kernels)
     y, cotangents = run(program, *given[:3], *(np.array(each, np.int32) for each in ENDS), given[3])
-    _close([y, *cotangents], attended(*operands, ENDS, causal=True, cap=3.0), 1e-2)
+    _close([y, *cotangents], attended(*operands, ENDS, **settings), 1e-2)
 
 
 def test_it_is_lowered_for_a_gpu_and_keeps_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +174,14 @@ def test_masks_wide_heads_and_lengths_of_other_axes_are_left_alone() -> None:
             lambda q, k, v, n: pcp.vmap(lambda *x: attention(*x, key_lengths=n), 0)(q, k, v), [*samples, lengths], False
         ),
     }  # fmt: skip
+    centred = kernel_named("attention.triton:bf16_centred")
     for name, (function, specs, takes) in forms.items():
         module = prepared(pcp.trace(function, *specs)).module()
         (op,) = [x for x in every_operation(module.operation) if composite_name(x) == "pcp.attention"]
         assert kernel.applies(op) is takes, name
+        assert centred.applies(op) is (takes and name != "capped"), (
+            name
+        )  # which sees what all keys have in common
 
 
 @pytest.mark.skipif(

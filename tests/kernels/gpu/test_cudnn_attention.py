@@ -172,7 +172,7 @@ def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
     reason="needs an NVIDIA GPU: PCP_TEST_PLATFORM=cuda",
 )
 @pytest.mark.parametrize("window", [None, 1, 5, 33])
-@pytest.mark.parametrize("name", ["cudnn", "cudnn_centred"])
+@pytest.mark.parametrize("name", ["cudnn", "cudnn:bf16_centred"])
 def test_it_computes_attention_and_its_gradient(window: int | None, name: str) -> None:
     program = _program(causal=True, window=window)
     arguments = _drawn(1.0)
@@ -241,7 +241,7 @@ def test_keys_and_values_that_are_nearly_alike_lose_nothing_without_their_means(
 ) -> None:
     _emulated(monkeypatch)
     program = _program(causal)
-    programs = {name: _by_cudnn(program, name) for name in ("cudnn", "cudnn_centred")}
+    programs = {name: _by_cudnn(program, name) for name in ("cudnn", "cudnn:bf16_centred")}
     for apart, least, most in ((1.0, 0.0, 1e-2), (0.1, 0.5, 1e-2), (0.01, 50.0, 1e-2)):
         arguments = _drawn(apart)
         right = run_float64(program, arguments)
@@ -252,7 +252,7 @@ def test_keys_and_values_that_are_nearly_alike_lose_nothing_without_their_means(
             )
             for name, each in programs.items()
         }
-        assert errors["cudnn_centred"] <= most, (apart, errors)
+        assert errors["cudnn:bf16_centred"] <= most, (apart, errors)
         assert errors["cudnn"] >= least, (apart, errors)
 
 

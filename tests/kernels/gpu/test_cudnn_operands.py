@@ -60,6 +60,7 @@ def _cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_cudnn")
+@pytest.mark.parametrize("kernel", ["cudnn:bf16+result", "cudnn:bf16_centred"])
 @pytest.mark.parametrize(
     ("causal", "window", "keys", "ends"),
     [
@@ -68,10 +69,10 @@ def _cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
         (True, 9, 40, ([40, 40, 33], [17, 40, 1])),
     ],
 )
-def test_lengths(causal: bool, window: int | None, keys: int, ends: Any) -> None:
+def test_lengths(causal: bool, window: int | None, keys: int, ends: Any, kernel: str) -> None:
     operands = drawn(40, keys, 4, 2, 16, seed=7)
     given = [x.astype(np.float32) for x in spoiled(operands, ends)]
-    program = _by(_program(["query_lengths", "key_lengths"], causal, window, keys), "cudnn")
+    program = _by(_program(["query_lengths", "key_lengths"], causal, window, keys), kernel)
     y, cotangents = run(program, *given[:3], *(np.array(each, np.int32) for each in ends), given[3])
     _close([y, *cotangents], attended(*operands, ends, causal=causal, window=window))
 

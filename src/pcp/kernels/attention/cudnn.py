@@ -28,7 +28,7 @@ from pcp.kernels.attention.layout import Layout, takes_one_length_each
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_with_gradient
-from pcp.kernels.storage import BF16, BF16_RESULT, Storage
+from pcp.kernels.storage import BF16_CENTRED, BF16_RESULT, Storage
 from pcp.ops.elementwise import convert, greater, maximum, where
 from pcp.ops.movement import iota, transpose
 from pcp.ops.reductions.primitives import any_
@@ -112,9 +112,7 @@ class Calls:
         named = dict(zip(ATTENTION.operands, operands, strict=False))
         middle = None
         if centred:
-            means = {kind: layout.mean(named[kind], kind) for kind in ("key", "value")}
-            named |= {kind: named[kind] - each for kind, each in means.items()}
-            middle = layout.spread(means["value"])
+            named, middle = layout.centred(named)
         taken = (layout.taken(x, kind) for kind, x in named.items())
         return cls(layout, tuple(taken), Added.of(layout, operands), middle)
 
@@ -296,14 +294,14 @@ def _applies(op: ir.Operation) -> bool:
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
 
 
-def _attention(op: ir.Operation, *, centred: bool = False) -> list[Tensor]:
-    calls = Calls.of(op, centred)
+def _attention(op: ir.Operation, storage: Storage) -> list[Tensor]:
+    calls = Calls.of(op, storage.centred)
     y, normaliser = calls.forward()
     return [calls.returned(y), y, normaliser]
 
 
-def _gradient(op: ir.Operation, residuals: Sequence[Tensor], *, centred: bool = False) -> list[Tensor]:
-    calls, named = Calls.of(op, centred), Named.of(op)
+def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -> list[Tensor]:
+    calls, named = Calls.of(op, storage.centred), Named.of(op)
     layout = calls.layout
     y, normaliser = residuals or calls.forward()
     cotangent = layout.taken(tensors(op)[len(named.operands)], "result")
@@ -311,28 +309,18 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor], *, centred: bool = 
     return layout.cotangents(op, (of_query, of_key, of_value))
 
 
-def _register(name: str, about: str, storage: Storage, centred: bool) -> None:
-    register_with_gradient(
-        Kernel(
-            f"attention.{name}",
-            about,
-            _applies,
-            StableHLO(functools.partial(_attention, centred=centred)),
-            requires=("cuda", "sm_80"),
-            hands=(f"attention.{name}_result", f"attention.{name}_normaliser"),
-            storages=(storage,),
-            together=lambda _: 0,
-        ),
-        StableHLO(functools.partial(_gradient, centred=centred)),
-        nonfinite="skips",
-    )
-
-
-_ABOUT = "cuDNN's fused kernel, without scores in memory"
-_register("cudnn", _ABOUT, BF16_RESULT, centred=False)
-_register(
-    "cudnn_centred",
-    f"{_ABOUT}; means are taken off keys and values before these are rounded",
-    BF16,
-    centred=True,
+register_with_gradient(
+    Kernel(
+        "attention.cudnn",
+        "cuDNN's fused kernel, without scores in memory",
+        _applies,
+        StableHLO(_attention),
+        requires=("cuda", "sm_80"),
+        hands=("attention.cudnn_result", "attention.cudnn_normaliser"),
+        storages=(BF16_RESULT, BF16_CENTRED),
+        keeps="keys and values",
+        together=lambda _: 0,
+    ),
+    StableHLO(_gradient),
+    nonfinite="skips",
 )

@@ -15,7 +15,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.pallas import is_numbered_in_32_bits, next_power_of_two
 from pcp.kernels.registry import register_with_gradient
-from pcp.kernels.storage import BF16_RESULT
+from pcp.kernels.storage import BF16_CENTRED, BF16_RESULT, Storage, widened
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.tensor import Tensor
 
@@ -41,27 +41,37 @@ def _ends(layout: Layout) -> list[Tensor]:
     return [] if layout.lengths is None else [layout.lengths.queries, layout.lengths.keys]
 
 
-def _operands(op: ir.Operation, layout: Layout) -> list[Tensor]:
-    """Query, key and value, with whatever is beyond the lengths."""
-    whole = Layout(layout.heads)
-    return [whole.taken(x, kind) for x, kind in zip(tensors(op), ATTENTION.operands, strict=False)]
-
-
-def _attention(op: ir.Operation) -> Application:
-    layout = Layout.of(op)
-    return Application(
-        Forward(attention_of(layout)),
-        (*_operands(op, layout), *_ends(layout)),
-        lambda results: [Layout(layout.heads).returned(results[0], "result"), *results],
+def _operands(op: ir.Operation, layout: Layout, storage: Storage) -> tuple[list[Tensor], Tensor | None]:
+    """Query, key and value, with whatever is beyond the lengths, and what was taken off the values for every query."""
+    whole, named, middle = (
+        Layout(layout.heads),
+        dict(zip(ATTENTION.operands, tensors(op), strict=False)),
+        None,
     )
+    if storage.centred:
+        named, middle = layout.centred(named)
+    return [whole.taken(x, kind) for kind, x in named.items()], middle
 
 
-def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
+def _attention(op: ir.Operation, storage: Storage) -> Application:
+    layout = Layout.of(op)
+    operands, middle = _operands(op, layout, storage)
+
+    def results(returned: Sequence[Tensor]) -> list[Tensor]:
+        whole = returned[0] if middle is None else widened(returned[0]) + middle
+        around = Layout(layout.heads) if middle is None else layout
+        return [around.returned(whole, "result"), *returned]
+
+    return Application(Forward(attention_of(layout)), (*operands, *_ends(layout)), results)
+
+
+def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -> Application:
     layout = Layout.of(op)
     cotangent = Layout(layout.heads).taken(tensors(op)[len(Named.of(op).operands)], "result")
+    operands, _ = _operands(op, layout, storage)
     return Application(
         Backward(attention_of(layout), given=bool(residuals)),
-        (*_operands(op, layout), cotangent, *residuals, *_ends(layout)),
+        (*operands, cotangent, *residuals, *_ends(layout)),
         lambda cotangents: layout.cotangents(op, cotangents),
     )
 
@@ -86,7 +96,9 @@ register_with_gradient(
         requires=("sm_80",),
         nonfinite="skips",
         hands=("attention.triton_result", "attention.triton_largest", "attention.triton_reciprocal"),
-        storages=(BF16_RESULT,),
+        keeps="keys and values",
+        applies_in=lambda op, storage: not (storage.centred and "cap" in Named.of(op).attributes),
+        storages=(BF16_RESULT, BF16_CENTRED),
     ),
     Lowered(_gradient, "cuda"),
     about=f"{_ABOUT}; weights are computed again",

@@ -2,6 +2,7 @@
 loop.
 """
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -12,9 +13,10 @@ from pcp.kernels.features import features_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
 from pcp.kernels.native import LIBRARIES, native_call
+from pcp.kernels.products import centred
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import register_kernel
-from pcp.kernels.storage import BF16, BF16_X3, F32, INT8, Storage
+from pcp.kernels.storage import BF16, BF16_CENTRED, BF16_X3, F32, INT8, Storage
 from pcp.kernels.views import dense_strides
 from pcp.ops.elementwise import bitcast
 from pcp.ops.linear.dot_axes import Axes, DotAxes
@@ -68,17 +70,26 @@ def read(product: Product, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str
 
 def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
     product = Product.of(op)
-    operands, attributes = read(product, *tensors(op))
+    if storage is BF16_CENTRED:
+        return [centred.multiplied(op, functools.partial(_multiplied, BF16))]
     if product.is_f32:
-        return native_call(
-            LIBRARY, f"product_{storage}", operands, (product.result,), {**attributes, **ALONE}
-        )
+        return [_multiplied(storage, product, *tensors(op))]
+    operands, attributes = read(product, *tensors(op))
     # Products of bfloat16 numbers are exact, and added up in float32. XLA has custom calls return float32 instead of bfloat16,
     # and converts that; bits it leaves alone.
     as_bits = product.result.dtype == DType.bf16
     spec = TensorSpec(product.result.shape, DType.u16 if as_bits else DType.f32)
     results = native_call(LIBRARY, "product_of_bf16", operands, (spec,), {**attributes, **ALONE})
     return [bitcast(each, DType.bf16) for each in results] if as_bits else results
+
+
+def _multiplied(storage: Storage, product: Product, x: Tensor, y: Tensor) -> Tensor:
+    """A product of float32 tensors."""
+    operands, attributes = read(product, x, y)
+    (result,) = native_call(
+        LIBRARY, f"product_{storage}", operands, (product.result,), {**attributes, **ALONE}
+    )
+    return result
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -88,6 +99,8 @@ def _applies(op: ir.Operation) -> bool:
 
 def applies_in(product: Product, storage: Storage) -> bool:
     """Whether operands can be kept so, and that pays."""
+    if storage is BF16_CENTRED:
+        return centred.applies(product)
     return storage is F32 or (product.is_f32 and (storage is not INT8 or _pays_in_bytes(product)))
 
 
@@ -110,7 +123,7 @@ register_kernel(
         "operands copied into the order of the innermost loop, sums in float32",
         _applies,
         Native(LIBRARY, _build),
-        storages=STORED,
+        storages=(*STORED, BF16_CENTRED),
         applies_in=lambda op, storage: applies_in(Product.of(op), storage),
     )
 )

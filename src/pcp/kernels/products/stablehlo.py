@@ -18,10 +18,10 @@ from pcp.ir.bindings import ir
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
-from pcp.kernels.products import eight_bits
+from pcp.kernels.products import centred, eight_bits
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import Family, register_family, register_kernel
-from pcp.kernels.storage import BF16, BF16_RESULT, BF16_X3, BF16_X6, FP8, TF32, Storage, widened
+from pcp.kernels.storage import BF16, BF16_CENTRED, BF16_RESULT, BF16_X3, BF16_X6, FP8, TF32, Storage, widened
 from pcp.ops.elementwise import convert
 from pcp.ops.linear.products import dot_general
 from pcp.tensor import Tensor
@@ -56,6 +56,8 @@ def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
     product, operands = Product.of(op), tensors(op)
     if storage is TF32:
         return [product.emit_tf32(*operands)]
+    if storage is BF16_CENTRED:
+        return [centred.multiplied(op, _rounded)]
     if storage is FP8:
         return [eight_bits.multiplied(product, *operands)]
     if storage is BF16_RESULT:  # what reads the result reads half as many bytes, and widens them itself
@@ -64,8 +66,19 @@ def _build(op: ir.Operation, storage: Storage) -> list[Tensor]:
     return _by_parts(product.emit, operands, storage)
 
 
+def _rounded(product: Product, x: Tensor, y: Tensor) -> Tensor:
+    return product.emit(convert(x, DType.bf16), convert(y, DType.bf16))
+
+
 def _applies(op: ir.Operation) -> bool:
     return Product.of(op).is_f32
+
+
+def _applies_in(op: ir.Operation, storage: Storage) -> bool:
+    product = Product.of(op)
+    if storage is BF16_CENTRED:
+        return centred.applies(product)
+    return storage is not FP8 or eight_bits.pays(product)
 
 
 def _build_blocked(op: ir.Operation, storage: Storage) -> list[Tensor]:
@@ -87,8 +100,8 @@ register_kernel(
         "by XLA, sums in float32",
         _applies,
         StableHLO(_build),
-        storages=(BF16, BF16_X3, BF16_X6, TF32, BF16_RESULT, FP8),
-        applies_in=lambda op, storage: storage is not FP8 or eight_bits.pays(Product.of(op)),
+        storages=(BF16, BF16_X3, BF16_X6, TF32, BF16_RESULT, FP8, BF16_CENTRED),
+        applies_in=_applies_in,
         together=lambda storage: 2 if storage.terms == 1 else None,
     )
 )
