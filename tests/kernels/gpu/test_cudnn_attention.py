@@ -154,7 +154,7 @@ def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
     more_keys = raised(pcp.trace(of_the_first_keys, pcp.spec(SHAPE, "f32"), pcp.spec((2, 80, 2, 64), "f32")))
     assert "window = 5" in more_keys.text
     for program, takes in (
-        (odd, False),
+        (odd, True),
         (both, False),
         (capped, False),
         (narrow, False),

@@ -174,6 +174,7 @@ CHANGED: list[Case] = [
         lambda x, k: pcp.conv_general(x, k, 9, kernel_dilation=2, orders=("NCH", "OIH", "NCH")),
         ("f32[2,3,6]", "f32[4,3,3]"),
     ),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, (2, 3)), ("f32[2,5,7,3]", "f32[2,3,3,4]")),
     # Reductions
     ("reduce_of_ones", lambda x: x.sum(1), ("f32[2,1,3]",)),
     ("reduce_of_ones", lambda x: x.max((0, 1)), ("f32[1,1]",)),
@@ -282,6 +283,9 @@ LEFT_ALONE: list[Case] = [
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[3,5,3,2]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, groups=2), ("f32[2,4,4]", "f32[1,2,6]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2, [(1, 1)]), ("f32[2,4,3]", "f32[1,3,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2, [(0, 1)]), ("f32[2,7,3]", "f32[2,3,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2), ("f32[2,7,3]", "f32[3,3,4]")),
+    ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2, groups=3), ("f32[2,8,3]", "f32[2,1,6]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 9, [(1, 0)]), ("f32[2,3,3]", "f32[4,3,4]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 9, "VALID", 2), ("f32[2,2,3]", "f32[3,3,4]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 1, [(1, 0)]), ("f32[2,4,3]", "f32[1,3,4]")),

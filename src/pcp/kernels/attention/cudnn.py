@@ -17,7 +17,7 @@ import json
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
@@ -30,8 +30,8 @@ from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16_CENTRED, BF16_RESULT, Storage
 from pcp.ops.elementwise import convert, greater, maximum, where
-from pcp.ops.movement import iota, transpose
-from pcp.ops.reductions.primitives import any_
+from pcp.ops.movement import iota, pad, reshape, transpose
+from pcp.ops.reductions.primitives import any_, mean, sum_
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.tensor import Tensor, current_builder
 
@@ -52,11 +52,14 @@ class Added:
         bias: (batch, heads, queries, keys), the first two of size 1 where it is the same for all.
         sees: whether a query sees any key, (batch, queries, heads, 1); None where one that sees none has numbers.
         none: the result for queries that see no key: cuDNN mixes all values then.
+        alike: as `sees`, the opposite: whether a mask hides all keys by one finite score, so that the result is the mean of all
+            values, which cuDNN loses what it needs of to know the gradient; None if none does.
     """
 
     bias: Tensor
     sees: Tensor | None
     none: float
+    alike: Tensor | None = None
 
     @classmethod
     def of(cls, layout: Layout, operands: Sequence[Tensor]) -> "Added | None":
@@ -65,24 +68,28 @@ class Added:
         masks = {kind: heads.spread(x, kind, Order.by_length) for kind, x in heads.masks(operands).items()}
         if not masks:
             return None
-        is_seen = heads.sight.safe or heads.sight.fill == -math.inf
-        seen = [mask for kind, mask in masks.items() if kind == "mask" and is_seen]
-        bias = convert(0.0, DType.f32)
+        bias, seen, alike = convert(0.0, DType.f32), [], None
         if "bias" in masks:
             bias = maximum(masks["bias"], LOWEST)
             seen.append(greater(masks["bias"], -math.inf))
+        band = list(heads.sight.band.holds(iota(heads.lengths, 0), iota(heads.lengths, 1)))
         if "mask" in masks:
             bias = where(masks["mask"], bias, LOWEST)
-        if not seen:
-            return cls(convert(bias, DType.bf16), None, math.nan)
-        seen += heads.sight.band.holds(iota(heads.lengths, 0), iota(heads.lengths, 1))
-        sees = any_(functools.reduce(operator.and_, seen), -1, keepdims=True)
+            if heads.sight.safe or heads.sight.fill == -math.inf:
+                seen.append(masks["mask"])
+            else:
+                alike = ~_by_query([masks["mask"], *band])
         none = 0.0 if heads.sight.safe else math.nan
-        return cls(convert(bias, DType.bf16), transpose(sees, (0, 2, 1, 3)), none)
+        return cls(convert(bias, DType.bf16), _by_query([*seen, *band]) if seen else None, none, alike)
 
     def answered(self, x: Tensor) -> Tensor:
         """A result or its cotangent (batch, queries, heads, width), with another number for queries that see no key."""
         return x if self.sees is None else where(self.sees, x, self.none)
+
+
+def _by_query(seen: Sequence[Tensor]) -> Tensor:
+    """Whether all of this holds of some key, (batch, queries, heads, 1)."""
+    return transpose(any_(functools.reduce(operator.and_, seen), -1, keepdims=True), (0, 2, 1, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +101,14 @@ class Calls:
         operands: query, key and value.
         added: to the scores; None if nothing is.
         middle: what was taken off all values before they were rounded (batch, queries, heads, width); None if nothing was.
+        mean: of all values, for each query; None if no query has it.
     """
 
     layout: Layout
     operands: tuple[Tensor, ...]
     added: Added | None
     middle: Tensor | None = None
+    mean: Tensor | None = None
 
     @classmethod
     def of(cls, op: ir.Operation, centred: bool = False) -> "Calls":
@@ -113,13 +122,45 @@ class Calls:
         middle = None
         if centred:
             named, middle = layout.centred(named)
-        taken = (layout.taken(x, kind) for kind, x in named.items())
-        return cls(layout, tuple(taken), Added.of(layout, operands), middle)
+        added, average = Added.of(layout, operands), None
+        if added is not None and added.alike is not None:
+            place = layout.heads.attributes["value"].index(layout.heads.keys)
+            average = layout.spread(mean(operands[2], place, keepdims=True))
+        calls = cls(layout, (), added, middle, average)
+        taken = (calls.evened(layout.taken(x, kind), kind) for kind, x in named.items())
+        return replace(calls, operands=tuple(taken))
+
+    def of_values_alike(self, cotangent: Tensor) -> Tensor:
+        """The cotangent of each value, from those of results that are the mean of all values."""
+        batch, _, of_keys, _, keys, width = self.layout.sizes
+        sums = reshape(sum_(convert(cotangent, DType.f32), 1), (batch, 1, of_keys, -1, width))
+        return sum_(sums, 3) / float(keys)
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int, int]:
+        """As those of the layout; with something added, lengths are even, as cuDNN wants them."""
+        batch, of_query, of_keys, queries, keys, width = self.layout.sizes
+        odd = 0 if self.added is None else 1
+        return batch, of_query, of_keys, queries + queries % 2 * odd, keys + keys % 2 * odd, width
+
+    def evened(self, x: Tensor, kind: str) -> Tensor:
+        """An operand, or the cotangent of the result, as long as the calls take it: 0 stands behind it."""
+        more = self.sizes[4 if kind in ("key", "value") else 3] - x.shape[1]
+        return pad(x, ((0, 0), (0, more), (0, 0), (0, 0))) if more else x
+
+    def cut(self, x: Tensor, kind: str) -> Tensor:
+        """Without what stands behind it."""
+        length = self.layout.sizes[4 if kind in ("key", "value") else 3]
+        return x if x.shape[1] == length else x[:, :length]
 
     @property
     def biases(self) -> list[Tensor]:
-        """What is added, if anything is."""
-        return [] if self.added is None else [self.added.bias]
+        """What is added, if anything is; keys that stand behind the others count nothing beside those that are hidden."""
+        if self.added is None:
+            return []
+        bias, (_, _, _, queries, keys, _) = self.added.bias, self.sizes
+        more = [(0, 0), (0, 0), (0, queries - bias.shape[2]), (0, keys - bias.shape[3])]
+        return [pad(bias, more, 4 * LOWEST) if any(map(any, more)) else bias]
 
     @property
     def ends(self) -> list[Tensor]:
@@ -130,7 +171,7 @@ class Calls:
     def forward(self) -> tuple[Tensor, Tensor]:
         """The result (batch, queries, heads, width), and for every query the logarithm of the sum of its weights, float32 of
         shape (batch, heads, queries)."""
-        batch, of_query, _, queries, _, width = self.layout.sizes
+        batch, of_query, _, queries, _, width = self.sizes
         results = (
             TensorSpec((batch, of_query, queries, width), DType.bf16),
             TensorSpec((batch, of_query, queries), DType.f32),
@@ -142,13 +183,14 @@ class Calls:
 
     def backward(self, cotangent: Tensor, y: Tensor, normaliser: Tensor) -> list[Tensor]:
         """The cotangents of query, key and value, from the result's cotangent and what the forward pass gave."""
-        batch, of_query, of_keys, queries, keys, width = self.layout.sizes
+        batch, of_query, of_keys, queries, keys, width = self.sizes
         of_key = TensorSpec((batch, of_keys, keys, width), DType.bf16)
         results = (TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key)
         target = f"__cudnn$fmha{'ScaleBias' * len(self.biases)}SoftmaxBackward"
         operands = (*self.operands, normaliser, cotangent, *self.biases, y, *self.ends)
         cotangents = _call(target, operands, results, self.described(True))
-        return [transpose(x, (0, 2, 1, 3)) for x in cotangents]
+        named = zip(cotangents, ATTENTION.operands, strict=True)
+        return [self.cut(transpose(x, (0, 2, 1, 3)), kind) for x, kind in named]
 
     def answered(self, x: Tensor) -> Tensor:
         """A result or cotangent, without what cuDNN makes of queries that see no key."""
@@ -156,7 +198,10 @@ class Calls:
 
     def returned(self, y: Tensor) -> Tensor:
         """The result of the attention, from that of the call."""
+        y = self.cut(y, "result")
         whole = y if self.middle is None else convert(y, DType.f32) + self.middle
+        if self.added is not None and self.added.alike is not None:
+            whole = where(self.added.alike, self.mean, convert(whole, DType.f32))
         return self.layout.returned(self.answered(whole), "result")
 
     @property
@@ -169,7 +214,7 @@ class Calls:
     def described(self, backward: bool) -> str:
         """What the calls are told, as XLA reads it."""
         heads = self.layout.heads
-        batch, of_query, _, queries, keys, _ = self.layout.sizes
+        batch, of_query, _, queries, keys, _ = self.sizes
         return json.dumps(
             {
                 "operation_queue_id": "0",
@@ -288,8 +333,6 @@ def _applies(op: ir.Operation) -> bool:
         return False
     if sight.window is not None and sight.queries != sight.keys:
         return False
-    if sight.has_masks and any(length % 2 for length in heads.lengths):
-        return False
     width = sizes[CONTRACTED]
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
 
@@ -304,8 +347,13 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -
     calls, named = Calls.of(op, storage.centred), Named.of(op)
     layout = calls.layout
     y, normaliser = residuals or calls.forward()
-    cotangent = layout.taken(tensors(op)[len(named.operands)], "result")
-    of_query, of_key, of_value = calls.backward(calls.answered(cotangent), y, normaliser)
+    cotangent, of_mean = calls.answered(layout.taken(tensors(op)[len(named.operands)], "result")), None
+    if calls.added is not None and calls.added.alike is not None:
+        of_mean = calls.of_values_alike(where(calls.added.alike, cotangent, 0.0))
+        cotangent = where(calls.added.alike, 0.0, cotangent)
+    of_query, of_key, of_value = calls.backward(calls.evened(cotangent, "result"), y, normaliser)
+    if of_mean is not None:
+        of_value = convert(of_value, DType.f32) + of_mean
     return layout.cotangents(op, (of_query, of_key, of_value))
 
 

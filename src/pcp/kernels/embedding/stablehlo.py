@@ -1,5 +1,6 @@
 """Kernels for a scatter that adds rows of updates to rows of a table: the gradient of an embedding."""
 
+import functools
 from dataclasses import dataclass
 
 from pcp.ir import DType
@@ -20,6 +21,8 @@ from pcp.ops.movement import expand_dims, iota, pad, reshape
 from pcp.ops.sorting.sorting import argsort
 from pcp.tensor import Tensor
 
+FEW = 64
+"""Rows of a table, at most, that atomic sums wait for one another in: as of types of tokens."""
 LARGEST = 2**30
 """Bytes of the matrix that says which row is which token, above which it is not worth a try."""
 
@@ -96,6 +99,10 @@ def _is_small(op: ir.Operation) -> bool:
     return _is_f32(op) and 4 * rows * tokens <= LARGEST
 
 
+def _has_few_tokens(op: ir.Operation) -> bool:
+    return _is_small(op) and spec_of(op.operands[0].type).shape[0] <= FEW
+
+
 register_family(
     Family("embedding_gradient", "rows added to those of a table that integers name", is_embedding_gradient)
 )
@@ -107,6 +114,16 @@ register_kernel(
         StableHLO(_one_hot),
         storages=(F32, BF16),
         keeps="rows",
+    )
+)
+register_kernel(
+    Kernel(
+        "embedding_gradient.few",
+        "a product with the matrix of ones where row and token meet, in float32, where tokens are few",
+        _has_few_tokens,
+        StableHLO(functools.partial(_one_hot, storage=F32)),
+        requires=("cuda",),
+        together=lambda _: 0,
     )
 )
 register_kernel(

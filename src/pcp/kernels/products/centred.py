@@ -1,8 +1,8 @@
 """Products in bfloat16 of what is left when means are taken off: tokens that are nearly alike keep what tells them apart.
 
 Rows are x = m + d, m the mean over the tokens of a sequence. Then x W = m W + d W: the first in float32, one row for each
-sequence; the second rounds numbers that are as large as what differs. Where rows are summed over, as in the gradient of a weight,
-deviations add up to zero, so x^T g = tokens m^T n + d^T e.
+sequence; the second rounds numbers that are as large as what differs. Where rows are summed over, as in the gradient of a
+weight, deviations add up to zero, so x^T g = tokens m^T n + d^T e.
 
 A mean that is no number counts as 0 where rows are kept: what is not finite stays in its row.
 """
@@ -55,7 +55,7 @@ def multiplied(op: ir.Operation, multiply: Multiply) -> Tensor:
     for side, (_, *tokens) in zip(sides, rows, strict=True):
         means[side] = _mean(operands[side], tokens, is_guarded=not is_summed)
         operands[side] = operands[side] - means[side]
-    common = dot_general(*means, numbers.contract, dtype=DType.f32)
+    common = dot_general(means[0], means[1], numbers.contract, dtype=DType.f32)
     if is_summed:
         common = common * float(product.sizes[2] // operands[0].shape[rows[0][0]])
     return reshape(multiply(wide, *operands) + broadcast_to(common, result.shape), product.result.shape)

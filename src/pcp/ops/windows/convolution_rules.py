@@ -117,8 +117,8 @@ class Convolution:
     ) -> Callable[[], Tensor] | None:
         """What makes the convolution as a product of matrices; None where it is no product.
 
-        It is one if the kernel is a single place, as in the layers between those of wider kernels, or if there is a single
-        place for the whole kernel, as in the gradients of such layers.
+        It is one if the kernel is a single place, as in the layers between those of wider kernels, if there is a single place
+        for the whole kernel, as in the gradients of such layers, or if each place of x is met once, as in patches.
 
         Arguments:
             padded: whether also where the kernel meets padding, whose product with an infinity or NaN is then 0.
@@ -133,6 +133,8 @@ class Convolution:
             return (
                 None if spread and (strided or not padded) else lambda: self._of_points(x, kernel, attributes)
             )
+        if self.cuts_into_patches(x, kernel):
+            return lambda: self._of_patches(x, kernel, attributes)
         reached = [dilated(kernel.shape[self.layout.kernel[2 + i]], self.kernel_dilation[i]) for i in spatial]
         sizes = [x.shape[self.layout.x[2 + i]] for i in spatial]
         one = all(
@@ -145,6 +147,31 @@ class Convolution:
         if not one or not fits or any(step > 1 for step in self.x_dilation):
             return None
         return lambda: self._of_the_whole(x, kernel, reached, attributes)
+
+    def cuts_into_patches(self, x: Tensor, kernel: Tensor) -> bool:
+        """Whether windows lie beside one another, two of them along some axis, and nothing is cut into groups."""
+        windows = tuple(kernel.shape[axis] for axis in self.layout.kernel[2:])
+        if max(windows, default=1) == 1 or self.strides != windows or not x.size or not kernel.size:
+            return False
+        counts = [x.shape[axis] // size for axis, size in zip(self.layout.x[2:], windows, strict=True)]
+        apart = not any(map(any, self.padding)) and {*self.x_dilation, *self.kernel_dilation} == {1}
+        return apart and self.feature_groups == self.batch_groups == 1 and min(counts) > 0 and max(counts) > 1
+
+    def _of_patches(self, x: Tensor, kernel: Tensor, attributes: dict[str, Any]) -> Tensor:
+        """Each patch of x, as long as the kernel along each spatial axis, by the one matrix of the kernel."""
+        layout, ones = self.layout, (1,) * len(self.strides)
+        sides = dict(zip(layout.x[2:], self.strides, strict=True))
+        x = self._every(x, layout.x, [x.shape[axis] // side * side for axis, side in sides.items()], ones)
+        shape: list[int] = []
+        inner = {}
+        for axis, size in enumerate(x.shape):
+            shape += [size // sides[axis], sides[axis]] if axis in sides else [size]
+            inner[axis] = len(shape) - 1
+        of_kernel = sorted(layout.kernel[1:])
+        of_x = dict(zip(layout.kernel, layout.x, strict=True))
+        axes = DotAxes((tuple(inner[of_x[axis]] for axis in of_kernel), tuple(of_kernel)))
+        product = axes.multiply(reshape(x, shape), kernel, x.dtype, **attributes)
+        return self._placed(product, [axis for axis in range(x.ndim) if axis != layout.x[1]])
 
     def _of_points(self, x: Tensor, kernel: Tensor, attributes: dict[str, Any]) -> Tensor:
         """Each place of x by the one matrix of the kernel; places that only padding reaches are zero."""
@@ -194,7 +221,7 @@ class Convolution:
 
 
 def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
-    """The cotangents of both operands, or the same convolution by a kernel that is already turned."""
+    """The cotangents of both operands, or the same by a kernel that is already turned, or as a product of patches."""
     conv = Convolution.read(primal.op)
     x, kernel = primal.inputs
     turned = turned_in(primal.op)
@@ -207,6 +234,10 @@ def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
     g, wide_x, wide_kernel = (convert(t, dtype) for t in (g, x, kernel))
     if not g.size:
         return [None, None]
+    if conv.cuts_into_patches(wide_x, wide_kernel):
+        form = conv.product(wide_x, wide_kernel)
+        assert form is not None
+        return Expanded([convert(form(), g.dtype)])
     return [
         convert(_to_x(conv, g, wide_x, wide_kernel), x.dtype) if primal.active[0] else None,
         convert(_to_kernel(conv, g, wide_x, wide_kernel), kernel.dtype) if primal.active[1] else None,

@@ -112,6 +112,6 @@ ROWS: tuple[Row, ...] = (
     reassociating("dot_of_negate", "dot_general", _dot_of_negate),
     # a product summed over axes of one place is an outer product, but a sum of -0 is 0
     reassociating("dot_over_one", "dot_general", _dot_over_one),
-    # a convolution by a kernel of one place, or at a single place, is a product
+    # a convolution by a kernel of one place, at a single place, or of patches beside one another, is a product
     exact("dot_of_convolution", "convolution", _dot_of_convolution),
 )
