@@ -200,7 +200,7 @@ class Calls:
         """The result of the attention, from that of the call."""
         y = self.cut(y, "result")
         whole = y if self.middle is None else convert(y, DType.f32) + self.middle
-        if self.added is not None and self.added.alike is not None:
+        if self.mean is not None and self.added is not None and self.added.alike is not None:
             whole = where(self.added.alike, self.mean, convert(whole, DType.f32))
         return self.layout.returned(self.answered(whole), "result")
 
