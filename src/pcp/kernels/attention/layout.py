@@ -13,8 +13,8 @@ from pcp.kernels.attention.heads import Heads, Names, Order, along
 from pcp.kernels.attention.key_cotangents import are_added_up, mean_of
 from pcp.kernels.attention.lengths import Lengths, lengths_axes, takes_lengths
 from pcp.kernels.named import Named
-from pcp.ops.elementwise import convert, maximum, where
-from pcp.ops.movement import broadcast_to, iota, reshape
+from pcp.ops.elementwise import convert
+from pcp.ops.movement import broadcast_to, reshape
 from pcp.tensor import Tensor
 
 
@@ -60,21 +60,13 @@ class Layout:
         return mean_of(self._inside(tensor, kind), names.index(self.heads.keys), self._count(names))
 
     def spread(self, means: Tensor) -> Tensor:
-        """Means of values for every query, batch, length, heads, width; 0 for one that sees none by its length and the band."""
+        """Means of values for every query: batch, length, heads, width."""
         names, axes = self.heads.attributes["value"], self.heads.attributes["result"]
         place = names.index(self.heads.keys)
         narrow = reshape(means, (*means.shape[:place], *means.shape[place + 1 :]))
         aligned = along(narrow, (*names[:place], *names[place + 1 :]), axes)
         wide = broadcast_to(aligned, [self.heads.sizes[axis] for axis in axes])
-        ordered = self.heads.turned(wide, "result", Order.by_length)
-        if self.lengths is None:
-            return ordered
-        queries = iota((1, self.heads.lengths[0]), 1)
-        first, end = self.heads.sight.band.some(queries, 1)
-        stop = reshape(self.lengths.keys, (-1, 1))
-        sees = stop > (0 if first is None else maximum(first, 0))
-        sees = sees if end is None else sees & (end > 0 if first is None else end > maximum(first, 0))
-        return where(reshape(sees, (*sees.shape, 1, 1)), ordered, 0.0)
+        return self.heads.turned(wide, "result", Order.by_length)
 
     def returned(self, tensor: Tensor, kind: str) -> Tensor:
         """The opposite, in float32."""
