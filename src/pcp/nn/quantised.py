@@ -3,23 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from pcp.composites import named
 from pcp.errors import PCPError
-from pcp.ir import DType
-from pcp.ir.composites.records import QUANTISED_PRODUCT
-from pcp.ops.elementwise import convert
 from pcp.ops.indexing.reading import take
-from pcp.ops.linear.products import dot_general
-from pcp.ops.movement import concatenate, reshape
+from pcp.ops.linear.stored import FORMATS, format_of, product_with
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
-FORMS = ("bf16", "int8", "int4")
+FORMS = tuple(FORMATS)
 """The forms in which weights can be stored."""
-BLOCK = 32
-"""Weights of int4 that share a scale."""
 
 
 class NotQuantisable(PCPError):
@@ -31,8 +23,9 @@ def quantise(weights: np.ndarray[Any, Any], form: str) -> dict[str, np.ndarray[A
 
     Arguments:
         weights: float32 of shape (outputs, inputs).
-        form: `bf16`: rounded to bfloat16. `int8`: from -127 to 127, times a scale for each output. `int4`: from -7 to 7, times
-            a scale for each 32 inputs of an output, two in a byte; 32 divides the inputs.
+        form: `bf16`: rounded to bfloat16. `int8`: from -127 to 127, times a scale for each output; `fp8` and `fp8_e5m2`: as
+            floating-point numbers of eight bits, e4m3 and e5m2, instead. `int4`: from -7 to 7, times a scale for each 32
+            inputs of an output, two in a byte; 32 divides the inputs.
 
     Returns:
         `values` with a row for each output, and, but for bf16, `scales`, float32 of shape (outputs,) or (outputs, inputs / 32).
@@ -47,29 +40,13 @@ def quantise(weights: np.ndarray[Any, Any], form: str) -> dict[str, np.ndarray[A
         raise NotQuantisable(
             f"weights {shown} were given; expected a float32 array of shape (outputs, inputs)"
         )
-    outputs, inputs = weights.shape
-    if form == "bf16":
-        return {"values": weights.astype(ml_dtypes.bfloat16)}
-    if form == "int8":
-        values, scales = _rounded(weights, 127)
-        return {"values": values, "scales": scales[:, 0]}
-    if inputs % BLOCK:
+    way, inputs = FORMATS[form], weights.shape[1]
+    if not way.fits(inputs) and way.block:
         raise NotQuantisable(
-            f"weights of {inputs} inputs cannot be stored as int4, whose scales are for {BLOCK} inputs each; expected a "
+            f"weights of {inputs} inputs cannot be stored as {form}, whose scales are for {way.block} inputs each; expected a "
             "multiple of that; choose int8"
         )
-    values, scales = _rounded(weights.reshape(outputs, inputs // BLOCK, BLOCK), 7)
-    shifted = (values + 8).astype(np.uint8)
-    packed = shifted[..., : BLOCK // 2] | shifted[..., BLOCK // 2 :] << 4
-    return {"values": packed.reshape(outputs, inputs // 2), "scales": scales[..., 0]}
-
-
-def _rounded(
-    weights: np.ndarray[Any, Any], largest: int
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Integers of at most this size, and the scales of the last axis."""
-    scales = np.abs(weights).max(-1, keepdims=True) / np.float32(largest)
-    return np.rint(weights / np.where(scales, scales, 1)).astype(np.int8), scales
+    return dict(zip(("values", "scales"), way.written_by_numpy(weights), strict=False))
 
 
 @explained
@@ -84,7 +61,7 @@ def quantised_product(x: TensorLike, weights: Mapping[str, TensorLike]) -> Tenso
         Shape (..., outputs).
     """
     tensor, *stored = (as_tensor(each) for each in (x, *_parts(weights)))
-    return named(QUANTISED_PRODUCT, _product_form, [tensor, *stored], {})
+    return product_with(tensor, stored)
 
 
 def quantised_rows(weights: Mapping[str, TensorLike], rows: TensorLike) -> Tensor:
@@ -94,7 +71,8 @@ def quantised_rows(weights: Mapping[str, TensorLike], rows: TensorLike) -> Tenso
         weights: `values` and perhaps `scales`.
         rows: integers, any shape.
     """
-    return _widened(*(take(part, rows, 0) for part in _parts(weights)))
+    values, *scales = (take(part, rows, 0) for part in _parts(weights))
+    return format_of(values).read(values, *scales)
 
 
 def _parts(weights: Mapping[str, TensorLike]) -> list[TensorLike]:
@@ -103,22 +81,3 @@ def _parts(weights: Mapping[str, TensorLike]) -> list[TensorLike]:
             "weights are expected as `quantise` stores them: a mapping with values, and perhaps scales"
         )
     return [weights[name] for name in ("values", "scales") if name in weights]
-
-
-def _product_form(x: Tensor, values: Tensor, *scales: Tensor) -> Tensor:
-    per_output = values.dtype == DType.i8
-    wide = convert(values, x.dtype) if per_output else convert(_widened(values, *scales), x.dtype)
-    product = dot_general(x, wide, ((x.ndim - 1,), (1,)))
-    return product * scales[0] if per_output else product
-
-
-def _widened(values: Tensor, *scales: Tensor) -> Tensor:
-    """Stored weights of any leading shape, in float32."""
-    if values.dtype is not DType.u8:
-        wide = convert(values, DType.f32)
-        return wide * scales[0][..., None] if scales else wide
-    leading, blocks = values.shape[:-1], scales[0].shape[-1]
-    packed = reshape(values, (*leading, blocks, BLOCK // 2))
-    halves = concatenate([packed % np.uint8(16), packed // np.uint8(16)], axis=values.ndim)
-    wide = (convert(halves, DType.f32) - 8.0) * scales[0][..., None]
-    return reshape(wide, (*leading, blocks * BLOCK))

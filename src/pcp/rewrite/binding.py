@@ -1,8 +1,9 @@
 """The bind stage: what a program computes from bound arguments alone is split off, to be computed once and not in every call.
 
 A view of an argument is not worth being kept, and neither is what takes more bytes than the arguments that it is made of, as
-the floats of stored integers do. What no argument decides is left to the compiler, which folds constants, but where something
-that is kept is made of it: so programs that differ in their sizes alone have one bind stage.
+the floats of stored integers do. What stands behind a barrier is kept as it is, and nothing that is made of it. What no
+argument decides is left to the compiler, which folds constants, but where something that is kept is made of it: so programs
+that differ in their sizes alone have one bind stage.
 """
 
 import functools
@@ -23,6 +24,7 @@ GROWTH = 1.25
 """How many times as many bytes what is kept may take as the arguments that it is made of."""
 SMALL_BYTES = 1 << 20
 """What takes no more is kept however little it is made of."""
+_BARRIER = "stablehlo.optimization_barrier"
 
 
 @functools.lru_cache(maxsize=8)
@@ -84,7 +86,8 @@ def _first(body: Body, bound: tuple[int, ...]) -> set[int]:
         of = frozenset[int]().union(*(sources[number] for number in each.reads))
         if _bytes(body, each.makes) > max(GROWTH * _bytes(body, of), SMALL_BYTES):
             continue
-        sources |= dict.fromkeys(each.makes, of)
+        if each.op.name != _BARRIER:
+            sources |= dict.fromkeys(each.makes, of)
         makers |= dict.fromkeys(each.makes, place)
         if of and each.op.name not in _VIEWS:
             worthwhile.append(place)

@@ -11,12 +11,14 @@ from tests.planning.fake_bench import use
 
 import pcp
 from pcp.ir import Program
+from pcp.ops.linear.stored import FORMATS
 from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.forms.stored import stored_forms
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.kinds import STORED, NotAPath
+from pcp.planning.paths.kinds.stored import argument_in
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.strategy import Strategy
@@ -109,7 +111,7 @@ def test_classes_alone_where_a_role_is_too_wrong(planned: Any) -> None:
 def test_nothing_is_tried_where_the_path_keeps_all_in_fewer_bits_already() -> None:
     program, target = layers(), pcp.backends.Target.of("cpu:0")
     whole = Whole(program, 1e-2, target)
-    evidence = evidence_of(Conditions(target, 1 << 30, None, 0.0))
+    evidence = evidence_of(Conditions(target, 1 << 30, None, 0.0, strategy=Strategy(stored_on=("cpu",))))
     form = (STORED.move("bf16", "factors"), STORED.move("bf16", "results"))
     assert list(stored_forms(Path.of(program, forms=form), whole, evidence)) == []
     assert next(stored_forms(whole.plain, whole, evidence)) == form
@@ -123,13 +125,19 @@ def test_a_tolerance_below_bfloat16_leaves_all_as_it_is(planned: Any) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [[["factors", "int3"]], [["weights", "bf16"]], [["factors 4xq", "bf16"]], [["factors"]], "factors"],
+    [
+        *([["factors", "int3"]], [["weights", "bf16"]], [["factors 4xq", "bf16"]], [["factors"]], "factors"),
+        *([["factors", "int8"]], [["argument", "int8"]], [["argument 01", "int8"]], [["argument 1", "int3"]]),
+        *([["argument -1", "int8"]], [["argument 1", 8]], [["argument 9999999999", "int8"]]),
+    ],
     ids=str,
 )
 def test_an_entry_that_is_none(entry: object) -> None:
     whole = json.loads(Path(layers().digest, (STORED.move("bf16", "factors"),), prepared="1" * 64).to_json())
     with pytest.raises(
-        NotAPath, match=r"stored.*pairs of a class of values, as 'factors' or 'results 64x32'"
+        NotAPath,
+        match=r"stored.*pairs of a class of values, as 'factors' or 'results 64x32', and one of bf16, or of an "
+        "argument, as 'argument 3', and one of bf16, int8, fp8, fp8_e5m2, int4: plan again",
     ):
         Path.from_json(json.dumps(whole | {"stored": entry}))
 
@@ -139,4 +147,121 @@ def test_parts_and_sizes() -> None:
     assert STORED.moved is not None
     assert STORED.moved(form, layers()) == form
     assert STORED.moved((STORED.move("bf16", "factors 160x96"),), layers()) is None
+    assert STORED.moved((argument_in(1, "int8"),), layers()) == (argument_in(1, "int8"),)
     assert "bf16" in prepared(layers(), forms=form).text
+
+
+class OfBound:
+    """A program takes as long as the matrices that it reads are large, and is as wrong as these are rounded."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.kept: list[tuple[str, ...]] = []
+        self.scale = scale
+
+    def measure(self, request: Request) -> Measurement:
+        """Make up a measurement."""
+        assert isinstance(request.candidate, Program)
+        pattern = r"composite .*: \(tensor<[^>]*>, tensor<\d+x\d+x(\w+)>"
+        names = {each.dtype.mlir: each.name for each in FORMATS.values()}
+        forms = [names[each] for each in re.findall(pattern, request.candidate.text)]
+        sizes = [FORMATS[each].row_bytes(1024) for each in forms] + [4096] * (
+            3 if not request.bound else 3 - len(forms)
+        )
+        error = 1e-7 + self.scale * sum(0.16 * 4.0 ** -FORMATS[each].bits for each in forms) ** 0.5
+        self.kept.append(tuple(forms))
+        failure = Failure.inaccurate if request.tolerance is not None and error > request.tolerance else None
+        seconds = () if failure else tuple(sum(sizes) * each * 1e-6 for each in BLOCK)
+        plain = tuple(3 * 4096 * each * 1e-6 for each in BLOCK) if seconds else ()
+        return Measurement(
+            request.subject.digest, request.path, hardware_of(pcp.backends.Target.of()).digest, versions(),
+            seconds, plain, error, 1e-7, 1000, failure, "made up" if failure else "", when=1.0, judgement=Judgement("0"),
+        )  # fmt: skip
+
+
+def token(rows: int = 1) -> Program:
+    """Three matrices and a vector."""
+
+    def function(weights: Any, x: Any) -> Any:
+        return pcp.tanh(pcp.tanh(x @ weights["a"] + weights["bias"]) @ weights["b"]) @ weights["c"]
+
+    shapes = {"a": (128, 256), "b": (256, 128), "bias": (256,), "c": (128, 144)}
+    return pcp.trace(
+        function,
+        {name: pcp.spec(shape, "f32") for name, shape in shapes.items()},
+        pcp.spec((rows, 128), "f32"),
+    )
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Any:
+    """Plans of programs whose weights are bound, without kernels."""
+    monkeypatch.setattr("pcp.kernels.sites.family_of", lambda _: None)
+    monkeypatch.setattr("pcp.kernels.sites.groups_in", lambda _: [])
+
+    def plan(bench: OfBound, tolerance: float, program: Program | None = None, **options: Any) -> pcp.Plan:
+        use(bench, monkeypatch)  # type: ignore[arg-type]  # it measures, too
+        options = {"binds": ("weights",), "database": tmp_path / "profile.sqlite"} | options
+        return pcp.plan(program or token(), tolerance=tolerance, **options)
+
+    return plan
+
+
+def test_bound_matrices_are_kept_in_as_few_bits_as_are_exact_enough(bound: Any) -> None:
+    plan = bound(bench := OfBound(), 5e-2)
+    assert plan.path.stored == tuple((f"argument {number}", "int8") for number in (0, 1, 3))
+    assert "stored      3 arguments in int8, bytes with a scale for each row" in str(plan)
+    assert "bound once  84.1 KiB from 3 values" in str(plan)
+    assert plan.to_json()["stored"] == {f"argument {number}": "int8" for number in (0, 1, 3)}
+    weights, x = RandomState.weights(), RandomState.x()
+    exact = np.tanh(np.tanh(x @ weights["a"] + weights["bias"]) @ weights["b"]) @ weights["c"]
+    given = plan.bind(weights).run(x)
+    assert 1e-3 < np.linalg.norm(given - exact) / np.linalg.norm(exact) < 3e-2
+    path = Path.from_json(plan.path.to_json())
+    assert path == plan.path
+    assert pcp.plan(token(), path=path).bind(weights).run(x).tobytes() == given.tobytes()
+    measured = len(bench.kept)
+    assert bound(bench, 5e-2).path == plan.path
+    assert len(bench.kept) == measured  # all was known
+
+
+class RandomState:
+    """What the program is given."""
+
+    @staticmethod
+    def weights() -> dict[str, np.ndarray]:
+        rng, entries = np.random.default_rng(0), token().arguments
+        names = ("a", "b", "bias", "c")
+        return {
+            name: 0.1 * rng.standard_normal(entry.spec.shape, np.float32)
+            for name, entry in zip(names, entries, strict=False)
+        }
+
+    @staticmethod
+    def x() -> np.ndarray:
+        return np.random.default_rng(1).standard_normal((1, 128), np.float32)
+
+
+def test_the_fewest_bits_come_first_and_some_may_have_more(bound: Any) -> None:
+    plan = bound(bench := OfBound(), 0.18)
+    assert set(dict(plan.path.stored).values()) == {"int4"}
+    assert ("int4",) * 3 in bench.kept
+    plan = bound(bench := OfBound(), 0.125, database=None)  # of three, two may be in int4
+    assert sorted(dict(plan.path.stored).values()) == ["int4", "int8", "int8"]
+    assert bench.kept.index(("int4",) * 3) < len(bench.kept) - 1
+
+
+def test_what_is_too_wrong_in_bytes_is_tried_as_floating_point_numbers(bound: Any) -> None:
+    plan = bound(bench := OfBound(scale=4.0), 5e-2, database=None)
+    assert [each for each in bench.kept if each][:3] == [("int8",) * 3, ("fp8",) * 3, ("fp8_e5m2",) * 3]
+    assert set(dict(plan.path.stored).values()) == {"bf16"}
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "tolerance"),
+    [({"binds": ()}, 1, 5e-2), ({}, 9, 5e-2), ({}, 1, 1e-3)],
+    ids=["nothing is bound", "many rows", "a small tolerance"],
+)
+def test_matrices_stay_as_they_are(bound: Any, options: dict[str, Any], rows: int, tolerance: float) -> None:
+    plan = bound(bench := OfBound(), tolerance, token(rows), **options)
+    assert plan.path.stored == ()
+    assert not any(bench.kept)

@@ -29,7 +29,7 @@ SAMPLES = {
     "kernel": [("1" * 64, Choice("product.xla:bf16", 1)), ("0" * 64, Choice("product.native", 2, "a" * 32))],
     "remade": [("", Recomputation(2, 7, (0, 3, 5), DIGEST))],
     "equal": [("", Form((PartForm((0, 1), (Step("Leaf", (), (0,)),), (0,)),), DIGEST))],
-    "stored": [("results", "bf16"), ("factors 64x32", "bf16")],
+    "stored": [("results", "bf16"), ("factors 64x32", "bf16"), ("argument 3", "int4")],
     "parts": [("", 4)],
     "streamed": [("", ("xla:cuda:0", 1 << 30))],
     "bound": [("", 3)],

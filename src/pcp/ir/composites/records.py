@@ -221,7 +221,7 @@ QUANTISED_PRODUCT = _declare(
     *("x", "values"),
     further=("scales",),
     gradient=Gradient.written_out,
-    form=f"{_NN}.quantised",
+    form=f"{_OPS}.linear.stored",
 )
 DROPOUT = _declare(
     "pcp.dropout",

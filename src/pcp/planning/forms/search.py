@@ -79,7 +79,8 @@ def _with_forms(
     why = best.refused
     if not why:
         other = Search(best.whole, evidence, limit)
-        mine = yield from other.run()
+        with evidence.leaving(evidence.strategy.for_last):
+            mine = yield from other.run()
         why = "it does not hold"
         if mine.path != whole.plain:
             why = yield from _lost(found, mine, Duels(whole, evidence), limit)

@@ -1,20 +1,83 @@
-"""Forms that keep what products read and make in fewer bits: all of it first, then less, until a form is exact enough."""
+"""Forms that keep values in fewer bits: what products read and make, and matrices that are bound.
+
+Of the first all is tried, then less, until a form is exact enough. Of matrices, all in the fewest bits are, then some, and the
+others in more.
+"""
 
 import itertools
 from collections.abc import Sequence
 
 from pcp.kernels.storage import BF16
+from pcp.ops.linear.stored import FORMATS, Format
 from pcp.planning.forms.tried import FormMoves, Tried
 from pcp.planning.paths.kinds import STORED
+from pcp.planning.paths.kinds.stored import argument_in
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking
 from pcp.planning.search.whole import Whole
-from pcp.rewrite.stored import FACTORS, RESULTS, ProductClass, products_in
+from pcp.rewrite.stored import FACTORS, RESULTS, Matrix, ProductClass, matrices_in, products_in
+
+_ROW = 1024
+"""Numbers of a row by which formats are compared."""
 
 
 def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
     """Whether values in fewer bits may be faster on the device, and exact enough."""
+    return _may_have_classes(whole, evidence) or bool(_matrices(whole, evidence))
+
+
+def stored_forms(path: Path, whole: Whole, evidence: Evidence) -> Asking[None]:
+    """Show forms that keep values in fewer bits, classes of them first.
+
+    Arguments:
+        path: the fastest that is known.
+    """
+    if _may_have_classes(whole, evidence):
+        yield from _classes(path, whole, evidence)
+    if matrices := _matrices(whole, evidence):
+        yield from _bound(matrices, whole, evidence)
+
+
+def _bound(matrices: Sequence[Matrix], whole: Whole, evidence: Evidence) -> Asking[None]:
+    """Show forms that keep bound matrices in the fewest bits, then some of them, and the others in more, until one is exact
+    enough: errors add up by their squares, and each matrix is taken to add as much as another."""
+    strategy, left, chosen = evidence.strategy, list(matrices), dict[Matrix, Format]()
+    ways = _formats(whole, evidence)
+    for place, way in enumerate(ways):
+        fitting = {each: _first_fitting(each, ways[place:]) for each in left}
+        now = {**chosen, **{each: form for each, form in fitting.items() if form is not None}}
+        if not now:
+            return
+        one: Tried = yield tuple(argument_in(each.number, form.name) for each, form in now.items())
+        error = one.row.least_tolerance or 0.0
+        if not one.refused or error <= whole.tolerance:
+            return
+        most = int(len(left) * (strategy.error_margin * whole.tolerance / error) ** 2)
+        chosen |= {each: way for each in left[:most] if fitting[each] is way}
+        left = [each for each in left if each not in chosen]
+
+
+def _first_fitting(matrix: Matrix, ways: Sequence[Format]) -> Format | None:
+    return next((way for way in ways if all(map(way.fits, matrix.inputs))), None)
+
+
+def _formats(whole: Whole, evidence: Evidence) -> list[Format]:
+    """The formats that may be exact enough, those of the fewest bytes first, and of these the most exact."""
+    least = evidence.strategy.error_of_bits
+    able = [each for each in FORMATS.values() if whole.tolerance >= least * 2.0**-each.bits]
+    return sorted(able, key=lambda each: each.row_bytes(_ROW))
+
+
+def _matrices(whole: Whole, evidence: Evidence) -> list[Matrix]:
+    """The matrices that are bound, and that take longer to be read than to be multiplied, where formats may be exact enough."""
+    if not whole.bound or not _formats(whole, evidence):
+        return []
+    most = evidence.strategy.few_rows
+    return [each for each in matrices_in(whole.prepared) if each.number < whole.bound and each.rows <= most]
+
+
+def _may_have_classes(whole: Whole, evidence: Evidence) -> bool:
     strategy = evidence.strategy
     is_wide_enough = whole.tolerance >= strategy.error_of_bits * 2.0**-BF16.bits
     return (
@@ -22,8 +85,8 @@ def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
     )
 
 
-def stored_forms(path: Path, whole: Whole, evidence: Evidence) -> Asking[None]:
-    """Show forms that keep values in fewer bits, until one is exact enough.
+def _classes(path: Path, whole: Whole, evidence: Evidence) -> Asking[None]:
+    """Show forms that keep classes of values in bfloat16, until one is exact enough.
 
     Where what products make is too wrong as well, it stays as it is: products of fewer bits are faster themselves. Then the
     largest products stay: errors add up by their squares, and each product is taken to add as much as another.

@@ -1,4 +1,4 @@
-"""Forms of a program, measured whole without kernels beside the program as it is written."""
+"""Forms of a program, measured whole beside it as it is written, without kernels but those that read what they store."""
 
 import functools
 import logging
@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from pcp.ir.composites.records import QUANTISED_PRODUCT
+from pcp.kernels import Kernel, kernel_named, sites_of
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.paths.kinds import words_of
+from pcp.planning.paths.kinds import STORED, words_of
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import together_ahead
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking, shown
 from pcp.planning.search.whole import Whole
+from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -49,12 +52,28 @@ def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Aski
     """
     other = replace(whole, forms=form)
     ahead = functools.partial(together_ahead, other, evidence.strategy)
-    row = yield from other.measured(other.path({}), evidence, ahead=ahead)
+    row = yield from other.measured(other.path(_reading(other)), evidence, ahead=ahead)
     if row is None:
         return None
     refused = _refusal(other, row, evidence, limit)
     log.info("%s: %s", "; ".join(words_of(form)), refused or f"{row.ratio:.3f} of the plain time")
     return Tried(other, row, refused)
+
+
+def _reading(whole: Whole) -> dict[str, Kernel]:
+    """The kernels that read what a form stores, by the keys of their sites: without, each call writes it out in float32."""
+    if all(move.kind != STORED.name for move in whole.forms):
+        return {}
+    able = {
+        site.key: [kernel_named(name) for name in site.kernels]
+        for site in sites_of(whole.prepared, whole.target)
+        if site.family == QUANTISED_PRODUCT.name.removeprefix("pcp.")
+    }
+    sound = {
+        key: [each for each in kernels if each.effect is not Effect.lowers_precision]
+        for key, kernels in able.items()
+    }
+    return {key: kernels[0] for key, kernels in sound.items() if kernels}
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ class Strategy:
         for_forms: the part that kernels leave for other forms of the program, where there may be some.
         for_costs: the part of that in which operations may be measured alone.
         stored_on: kinds of devices where values are kept in fewer bits: processors multiply such ones no faster by XLA.
+        few_rows: a bound matrix that is multiplied by more rows at once is not kept in fewer bits: to read it takes less time
+            than to multiply it.
         little_stored: where kernels leave no more than this part of the bytes in full, no values are kept in fewer bits.
 
         amplified: results of a whole may be wrong by this many times what its sites are alone, as far as nobody measured it.
@@ -167,6 +169,7 @@ class Strategy:
     for_forms: float = 0.4
     for_costs: float = 0.3
     stored_on: tuple[str, ...] = ("cuda",)
+    few_rows: int = 8
     little_stored: float = 0.002
 
     amplified: float = 4.0

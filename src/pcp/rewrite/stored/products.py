@@ -23,9 +23,10 @@ from pcp.tensor import Tensor, building
 FACTORS, RESULTS = "factors", "results"
 """What products read, and what they make that no other product reads."""
 
-_LEAST = 1 << 14
+LEAST = 1 << 14
 """Elements of the largest tensor of a product whose values count: of smaller ones nothing is gained."""
-_MOVES = ("stablehlo.transpose", "stablehlo.reshape")
+MOVES = ("stablehlo.transpose", "stablehlo.reshape")
+"""Operations behind which a value is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ProductClass:
 
 def products_in(program: Program) -> list[ProductClass]:
     """The classes of a program's products of float32 whose values may be kept in fewer bits, the largest first."""
-    _module, block = _opened(program)  # operations do not outlive it
+    _module, block = opened(program)  # operations do not outlive it
     classes: dict[tuple[tuple[str, ...], str], list[int]] = {}
     roles = _roles(products := _products(block))
     for op in products:
@@ -69,7 +70,7 @@ def stored(program: Program, storages: Mapping[str, DType]) -> Program:
         storages: the element type for classes of values, by their names, or for all classes of a role that are not named. What
             the program does not have is left out.
     """
-    module, block = _opened(program)
+    module, block = opened(program)
     named = [(value, role, _name(role, value)) for value, role in _roles(_products(block)).items()]
     chosen = [
         (value, storages[key])
@@ -91,7 +92,8 @@ def is_constrained(op: ir.Operation) -> bool:
     return "algorithm" in op.attributes or "HIGH" in precision
 
 
-def _opened(program: Program) -> tuple[ir.Module, ir.Block]:
+def opened(program: Program) -> tuple[ir.Module, ir.Block]:
+    """The module of a program without calls, which its operations do not outlive, and the block of its `main`."""
     module = program.module()
     inline_calls(module)
     return module, entry_block(module)
@@ -104,12 +106,13 @@ def _products(block: ir.Block) -> list[ir.Operation]:
         for op in walk_block(block)
         if is_bilinear(op.name)
         and not is_constrained(op)
-        and all(_is_f32(value) for value in (*op.operands, *op.results))
-        and max(spec_of(value.type).size for value in (*op.operands, *op.results)) >= _LEAST
+        and all(is_f32(value) for value in (*op.operands, *op.results))
+        and max(spec_of(value.type).size for value in (*op.operands, *op.results)) >= LEAST
     ]
 
 
-def _is_f32(value: Value) -> bool:
+def is_f32(value: Value) -> bool:
+    """Whether it is a tensor of float32."""
     spec = spec_if_tensor(value.type)
     return spec is not None and spec.dtype is DType.f32
 
@@ -128,7 +131,7 @@ def _name(role: str, value: Value) -> str:
 def _origin(value: Value) -> Value:
     """What a value is that was moved."""
     op = defining_op(value)
-    while op is not None and op.name in _MOVES:
+    while op is not None and op.name in MOVES:
         value = op.operands[0]
         op = defining_op(value)
     return value
@@ -138,7 +141,7 @@ def _round(value: Value, dtype: DType, builder: Builder) -> None:
     """Let what reads a value read it rounded; of an argument, products alone."""
     maker = defining_op(value)
     readers = list(_readers_in_products(value) if maker is None else _readers(value))
-    with builder.before(_first_of(value.owner) if maker is None else maker):
+    with builder.before(first_of(value.owner) if maker is None else maker):
         narrow = convert(Tensor(value, builder), dtype)
         wide = convert(narrow, DType.f32).value
     if maker is not None:
@@ -148,7 +151,8 @@ def _round(value: Value, dtype: DType, builder: Builder) -> None:
         reader.operands[place] = wide
 
 
-def _first_of(block: object) -> ir.Operation:
+def first_of(block: object) -> ir.Operation:
+    """The operation that stands first in a block."""
     assert isinstance(block, ir.Block)
     return next(iter(block.operations)).operation
 
@@ -162,7 +166,7 @@ def _readers_in_products(value: Value) -> Iterator[tuple[ir.Operation, int]]:
     """The readers from which products have it, perhaps moved."""
     for reader, place in _readers(value):
         if is_bilinear(reader.name) or (
-            reader.name in _MOVES and any(_readers_in_products(reader.results[0]))
+            reader.name in MOVES and any(_readers_in_products(reader.results[0]))
         ):
             yield reader, place
 
@@ -194,7 +198,7 @@ def _as_stored(value: Value, builder: Builder) -> Value | None:
     if op.name == "stablehlo.convert":
         source: Value = op.operands[0]
         return source if _is_narrow(source) else None
-    if op.name not in _MOVES:
+    if op.name not in MOVES:
         return None
     narrow = _as_stored(op.operands[0], builder)
     if narrow is None:
