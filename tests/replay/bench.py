@@ -25,6 +25,7 @@ from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
+from pcp.rewrite.binding import bind_stage
 from tests.replay.clock import CLOCK
 from tests.replay.facts import SHORT
 
@@ -97,7 +98,11 @@ class ScriptedBench:
         self._times[name] += 1
         often = self._times[name]
         plain = mood.speed * seconds(request.subject)
-        own = mood.speed * seconds(request.candidate) * _within(mood.noise, f"{name} {often}")
+        own = (
+            mood.speed
+            * seconds(_called(request.candidate, request.bound))
+            * _within(mood.noise, f"{name} {often}")
+        )
         if request.candidate.digest != request.subject.digest:
             own *= _within(mood.surprise, name)
         if often == 1 and "@" not in request.path:
@@ -219,6 +224,12 @@ def _cost(name: str, size: int) -> float:
     """What a byte of an operation takes, beside that of others: less by what is called from outside, and in fewer bits."""
     part = 0.5 if name.startswith("pcp.") or "bf16" in name else 1.0
     return part * (0.2 + 1.6 * drawn(f"{name} {size.bit_length()}"))
+
+
+def _called(program: Program, bound: tuple[int, ...]) -> Program:
+    """What a call of a program computes, some of whose arguments are bound."""
+    stage = bind_stage(program, bound) if bound else None
+    return program if stage is None else stage.sequence[1].program
 
 
 _known: dict[str, Counter[tuple[str, int]]] = {}

@@ -190,6 +190,11 @@ SEARCHES: dict[str, Recorded] = {
     "little time for a loop": Recorded(_planned(small.long, CPU, 8.0, 40.0), UNLIKELY),
     "no time, but similar programs": Recorded(_of_similar_programs),
     "in this process it differs": Recorded(_that_differ_here, UNLIKELY),
+    # Matrices that are bound.
+    "a token, weights bound": Recorded(_planned(small.token, tolerance=5e-2, binds=("weights",)), UNLIKELY),
+    "a token on a GPU, weights bound": Recorded(
+        _planned(small.token, CUDA, tolerance=0.2, binds=("weights",)), replace(UNLIKELY, error=3e-2)
+    ),
     # Memory.
     "in less memory": Recorded(
         _within_memory(small.there_and_back, CPU, (1.0, 0.8, 0.4, 0.05), tolerance=1e-2), UNLIKELY

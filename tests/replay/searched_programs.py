@@ -39,6 +39,21 @@ def wide_layers() -> pcp.Program:
 
 
 @functools.cache
+def token() -> pcp.Program:
+    """One row through matrices that are given once: what takes the time is to read these."""
+
+    def function(weights: Any, x: Any) -> Any:
+        for each in weights["blocks"]:
+            x = x + nn.gelu(nn.layer_norm(x, each["gain"], each["bias"]) @ each["up"]) @ each["down"]
+        return pcp.softmax(x @ weights["head"].T, -1)
+
+    shapes = {"gain": (128,), "bias": (128,), "up": (128, 256), "down": (256, 128)}
+    block = {name: pcp.spec(shape, "f32") for name, shape in shapes.items()}
+    weights = {"blocks": [block, block], "head": pcp.spec((160, 128), "f32")}
+    return pcp.trace(function, weights, pcp.spec((1, 128), "f32"))
+
+
+@functools.cache
 def long() -> pcp.Program:
     """A loop whose body has sites, so that a call should take seconds."""
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -14,13 +15,15 @@ from pcp.ir import Program
 from pcp.ops.linear.stored import FORMATS
 from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.forms.stored import stored_forms
+from pcp.planning.forms.tried import reading
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.kinds import STORED, NotAPath
 from pcp.planning.paths.kinds.stored import argument_in
-from pcp.planning.paths.path import Path
+from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
+from pcp.planning.paths.transfer import transferred
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.stored import products_in
@@ -151,6 +154,23 @@ def test_parts_and_sizes() -> None:
     assert "bf16" in prepared(layers(), forms=form).text
 
 
+def test_a_path_of_other_sizes_at_which_an_argument_is_too_small() -> None:
+    def product(size: int) -> Program:
+        return pcp.trace(lambda w, x: x @ w, pcp.spec((size, 128), "f32"), pcp.spec((1, size), "f32"))
+
+    path = Path.of(product(256), forms=(argument_in(0, "int8"),))
+    larger = transferred(path, product(256), product(512), "cpu")
+    assert larger is not None
+    assert larger.stored == (("argument 0", "int8"),)
+    assert transferred(path, product(256), product(64), "cpu") is None
+
+
+def test_a_path_of_an_argument_that_there_is_not() -> None:
+    path = replace(Path.of(token(), forms=(argument_in(0, "int8"),)), moves=(argument_in(9, "int8"),))
+    with pytest.raises(PathMismatch, match="argument 9 is kept in int8, and the program takes 5: plan again"):
+        pcp.plan(token(), path=path)
+
+
 class OfBound:
     """A program takes as long as the matrices that it reads are large, and is as wrong as these are rounded."""
 
@@ -239,6 +259,21 @@ class RandomState:
     @staticmethod
     def x() -> np.ndarray:
         return np.random.default_rng(1).standard_normal((1, 128), np.float32)
+
+
+def test_a_form_is_measured_with_the_kernels_that_read_it() -> None:
+    forms = tuple(argument_in(number, form) for number, form in ((0, "int8"), (1, "int4"), (3, "fp8")))
+    whole = Whole(token(), 5e-2, pcp.backends.Target.of("cpu:0"), forms=forms, bound=4)
+    kernels = reading(whole)
+    assert [kernel.name for kernel in kernels.values()] == ["quantised_product.native"] * 2  # none is of fp8
+    path = whole.path(kernels)
+    assert path.bound == (0, 1, 2, 3)
+    weights, x = RandomState.weights(), RandomState.x()
+    written = pcp.plan(token(), path=Path.of(token(), forms=forms)).bind(weights).run(x)
+    np.testing.assert_allclose(
+        pcp.plan(token(), path=path).bind(weights).run(x), written, rtol=1e-4, atol=1e-4
+    )
+    assert reading(replace(whole, forms=())) == {}
 
 
 def test_the_fewest_bits_come_first_and_some_may_have_more(bound: Any) -> None:

@@ -52,7 +52,7 @@ def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Aski
     """
     other = replace(whole, forms=form)
     ahead = functools.partial(together_ahead, other, evidence.strategy)
-    row = yield from other.measured(other.path(_reading(other)), evidence, ahead=ahead)
+    row = yield from other.measured(other.path(reading(other)), evidence, ahead=ahead)
     if row is None:
         return None
     refused = _refusal(other, row, evidence, limit)
@@ -60,7 +60,7 @@ def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Aski
     return Tried(other, row, refused)
 
 
-def _reading(whole: Whole) -> dict[str, Kernel]:
+def reading(whole: Whole) -> dict[str, Kernel]:
     """The kernels that read what a form stores, by the keys of their sites: without, each call writes it out in float32."""
     if all(move.kind != STORED.name for move in whole.forms):
         return {}

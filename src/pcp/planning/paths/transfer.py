@@ -9,6 +9,7 @@ from pcp.planning.paths.kinds.parts import NotInParts
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.stored import NotStored
 
 log = logging.getLogger("pcp.planning")
 
@@ -38,7 +39,7 @@ def transferred(path: Path, source: Program, program: Program, target: Place) ->
     before = sites_of(prepared(source, tolerance, path.forms), target)
     try:
         after = sites_of(prepared(program, tolerance, forms), target)
-    except NotInParts as error:
+    except (NotInParts, NotStored) as error:
         log.info("the path is none at these sizes: %s", error)
         return None
     if [(site.family, len(site.inside)) for site in before] != [
