@@ -294,7 +294,9 @@ def test_rows_of_a_table_are_what_it_stores() -> None:
 
 def test_what_cannot_be_stored_is_refused() -> None:
     weights = np.ones((4, 48), np.float32)
-    with pytest.raises(nn.NotQuantisable, match="cannot be stored as 'int3'; choose one of bf16, int8, fp8, fp8_e5m2, int4"):
+    with pytest.raises(
+        nn.NotQuantisable, match="cannot be stored as 'int3'; choose one of bf16, int8, fp8, fp8_e5m2, int4"
+    ):
         nn.quantise(weights, "int3")
     with pytest.raises(nn.NotQuantisable, match=r"48 inputs .* expected a multiple of that; choose int8"):
         nn.quantise(weights, "int4")

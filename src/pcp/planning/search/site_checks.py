@@ -106,8 +106,10 @@ def _label(each: SiteClass, kernel: Kernel) -> str:
 
 
 def _for_others(kernel: Kernel, evidence: Evidence) -> float:
-    """Seconds of the budget that verifying a kernel leaves: none of one from outside, without which its path is not used. All of
-    PCP's own together get a part of the budget, because they count by the whole."""
+    """Seconds of the budget that verifying a kernel leaves: none of one from outside, without which its path is not used.
+
+    All of PCP's own together get a part of the budget, because they count by the whole.
+    """
     if kernel.is_added:
         return 0.0
     took = sum([seconds for (_, label), seconds in evidence.took.items() if _AT_SITE in label][-1:])
