@@ -111,8 +111,9 @@ def _fastest(whole: Whole, plain: Path, target: Target, limit: int, evidence: Ev
     """
     classes = site_classes(whole.prepared, target, whole.tolerance)
     home_limit = memory_limit(whole.target)
-    rounding, duels = whole.tolerance / evidence.strategy.error_of_bits, Duels(whole, evidence)
-    tried = itertools.chain(together(classes, rounding), (kernels for _, kernels in apart(classes)))
+    duels, strategy = Duels(whole, evidence), evidence.strategy
+    levels = together(classes, strategy, whole.tolerance)
+    tried = itertools.chain(levels, (kernels for _, kernels in apart(classes)))
 
     def measured(path: Path) -> Asking[Answer]:
         row = yield from duels.fought(path, whole.plain, is_judged=True)

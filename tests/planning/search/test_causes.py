@@ -15,7 +15,7 @@ from pcp.kernels.storage import TF32
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.search.causes import Causes, in_all_layers, mixed, part_of
-from pcp.planning.search.everywhere import try_everywhere
+from pcp.planning.search.everywhere import together, try_everywhere
 from pcp.planning.search.question import Asking
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.strategy import Strategy
@@ -243,3 +243,17 @@ def test_a_chain_whose_results_are_all_too_wrong_has_no_few_causes() -> None:
     program = chain()
     distances = Causes(program, sites_of(program, "cpu")).distances([0, 1, 2])
     assert sorted(distances.values()) == [0, 0, 0, 1, 1, 1]
+
+
+def test_where_next_to_no_time_is_spent_nothing_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried_together(monkeypatch, "sine.bitwise", "sine.middle", "sine.fast")
+    tried_together(monkeypatch, "log1p.other")
+    sines, logarithms = sorted(classes_of(layers()), key=lambda each: each.family, reverse=True)
+
+    def strongest(seconds: float) -> list[str]:
+        classes = [replace(sines, estimate=seconds), replace(logarithms, estimate=1.0)]
+        level = next(together(classes, Strategy(negligible=0.1), 0.5))
+        return sorted(kernel.name for kernel in level.values())
+
+    assert strongest(1.0) == ["log1p.other", "sine.fast"]
+    assert strongest(0.01) == ["log1p.other", "sine.bitwise"]

@@ -39,7 +39,7 @@ class Strategy:
         gap_of_a_gain: seconds between measurements of a path that was faster than the plain program.
         tries_a_day: how often a path is measured again that failed for a reason that may pass, such as a lack of memory.
 
-        negligible: a class that takes less than this part of the time of all is not measured.
+        negligible: a class that takes less than this part of the time of all is not measured, and has no kernel that rounds.
         hopeless: a kernel that should take this many times as long as the plain operation is not measured.
         much_more: a kernel that does this many times as much is no rival of another.
         beaten: a kernel that surely takes this many times as long as the best of its class is timed no further.

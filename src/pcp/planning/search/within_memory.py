@@ -118,7 +118,7 @@ def _with_all_families(search: Search) -> Iterator[Path]:
     """The paths with kernels of all families, the fastest first, exact ones last, as long as there is time to measure them."""
     whole, evidence = search.whole, search.evidence
     if whole.tolerance:
-        for every in together(search.sites, whole.tolerance / evidence.strategy.error_of_bits):
+        for every in together(search.sites, evidence.strategy, whole.tolerance):
             if evidence.seconds_left:
                 yield whole.path(kernels_by_site(search.sites, every))
 
