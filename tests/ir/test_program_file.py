@@ -1,9 +1,14 @@
 """A program file is read whole and sound, or refused with a reason, whatever happened to its bytes."""
 
+import base64
 import hashlib
 import json
+import math
 import os
+import re
 import struct
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,8 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.ir import InvalidProgram, Program
+from pcp.ir import InvalidProgram, Program, program_file
+from pcp.ir.beginnings import Beginning
 from pcp.ir.program_file import MAGIC, CorruptProgram, NewerProgram, NotAProgram, write_atomically
 
 SPECS = (pcp.spec((3,), "f32", "state"), {"w": pcp.spec((3,), "f32", "weight")})
@@ -48,6 +54,53 @@ def test_the_header_is_for_people(program: Program, path: Path) -> None:
     artifact = raw[24 + header_size :][:artifact_size]
     assert artifact == program.artifact()
     assert header["artifact_sha256"] == hashlib.sha256(artifact).hexdigest()
+
+
+KEPT = Beginning.of(np.array([1.0, -2.0, 0.5], np.float32))
+assert KEPT is not None
+BEGINS = {"s": KEPT, "p.w": Beginning(0.25, 0.5)}
+
+
+def test_what_arguments_begin_with_is_kept(program: Program, path: Path) -> None:
+    assert dict(pcp.load(path).begins) == {}
+    replace(program, begins=BEGINS).save(path)
+    loaded = pcp.load(path)
+    assert loaded.digest == program.digest
+    assert dict(loaded.begins) == BEGINS
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"s": [0.0, -1.0, ""]}, "deviation -1.0; expected finite numbers"),
+        ({"s": [math.inf, 1.0, ""]}, "mean inf"),
+        (
+            {"s": [0.0, 0.0, base64.b64encode(zlib.compress(bytes(1 << 20))).decode()]},
+            "has not the 12 bytes of f32",
+        ),
+        ({"s": [0.0, 0.0, base64.b64encode(zlib.compress(bytes(12))[:-3]).decode()]}, "has not the 12 bytes"),
+        ({"s": [0.0, 0.0, "AAAA"]}, "cannot be read"),
+        ({"s": [0.0]}, "cannot be read"),
+        ({"t": [0.0, 0.0, ""]}, "'t'"),
+        ([1, 2], "expected an object by their names"),
+    ],
+)
+def test_what_arguments_cannot_begin_with_is_refused(
+    entries: Any, said: str, program: Program, path: Path
+) -> None:
+    program_file.write(path, program.artifact(), {"begins": entries})
+    with pytest.raises(CorruptProgram, match=re.escape(said)) as caught:
+        pcp.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_header_that_is_no_object_is_refused(program: Program, path: Path) -> None:
+    artifact = program.artifact()
+    for text in (b"[1]", b"{", b"[" * 100_000):
+        content = struct.pack("<8sIIQ", MAGIC, 1, len(text), len(artifact)) + text + artifact
+        path.write_bytes(content + hashlib.sha256(content).digest())
+        with pytest.raises(CorruptProgram, match="a header that is no JSON object"):
+            pcp.load(path)
 
 
 def test_every_flipped_byte_is_noticed(path: Path) -> None:

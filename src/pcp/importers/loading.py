@@ -54,7 +54,7 @@ def load(
                 "('batch', 64): give one, or leave the constraints out"
             )
         return program_of_file.load(path, main=main, shapes=shapes)
-    bytecode = program_file.read(path, main, LEFT_OPEN, bytecode_of)
+    bytecode, _ = program_file.read(path, main, LEFT_OPEN, bytecode_of)
 
     def make(closed: tuple[Any, ...]) -> Program:
         module = parse_module(bytecode)

@@ -1,9 +1,10 @@
 """What arrays that a program takes are known to begin with, told in little: whoever measures the program draws such ones."""
 
+import base64
 import hashlib
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,33 @@ class Beginning:
             return Beginning(held=held, digest=hashlib.sha256(held).hexdigest()[:16])
         return None if here.dtype.kind in "biuc" else Beginning.like(here)
 
+    @property
+    def entry(self) -> list[object]:
+        """As it stands in a file: the mean, the deviation, and the bytes of an array that is kept."""
+        return [self.mean, self.deviation, base64.b64encode(self.held).decode()]
+
+    @staticmethod
+    def of_entry(entry: Any, spec: TensorSpec) -> "Beginning":
+        """What stands in a file of an array.
+
+        Raises:
+            ValueError: it is no such entry, or keeps an array of another size.
+        """
+        mean, deviation, text = entry
+        held = base64.b64decode(text, validate=True)
+        if (
+            not all(isinstance(each, float) and math.isfinite(each) for each in (mean, deviation))
+            or deviation < 0
+        ):
+            raise ValueError(
+                f"mean {mean!r} and deviation {deviation!r}; expected finite numbers, the latter not negative"
+            )
+        reader = zlib.decompressobj()
+        size = len(reader.decompress(held, spec.bytes + 1)) if held else spec.bytes
+        if size != spec.bytes or (held and not reader.eof):
+            raise ValueError(f"an array that has not the {spec.bytes} bytes of {spec}")
+        return Beginning(mean, deviation, held, hashlib.sha256(held).hexdigest()[:16] if held else "")
+
     def array(self, spec: TensorSpec, drawn: Callable[[], Array]) -> Array:
         """An array to begin with.
 
@@ -72,3 +100,20 @@ class Beginning:
         if not self.deviation:
             return np.full(spec.shape, self.mean)
         return drawn() * np.float32(self.deviation) + np.float32(self.mean)
+
+
+def beginnings_in(entries: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Beginning]:
+    """What a file says that arguments begin with, by their names.
+
+    Raises:
+        ValueError: of an argument, which it names.
+    """
+    if not isinstance(entries, dict):
+        raise ValueError(f"what arguments begin with is {entries!r:.80}; expected an object by their names")
+    known: dict[str, Beginning] = {}
+    for name, entry in entries.items():
+        try:
+            known[name] = Beginning.of_entry(entry, specs[name])
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise ValueError(f"what argument {name!r} begins with cannot be read: {error}") from None
+    return known

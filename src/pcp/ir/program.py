@@ -14,7 +14,7 @@ from typing import Any, overload
 from pcp.errors import PCPError
 from pcp.ir import bindings, digest, program_file
 from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
-from pcp.ir.beginnings import Beginning
+from pcp.ir.beginnings import Beginning, beginnings_in
 from pcp.ir.bindings import ir
 from pcp.ir.resources import has_resources, inline_resources
 from pcp.ir.signature import Argument, Result, Signature, describe_signature, signature_of
@@ -23,6 +23,7 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.walking import check_nesting
 from pcp.ir.tree import Tree, flatten_like
 from pcp.ir.tuples import flatten_tuples, has_tuples
+from pcp.ir.unchecked import CorruptProgram
 
 _JAX = "pcp.importers.jax_callable"
 """A later layer, imported by whoever asks for a function of JAX."""
@@ -40,7 +41,7 @@ class Program:
 
     Arguments:
         begins: by names of arguments, what they are known to begin with, as weights and buffers of a module that was imported.
-            Plans are measured on such arguments. It stays in this process: files and most transformations drop it.
+            Plans are measured on such arguments. Files keep it, most transformations drop it.
     """
 
     bytecode: bytes = field(repr=False)
@@ -192,6 +193,7 @@ class Program:
             "digest": self.digest,
             "arguments": [[entry.name, str(entry.spec), entry.role.value] for entry in self.arguments],
             "results": [[entry.name, str(entry.spec)] for entry in self.results],
+            "begins": {name: beginning.entry for name, beginning in self.begins.items()},
         }
         program_file.write(path, self.artifact(), header)
 
@@ -273,7 +275,14 @@ def load(
     path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
 ) -> Program:
     """The Program in a file, whose sizes are numbers; see `pcp.load`."""
-    return program_file.read(path, main, shapes, Program.from_module)
+    program, header = program_file.read(path, main, shapes, Program.from_module)
+    if not header.get("begins"):
+        return program
+    try:
+        begins = beginnings_in(header["begins"], {entry.name: entry.spec for entry in program.arguments})
+    except ValueError as error:
+        raise CorruptProgram(f"{os.fspath(path)}: {error}; save the program again") from None
+    return Program(program.bytecode, begins=begins)
 
 
 def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> Program:

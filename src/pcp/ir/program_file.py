@@ -1,9 +1,9 @@
 """One file for one Program: found sound or refused before anything in it is believed.
 
 Layout, integers little-endian: magic (8 bytes), format version (4), length of the header (4), length of the
-artifact (8), the header (JSON, for people and for errors: the signature, the digest, the library's version),
-the portable artifact, SHA-256 of all that. MLIR's own reader trusts its bytes, so the checksum is compared
-first.
+artifact (8), the header (JSON: for people and for errors the signature, the digest and the library's version, and
+what arguments begin with), the portable artifact, SHA-256 of all that. MLIR's own reader trusts its bytes, so the
+checksum is compared first.
 """
 
 import hashlib
@@ -70,8 +70,9 @@ def read(
     main: str | None,
     shapes: Sequence[Any] | None,
     make: Callable[[ir.Module], T],
-) -> T:
-    """What is made of the module in a file: one that `write` wrote, or one of another tool; see `pcp.load`."""
+) -> tuple[T, dict[str, Any]]:
+    """What is made of the module in a file, one that `write` wrote, or one of another tool, and what it says besides; see
+    `pcp.load`."""
     raw = Path(path).read_bytes()
     name = os.fspath(path)
     other = OTHER_FORMS.get(raw[:8])
@@ -82,11 +83,12 @@ def read(
             )
         module, _, form = other.partition(":")
         program: T = getattr(importlib.import_module(module), form).from_artifact(raw, name)
-        return program
+        return program, {}
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
-        return make(_specialized(parse_artifact(_checked(raw, name)), main, shapes))
+        header, artifact = _checked(raw, name)
+        return make(_specialized(parse_artifact(artifact), main, shapes)), header
     try:
-        return make(_specialized(_foreign_module(raw, name), main, shapes))
+        return make(_specialized(_foreign_module(raw, name), main, shapes)), {}
     except (InvalidProgram, CorruptProgram) as error:
         raise type(error)(f"{name}: {error}") from None
 
@@ -142,8 +144,8 @@ def _inside_jax_export(raw: bytes) -> bytes | None:
     return raw[start : start + size]
 
 
-def _checked(raw: bytes, name: str) -> bytes:
-    """The artifact in the bytes of a file, all of which agree with their checksum."""
+def _checked(raw: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+    """The header and the artifact in the bytes of a file, all of which agree with their checksum."""
     if len(raw) < _FIXED.size + _CHECKSUM:
         raise CorruptProgram(
             f"{name} is cut off: it has {len(raw)} bytes, less than any program file; {_AGAIN}"
@@ -160,7 +162,11 @@ def _checked(raw: bytes, name: str) -> bytes:
         raise CorruptProgram(f"{name} has {len(raw)} bytes where {expected} are announced; {_AGAIN}")
     if not sound:
         raise CorruptProgram(f"{name} has changed since it was written: its checksum differs; {_AGAIN}")
-    return raw[_FIXED.size + header_size : -_CHECKSUM]
+    text, artifact = raw[_FIXED.size :][:header_size], raw[_FIXED.size + header_size : -_CHECKSUM]
+    try:
+        return dict(json.loads(text)), artifact
+    except (ValueError, TypeError, RecursionError):
+        raise CorruptProgram(f"{name} has a header that is no JSON object; {_AGAIN}") from None
 
 
 _AGAIN = "copy it again, or save the program again"
