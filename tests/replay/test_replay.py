@@ -57,7 +57,7 @@ def test_the_file_holds_these_programs_and_no_others(recorded: dict[str, Facts])
     """One that is no more would stay in it unseen: every other test looks at those of its own group."""
     names = [name for group in GROUPS.values() for name, _ in group.programs()]
     assert sorted(recorded) == sorted(names)
-    assert FILE.stat().st_size < 330_000
+    assert FILE.stat().st_size < 350_000
 
 
 def test_facts_are_read_as_they_were_written() -> None:
@@ -93,7 +93,7 @@ def test_the_message_says_what_changed_what_that_means_and_what_to_do() -> None:
 
 def test_another_choice_is_seen(recorded: dict[str, Facts], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions, "STRATEGY", replace(conditions.STRATEGY, timing_seconds=1.0))
-    with pytest.raises(pytest.fail.Exception, match=r"search, a loop on a bare processor: 002 was .* 1\.5 s"):
+    with pytest.raises(pytest.fail.Exception, match=r"search, a loop on a bare processor: 003 was .* 1\.5 s"):
         check(GROUPS["search, a loop on a bare processor"], recorded)
 
 

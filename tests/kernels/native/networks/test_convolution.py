@@ -153,11 +153,11 @@ def test_what_is_not_covered_is_left_to_the_compiler(x: Any, kernel: Any, how: A
     assert [site.kernels for site in found] == [()]
 
 
-@pytest.mark.parametrize("dtype", ["f64", "bf16"])
-def test_other_types_are_left_to_the_compiler(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "able"), [("f64", ()), ("bf16", ("convolution.native",))])
+def test_float64_is_left_to_the_compiler_and_bfloat16_is_widened(dtype: str, able: tuple[str, ...]) -> None:
     specs = pcp.spec((1, 9, 9, 4), dtype), pcp.spec((3, 3, 4, 6), dtype)
     program = pcp.trace(lambda a, b: pcp.conv2d(a, b), *specs)
-    assert [site.kernels for site in kernels.sites_of(program, "cpu", bare=True)] == [()]
+    assert [site.kernels for site in kernels.sites_of(program, "cpu", bare=True)] == [able]
 
 
 @needs_compiler
