@@ -95,7 +95,8 @@ def _t5(layers: int | None) -> Any:
     import transformers as hf
 
     depth = {"num_layers": layers or 12, "num_decoder_layers": layers or 12}
-    config = hf.T5Config(d_model=768, d_ff=3072, num_heads=12, dropout_rate=0.0, **depth)
+    more = {"decoder_start_token_id": 0, "dropout_rate": 0.0}
+    config = hf.T5Config(d_model=768, d_ff=3072, num_heads=12, **more, **depth)
     return _with_loss(hf.T5ForConditionalGeneration(config), "input_ids", "labels", use_cache=False)
 
 
