@@ -217,6 +217,18 @@ COMPOSED = [
         (X, np.array([0, 2, 1])),
     ),
     Case(
+        "nll_loss_forward.default nll_loss2d_forward.default",
+        lambda x, i, w: (
+            F.cross_entropy(x, i, w),
+            F.cross_entropy(x, i, reduction="none"),
+            F.cross_entropy(x, i, w, label_smoothing=0.1, ignore_index=2),
+            F.cross_entropy(x[..., 0], i[:, 0], w, reduction="sum"),
+            F.nll_loss(x[..., None], i[..., None], ignore_index=0),
+            F.cross_entropy(x[0, :, 0], i[0, 0]),
+        ),
+        (normal(2, 5, 3), np.array([[0, 4, 2], [2, 1, 2]]), positive(5)),
+    ),
+    Case(
         "",
         lambda x, y, p: (
             F.mse_loss(x, y),

@@ -62,6 +62,7 @@ def raise_cross_entropy(last: ir.Operation) -> list[Tensor] | None:
 
 
 def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> list[Tensor] | None:
+    x = x if x.has_shape(x.shape) else x.source()
     rows = x.shape[:-1]
     places = [axis for axis in picked.targets.axes if axis is not None]
     if (

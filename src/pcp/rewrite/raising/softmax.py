@@ -20,13 +20,14 @@ Softmax = tuple[View, int]
 
 
 def _composite(name: str) -> Term:
-    """A composite of x that has all axes of the pattern in their order."""
+    """A composite of x that has all axes of the pattern, perhaps in another order."""
 
     def named(view: View, bindings: Bindings) -> Iterator[Bindings]:
         source = view.source()
         op = source.made_by("composite")
-        if op is not None and composite_name(op) == name and source.axes == tuple(range(bindings["rank"])):
-            yield {**bindings, "x": View.of(op.operands[0]), "axis": known_attributes(op)["axis"]}
+        axes = source.axes
+        if op is not None and composite_name(op) == name and {*axes} - {None} == {*range(bindings["rank"])}:
+            yield {**bindings, "x": View(op.operands[0], axes), "axis": axes[known_attributes(op)["axis"]]}
 
     return Term(named)
 

@@ -9,6 +9,7 @@ from pcp.importers.torch.rows import elementwise as elementwise
 from pcp.importers.torch.rows import experts as experts
 from pcp.importers.torch.rows import indexing as indexing
 from pcp.importers.torch.rows import linear_algebra as linear_algebra
+from pcp.importers.torch.rows import losses as losses
 from pcp.importers.torch.rows import normalization as normalization
 from pcp.importers.torch.rows import ordering as ordering
 from pcp.importers.torch.rows import products as products

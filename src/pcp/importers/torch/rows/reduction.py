@@ -39,9 +39,14 @@ def _along(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
     return apply
 
 
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    """The logarithm of softmax along an axis, which comes last meanwhile: losses read it so."""
+    return ops.moveaxis(ops.log_softmax(ops.moveaxis(x, axis, -1)), -1, axis)
+
+
 rows(
     {
-        "_log_softmax.default": _along(ops.log_softmax),
+        "_log_softmax.default": _along(log_softmax),
         "_softmax.default": _along(ops.softmax),
         "all.default all.dim all.dims": lambda x, dim=None, keepdim=False: ops.all(
             _truth(x), axes_of(x, dim), keepdim
