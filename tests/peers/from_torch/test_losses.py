@@ -28,7 +28,7 @@ LOSSES: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_of_classes_has_its_sites(name: str) -> None:
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.head = torch.nn.Linear(4, CLASSES, bias=False)
