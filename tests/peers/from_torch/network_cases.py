@@ -219,10 +219,10 @@ COMPOSED = [
     Case(
         "nll_loss_forward.default nll_loss2d_forward.default",
         lambda x, i, w: (
-            F.cross_entropy(x, i, w),
+            F.cross_entropy(x, i, w.detach()),
             F.cross_entropy(x, i, reduction="none"),
-            F.cross_entropy(x, i, w, label_smoothing=0.1, ignore_index=2),
-            F.cross_entropy(x[..., 0], i[:, 0], w, reduction="sum"),
+            F.cross_entropy(x, i, w.detach(), label_smoothing=0.1, ignore_index=2),
+            F.cross_entropy(x[..., 0], i[:, 0], w.detach(), reduction="sum"),
             F.nll_loss(x[..., None], i[..., None], ignore_index=0),
             F.cross_entropy(x[0, :, 0], i[0, 0]),
         ),
