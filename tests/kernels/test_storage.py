@@ -169,7 +169,9 @@ def test_what_is_tried_together_follows_from_bits(platform: str, rounding: float
     """The most exact last: at each level the kernel of every family that keeps the fewest bits of those that keep enough."""
     classes: Any = [
         SimpleNamespace(
-            digest=name, kernels=[each for each in FAMILIES[name].kernels.values() if each.is_for(platform)]
+            digest=name,
+            estimate=1.0,
+            kernels=[each for each in FAMILIES[name].kernels.values() if each.is_for(platform)],
         )
         for name in ("product", "attention", "gelu")
     ]

@@ -14,7 +14,7 @@ from pcp.planning.measuring.measurement import Failure
 from pcp.planning.paths.kinds import KERNEL
 from pcp.planning.paths.path import Path, PathMismatch, expect_path
 from pcp.planning.placing.operations import named
-from pcp.planning.search.everywhere import apart, together
+from pcp.planning.search.everywhere import apart, within
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Duels
 from pcp.planning.search.loop import answered
@@ -112,7 +112,7 @@ def _fastest(whole: Whole, plain: Path, target: Target, limit: int, evidence: Ev
     classes = site_classes(whole.prepared, target, whole.tolerance)
     home_limit = memory_limit(whole.target)
     duels, strategy = Duels(whole, evidence), evidence.strategy
-    levels = together(classes, strategy, whole.tolerance)
+    levels = within(whole, classes, strategy)
     tried = itertools.chain(levels, (kernels for _, kernels in apart(classes)))
 
     def measured(path: Path) -> Asking[Answer]:

@@ -252,7 +252,7 @@ def test_where_next_to_no_time_is_spent_nothing_rounds(monkeypatch: pytest.Monke
 
     def strongest(seconds: float) -> list[str]:
         classes = [replace(sines, estimate=seconds), replace(logarithms, estimate=1.0)]
-        level = next(together(classes, Strategy(negligible=0.1), 0.5))
+        level = next(together(classes, 0.5, negligible=0.1))
         return sorted(kernel.name for kernel in level.values())
 
     assert strongest(1.0) == ["log1p.other", "sine.fast"]

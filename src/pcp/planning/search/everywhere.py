@@ -37,7 +37,7 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
     Returns:
         Whether the fastest kernels of all families together are exact enough, and faster than the plain program.
     """
-    levels = list(together(classes, evidence.strategy, whole.tolerance))
+    levels = list(within(whole, classes, evidence.strategy))
     is_first = True
     for place, chosen in enumerate(levels):
         exactness = min(kernel.storage.exactness for kernel in chosen.values())
@@ -134,38 +134,41 @@ def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]
 
 def together_ahead(whole: Whole, strategy: Strategy, begin: int = 0) -> Iterator[Path]:
     """Some paths with kernels of all families, in the order in which they are tried, beginning with one of them."""
-    levels = together(whole.classes, strategy, whole.tolerance)
+    levels = within(whole, whole.classes, strategy)
     for each in itertools.islice(levels, begin, begin + strategy.ahead):
         yield whole.path(kernels_by_site(whole.classes, each))
 
 
+def within(whole: Whole, classes: Sequence[SiteClass], strategy: Strategy) -> Iterator[dict[str, Kernel]]:
+    """Kernels of all families together, as a strategy takes them within the tolerance of a whole program."""
+    return together(classes, whole.tolerance / strategy.error_of_bits, strategy.negligible)
+
+
 def together(
-    classes: Sequence[SiteClass], strategy: Strategy, tolerance: float = math.inf
+    classes: Sequence[SiteClass], rounding: float = math.inf, negligible: float = 0.0
 ) -> Iterator[dict[str, Kernel]]:
     """Kernels of all families for all classes, the fastest first, exact ones last; nothing where there is only one family.
 
-    Kernels that round to so few bits that the tolerance is too small for them are left out, and where next to no time is spent,
-    as on the angles of positions, all that round.
+    Arguments:
+        rounding: kernels that keep so few of the bits of their operands that 2^-bits is more than this are left out.
+        negligible: where less than this part of the time of all is spent, as on the angles of positions, all that round are.
     """
-    most = math.fsum(each.estimate for each in classes)
-    bits = -math.log2(tolerance / strategy.error_of_bits) if tolerance else math.inf
-    least = {
-        each.digest: bits if each.estimate >= strategy.negligible * most else math.inf for each in classes
-    }
-    for chosen in _levels(classes, least):
+    least = negligible * math.fsum(each.estimate for each in classes)
+    allowed = {each.digest: rounding if each.estimate >= least else 0.0 for each in classes}
+    for chosen in _levels(classes, allowed):
         if len({kernel.family for kernel in chosen.values()}) > 1:
             yield chosen
 
 
 def _levels(
-    classes: Sequence[SiteClass], least: Mapping[str, float] = MappingProxyType({})
+    classes: Sequence[SiteClass], rounding: Mapping[str, float] = MappingProxyType({})
 ) -> Iterator[dict[str, Kernel]]:
     """For each class, by its digest, the fastest kernel that is as exact as a storage: for each storage, the least exact first.
 
     Fewer bits are taken to be faster; of equally exact kernels those come first that say so.
 
     Arguments:
-        least: bits of its operands that a kernel which rounds must keep, by the digests of classes.
+        rounding: as of `together`, by the digests of classes.
     """
     taking = {
         each.digest: [
@@ -174,7 +177,7 @@ def _levels(
             if kernel.place is not None
             and (
                 kernel.effect is not Effect.lowers_precision
-                or kernel.bits >= least.get(each.digest, -math.inf)
+                or 2.0**-kernel.bits <= rounding.get(each.digest, math.inf)
             )
         ]
         for each in classes

@@ -11,7 +11,7 @@ from pcp.planning.capacity import human, lower_bound
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.path import Path
-from pcp.planning.search.everywhere import together
+from pcp.planning.search.everywhere import within
 from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.search import Search, ToleranceUnreachable
@@ -118,7 +118,7 @@ def _with_all_families(search: Search) -> Iterator[Path]:
     """The paths with kernels of all families, the fastest first, exact ones last, as long as there is time to measure them."""
     whole, evidence = search.whole, search.evidence
     if whole.tolerance:
-        for every in together(search.sites, evidence.strategy, whole.tolerance):
+        for every in within(whole, search.sites, evidence.strategy):
             if evidence.seconds_left:
                 yield whole.path(kernels_by_site(search.sites, every))
 
