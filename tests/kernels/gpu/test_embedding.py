@@ -47,7 +47,7 @@ def test_it_is_tried_with_the_kernels_of_all_families_and_other_tables_are_left_
         assert all((NAME in site.kernels) is takes for site in sites)
     assert not any(NAME in site.kernels for site in sites_of(_program(2, "i32"), "cpu"))
     classes: Any = [
-        type("Class", (), {"digest": name, "kernels": [kernel_named(name)]})
+        type("Class", (), {"digest": name, "estimate": 1.0, "kernels": [kernel_named(name)]})
         for name in (NAME, "product.xla:tf32")
     ]
     assert [{kernel.name for kernel in level.values()} for level in together(classes)] == [
