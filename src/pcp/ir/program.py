@@ -183,7 +183,8 @@ class Program:
         return Program.from_module(parse_artifact(artifact))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to one file with a checksum, which is whole or absent whatever happens meanwhile.
+        """Write the program, and what its arguments begin with, to one file with a checksum, which is whole or absent whatever
+        happens meanwhile.
 
         Raises:
             InvalidProgram: an operation has no portable form.

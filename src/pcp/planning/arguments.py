@@ -19,6 +19,8 @@ from pcp.ir import Argument, Role, Tree, TreeMismatch
 from pcp.ir.tree import flatten_like, named_tuple
 from pcp.ir.types import UnknownDType, dtype_of
 
+log = logging.getLogger("pcp.planning.arguments")
+
 
 class OtherNesting(Exception):
     """The value is not nested as the function was written for; the careful walk decides what to do."""
@@ -115,9 +117,6 @@ def _function(
     exec(compile(source, "<pcp nesting>", "exec"), scope)
     written: Callable[[Any], Any] = scope["written"]
     return written
-
-
-log = logging.getLogger("pcp.planning.arguments")
 
 
 class ArgumentMismatch(PCPError):

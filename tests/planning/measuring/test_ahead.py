@@ -1,4 +1,4 @@
-"""What should be measured next is compiled beside what is measured: on a GPU, where cores and memory are left."""
+"""What results are held against is compiled beside what is measured: on a GPU, where cores and memory are left."""
 
 import subprocess
 import sys
@@ -15,30 +15,28 @@ from pcp.backends import Target
 from pcp.backends.cache import default_cache
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring import ahead
-from pcp.planning.measuring.ahead import Ahead, process_count
+from pcp.planning.measuring.ahead import Ahead, has_room
 from pcp.planning.measuring.request import Request, decoded
 
 GIB = 1 << 30
-PLAIN = pcp.trace(lambda x: pcp.sin(x) + 1.0, pcp.spec((3,), "f32"))
+PLAIN, OTHER = (pcp.trace(lambda x, n=n: pcp.sin(x) + n, pcp.spec((3,), "f32")) for n in (1.0, 2.0))
 
 
 @pytest.mark.parametrize(
-    ("platform", "cores", "memory", "count"),
+    ("platform", "cores", "memory", "able"),
     [
-        ("cuda", 16, 128, 3),
-        ("cuda", 64, 512, 3),
-        ("cuda", 8, 128, 1),
-        ("cuda", 16, 32, 1),
-        ("cuda", 2, 24, 0),
-        ("cuda", 4, 128, 0),
-        ("cuda", 16, 8, 0),
-        ("cpu", 64, 512, 0),
+        ("cuda", 16, 128, True),
+        ("cuda", 8, 32, True),
+        ("cuda", 2, 24, False),
+        ("cuda", 4, 128, False),
+        ("cuda", 16, 16, False),
+        ("cpu", 64, 512, False),
     ],
 )
-def test_processes_compile_where_cores_and_memory_are_left(
-    platform: str, cores: int, memory: int, count: int
+def test_a_process_compiles_where_cores_and_memory_are_left(
+    platform: str, cores: int, memory: int, able: bool
 ) -> None:
-    assert process_count(platform, cores, memory * GIB) == count
+    assert has_room(platform, cores, memory * GIB) == able
 
 
 class Process:
@@ -60,59 +58,49 @@ class Process:
     def end(self) -> None:
         self.has_ended = True
 
-    @property
-    def jobs(self) -> list[str]:
-        """What it compiles, by the names of paths; of what results are held against, in brackets."""
-        _, *share, last = self.words
-        assert last == ("",), "it ends"
-        named = [(is_reference, decoded(raw, len)) for _, is_reference, raw in share]
-        assert all(len(raw) < 10_000 for *_, raw in share), "no arrays travel"
-        return [f"({each.path})" if is_reference else each.path for is_reference, each in named]
-
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Process]]:
     Process.made = []
     monkeypatch.setattr(ahead, "ChildProcess", Process)
-    monkeypatch.setattr(ahead, "process_count", lambda *_: 2)
+    monkeypatch.setattr(ahead, "has_room", lambda *_: True)
     monkeypatch.setattr(ahead, "LARGE", 0)
     return iter([Process.made])
 
 
-def request(path: str, followers: list[str] | None = None, **more: Any) -> Request:
+def request(program: pcp.Program = PLAIN, **more: Any) -> Request:
     arrays = [[np.zeros(1 << 14, np.float32)]]
-    others = None if followers is None else lambda: [request(each) for each in followers]
-    given = {"exact": widened(PLAIN), "inputs": arrays, "target": Target.of("cpu:0")} | more
-    return Request(PLAIN, PLAIN, path, ahead=others, **given)
+    given = {"exact": widened(program), "inputs": arrays, "target": Target.of("cpu:0")} | more
+    return Request(program, program, "plain", **given)
 
 
-def test_what_follows_and_what_results_are_held_against_is_shared_out_once(
+def test_what_results_are_held_against_is_begun_once_for_each_program(
     processes: Iterator[list[Process]], tmp_path: Path
 ) -> None:
     made, begun = next(processes), Ahead(tmp_path)
-    begun.begin(request("alone"))
+    begun.begin(request(exact=None))
     assert not made
-    begun.begin(request("plain", ["first", "second", "third"]))
-    assert [each.jobs for each in made] == [["(plain)", "second"], ["first", "third"]]
-    begun.begin(request("first", ["second", "fourth"]))
-    assert len(made) == 2, "both are busy"
-    made[0].has_ended = True
-    begun.begin(request("first", ["second", "fourth"]))
-    assert [each.jobs for each in made[2:]] == [["fourth"]]
+    begun.begin(request())
+    begun.begin(request())
+    [process] = made
+    _, (_, raw), last = process.words
+    assert last == ("",), "it ends"
+    assert len(raw) < 10_000, "no arrays travel"
+    assert decoded(raw, len).subject == PLAIN
     begun.pause(is_paused=True)
-    assert [each.is_paused for each in made] == [False, True, True]
-    begun.begin(request("first", ["fifth"]))
-    assert len(made) == 3, "no process is free"
-    begun.pause(is_paused=False)
+    assert process.is_paused
+    begun.begin(request(OTHER))
+    assert process.has_ended
+    assert len(made) == 2
     begun.end()
-    assert all(each.has_ended and not each.is_paused for each in made)
+    assert made[1].has_ended
 
 
 def test_a_small_program_is_compiled_where_it_is_measured(
     processes: Iterator[list[Process]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead, "LARGE", 1 << 16)
-    Ahead(tmp_path).begin(request("plain", ["first"]))
+    Ahead(tmp_path).begin(request())
     assert not next(processes)
 
 
@@ -150,13 +138,14 @@ def is_there(number: int) -> bool:
 @pytest.mark.cpu
 def test_what_was_compiled_ahead_is_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(ahead, "process_count", lambda *_: 1)
+    monkeypatch.setattr(ahead, "has_room", lambda *_: True)
     monkeypatch.setattr(ahead, "LARGE", 0)
     begun = Ahead(tmp_path)
-    begun.begin(request("plain", ["first"]))
-    [process] = begun._processes
+    begun.begin(request())
+    process = begun._process
+    assert process is not None
     deadline = time.monotonic() + 120
     while not process.has_ended and time.monotonic() < deadline:
         time.sleep(0.05)
     assert process._process.returncode == 0
-    assert len(list(default_cache().folder.glob("*.xla"))) == 2
+    assert len(list(default_cache().folder.glob("*.xla"))) == 1

@@ -1,6 +1,5 @@
 """Forms of a program, measured whole beside it as it is written, without kernels but those that read what they store."""
 
-import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.kinds import STORED, words_of
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
-from pcp.planning.search.everywhere import together_ahead
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking, shown
 from pcp.planning.search.whole import Whole
@@ -51,8 +49,7 @@ def tried(whole: Whole, form: FormMoves, evidence: Evidence, limit: int) -> Aski
         limit: bytes that a call may take.
     """
     other = replace(whole, forms=form)
-    ahead = functools.partial(together_ahead, other, evidence.strategy)
-    row = yield from other.measured(other.path(reading(other)), evidence, ahead=ahead)
+    row = yield from other.measured(other.path(reading(other)), evidence)
     if row is None:
         return None
     refused = _refusal(other, row, evidence, limit)

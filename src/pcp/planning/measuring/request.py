@@ -4,8 +4,8 @@ import hashlib
 import io
 import os
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,6 @@ class Request:
         subject_bound: the same of the subject.
         sketched: called with the bytes of a `Sketch` of the candidate's results on the first arguments, if they are right; None
             makes none.
-        ahead: what should be measured next, beside the same subject, so that it may be compiled meanwhile; None for nothing.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -127,7 +126,6 @@ class Request:
     bound: tuple[int, ...] = ()
     subject_bound: tuple[int, ...] = ()
     sketched: Callable[[bytes], object] | None = None
-    ahead: "Callable[[], Iterable[Request]] | None" = None
 
     def target_for(self, candidate: Program) -> Target:
         """What its candidate, or a form of it, is compiled for."""
@@ -172,7 +170,7 @@ def encoded(request: Request, folder: Path) -> bytes:
         OSError: they cannot be written.
     """
     file = io.BytesIO()
-    _Encoder(file, folder, request.sketched).dump(replace(request, ahead=None))
+    _Encoder(file, folder, request.sketched).dump(request)
     return file.getvalue()
 
 

@@ -2,11 +2,10 @@
 gain is known before anything is measured alone, and what is of no use in the whole, the whole itself says.
 """
 
-import functools
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pcp.kernels import Kernel
@@ -44,8 +43,7 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
         if whole.forms and exactness in evidence.too_wrong and place + 1 < len(levels):
             continue  # as the program is written, it was too wrong, and other forms round more
         path = whole.path(kernels_by_site(classes, chosen))
-        ahead = functools.partial(together_ahead, whole, evidence.strategy, place + 1)
-        row = yield from _measured(_TOGETHER, path, whole, evidence, ahead)
+        row = yield from _measured(_TOGETHER, path, whole, evidence)
         if row is None:
             return False
         mended = None
@@ -130,13 +128,6 @@ def apart(classes: Sequence[SiteClass]) -> Iterator[tuple[str, dict[str, Kernel]
         levels = list(_levels([each for each in classes if each.family == family]))
         for chosen in reversed(levels):
             yield next(iter(chosen.values())).name, chosen
-
-
-def together_ahead(whole: Whole, strategy: Strategy, begin: int = 0) -> Iterator[Path]:
-    """Some paths with kernels of all families, in the order in which they are tried, beginning with one of them."""
-    levels = within(whole, whole.classes, strategy)
-    for each in itertools.islice(levels, begin, begin + strategy.ahead):
-        yield whole.path(kernels_by_site(whole.classes, each))
 
 
 def within(whole: Whole, classes: Sequence[SiteClass], strategy: Strategy) -> Iterator[dict[str, Kernel]]:
@@ -259,11 +250,10 @@ def _measured(
     path: Path,
     whole: Whole,
     evidence: Evidence,
-    ahead: Callable[[], Iterable[Path]] | None = None,
 ) -> Asking[Answer]:
     """The whole program by a path; None if there is no time."""
     before = evidence.measured
-    row = yield from whole.measured(path, evidence, ahead=ahead)
+    row = yield from whole.measured(path, evidence)
     if row is not None and evidence.measured > before:
         log.info(
             "%s at %d sites: %s, error %.2g%s",

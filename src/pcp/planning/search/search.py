@@ -7,7 +7,6 @@ Every step asks the database first, so the same search is answered from it the s
 where it stopped.
 """
 
-import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from pcp.kernels import Kernel, missing_kernels
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.search.everywhere import leave_families_out, together_ahead, try_everywhere
+from pcp.planning.search.everywhere import leave_families_out, try_everywhere
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Duels, Found, KnownPaths, is_won, predicted_path
 from pcp.planning.search.question import Asking, shown
@@ -345,8 +344,7 @@ class Search:
         whole = self.whole
         if not whole.tolerance:
             return
-        ahead = functools.partial(together_ahead, whole, self.strategy)
-        row = yield from whole.plain_judged(self.evidence, ahead)
+        row = yield from whole.plain_judged(self.evidence)
         if row is None or row.least_tolerance is None:
             words = f"the error of the plain path is not known: {self.evidence.trouble}"
             log.warning("%s", words)

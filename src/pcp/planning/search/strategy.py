@@ -61,8 +61,6 @@ class Strategy:
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
         error_of_bits: a kernel that keeps n bits of its operands is not tried in all families at once where the tolerance is
             less than this times 2^-n.
-        ahead: how many paths that should be measured next are compiled while one is. Compilers for a GPU time products to
-            choose how they run, and disturb each other in that, so none are unless time matters more than that choice.
         by_cause: how often, where kernels of all families are too wrong together, they are measured with more exact ones at the
             sites that spoil results: of the layers of these, of all layers, and one site further away each time.
         few_causes: these take no more than this part of the time of all that would be more exact.
@@ -137,7 +135,6 @@ class Strategy:
     warm_calls: int = 8
     large_seconds: float = 0.1
     error_of_bits: float = 0.4
-    ahead: int = 0
     by_cause: int = 3
     few_causes: float = 0.5
     lowered: float = 0.9

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -184,7 +184,6 @@ class Whole:
         rival: float = math.inf,
         seconds: float | None = None,
         times: int = 1,
-        ahead: Callable[[], Iterable[Path]] | None = None,
     ) -> Asking[Answer]:
         """Times and error of a path; None if there is no time to measure them.
 
@@ -192,30 +191,24 @@ class Whole:
             rival: the time relative to the plain program's that it has to be below to be of interest.
             seconds: to time it for, if it has to be measured; None takes the strategy's.
             times: how often it has to have been measured.
-            ahead: paths that should be measured next.
         """
         what = f"the whole program by {path.digest[:8]}"
         longest = min(evidence.strategy.whole_seconds, evidence.strategy.whole_share * evidence.budget)
         timing_seconds = longest if seconds is None else seconds
         return (
             yield from self._question(
-                path, timing_seconds, self.is_enough, what, rival, evidence, times, ahead
+                path, timing_seconds, self.is_enough, what, rival, evidence, times
             ).asked()
         )
 
-    def plain_judged(
-        self, evidence: Evidence, ahead: Callable[[], Iterable[Path]] | None = None
-    ) -> Asking[Answer]:
+    def plain_judged(self, evidence: Evidence) -> Asking[Answer]:
         """How wrong the plain path is; None if that is not known and there is no time to measure it.
-
-        Arguments:
-            ahead: paths that should be measured next.
 
         Raises:
             ReferenceNotFinite: a result is mostly NaN or infinite, in exact arithmetic, too.
         """
         row = yield from self._question(
-            self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence, ahead=ahead
+            self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence
         ).asked()
         if row is not None and row.failure is Failure.not_finite:
             raise self._not_finite(row)
@@ -296,7 +289,6 @@ class Whole:
         rival: float | None,
         evidence: Evidence,
         times: int = 1,
-        ahead: Callable[[], Iterable[Path]] | None = None,
     ) -> Question:
         # Whoever compares results with these calls the program on the first arguments as they are, without warming up.
         is_cold = not (isinstance(self.inputs, Recipe) and self.inputs.warm_calls)
@@ -304,7 +296,7 @@ class Whole:
         def keep(sketch: bytes) -> None:
             evidence.sketches[path.digest] = sketch
 
-        def request(path: Path = path, ahead: Callable[[], Iterable[Path]] | None = ahead) -> Request:
+        def request() -> Request:
             return Request(
                 self.measured_beside,
                 path.applied(self.program),
@@ -321,7 +313,6 @@ class Whole:
                 rival=rival,
                 bound=path.bound,
                 sketched=keep if is_cold else None,
-                ahead=None if ahead is None else lambda: (request(each, None) for each in ahead()),
             )
 
         return Question(self.subject, path.digest, request, enough, what, path, self.about, times=times)
