@@ -1,7 +1,9 @@
 """The same Program in wider floating-point types: what exact arithmetic gives is estimated by running it in float64.
 
 Where bits are read as numbers or numbers as bits, and where code from outside is called, the original types stay and values are
-converted around them.
+converted around them. So they do where numbers that depend on no argument become integers or booleans: such a choice is what the
+program says in its own types. T5's bucket of a distance of 16 is 8 + int(8 * log(16 / 8) / log(16)), which is 10 where all is
+rounded to float32, and 9 where only the constant log(16) was.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +14,12 @@ import numpy as np
 
 from pcp.ir import Argument, DType, Program, Result, TensorSpec
 from pcp.ir.bindings import Value, context, ir
+from pcp.ir.digest import has_effect
 from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.dataflow import defining_op, depth_first
 from pcp.ir.toolkit.functions import entry_block, update_function_type
 from pcp.ir.toolkit.inlining import flatten, inline_calls
+from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor
 from pcp.tracing import open_main
 
@@ -65,6 +70,8 @@ class Copy:
     def __init__(self, program: Program, to: DType = DType.f64) -> None:
         self._to = to
         self.known: dict[Value, Value] = {}
+        self._chosen: set[Value] = set()
+        self._narrow: dict[Value, Value] = {}
         module = program.module()
         flatten(module)
         inline_calls(module)
@@ -82,6 +89,8 @@ class Copy:
 
     def operation(self, op: ir.Operation) -> None:
         """Copy one operation; values that stand for its results are known then."""
+        if self._is_choice(op):
+            return
         operands = self.operands(op)
         types = [result.type for result in op.results]
         if op.name in _AS_WRITTEN:
@@ -106,7 +115,19 @@ class Copy:
         """What the copy of an operation takes."""
         return [self.known[value] for value in op.operands]
 
+    def _is_choice(self, op: ir.Operation) -> bool:
+        """Whether an operation is a choice that depends on no argument; it, and what leads to it, is also copied as written."""
+        if not any(result in self._chosen for result in op.results):
+            return False
+        copy = op.clone()
+        for index, value in enumerate(op.operands):
+            copy.operands[index] = self._narrow.get(value, self.known[value])
+        is_choice = not any(map(_is_float, op.results))
+        (self.known if is_choice else self._narrow).update(zip(op.results, copy.results, strict=True))
+        return is_choice
+
     def _block(self, old: ir.Block, new: ir.Block) -> None:
+        self._chosen |= _choices(old)
         with ir.InsertionPoint(new):
             for view in old.operations:
                 self.operation(view.operation)
@@ -128,3 +149,26 @@ def _converted(value: Value, type_: ir.Type) -> Value:
         return value
     converted: Value = ir.Operation.create("stablehlo.convert", [type_], [value]).results[0]
     return converted
+
+
+def _is_float(value: Value) -> bool:
+    spec = spec_if_tensor(value.type)
+    return spec is not None and spec.dtype.is_differentiable
+
+
+def _choices(block: ir.Block) -> set[Value]:
+    """Integers and booleans of a block that come from numbers which depend on no argument, and those numbers."""
+    free: set[Value] = set()
+    choices: list[ir.Operation] = []
+    for view in block.operations:
+        op = view.operation
+        if has_effect(op) or not free.issuperset((*op.operands, *values_from_outside(op))):
+            continue
+        free.update(op.results)
+        if any(map(_is_float, op.operands)) and not any(map(_is_float, op.results)):
+            choices.append(op)
+
+    def before(op: ir.Operation) -> list[ir.Operation]:
+        return [maker for value in op.operands if _is_float(value) and (maker := defining_op(value))]
+
+    return {result for op in depth_first(choices, before) for result in op.results}
