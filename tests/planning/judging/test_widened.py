@@ -87,7 +87,7 @@ def test_errors_of_a_program_that_sorts() -> None:
 def test_choices_that_depend_on_no_argument_are_as_written_and_numbers_are_not() -> None:
     program = pcp.Program.parse(BUCKETS)
     given = [np.random.default_rng().standard_normal(40).astype(np.float32) for _ in range(2)]
-    y, bucket, last = run(program, *given)
+    y, bucket, _ = run(program, *given)
     wide_y, wide_bucket, wide_last = run(widened(program), *(each.astype(np.float64) for each in given))
     assert (bucket[16], bucket[32]) == (2, 4)
     np.testing.assert_array_equal(wide_bucket, bucket)

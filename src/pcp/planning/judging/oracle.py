@@ -1,9 +1,9 @@
 """The same Program in wider floating-point types: what exact arithmetic gives is estimated by running it in float64.
 
 Where bits are read as numbers or numbers as bits, and where code from outside is called, the original types stay and values are
-converted around them. So they do where numbers that depend on no argument become integers or booleans: such a choice is what the
-program says in its own types. T5's bucket of a distance of 16 is 8 + int(8 * log(16 / 8) / log(16)), which is 10 where all is
-rounded to float32, and 9 where only the constant log(16) was.
+converted around them. So they do where numbers that depend on no argument become integers or booleans: what is chosen there is
+what the program says in its own types. T5's bucket of a distance of 16 is 8 + int(8 * log(16 / 8) / log(16)): 10 where all is
+rounded to float32, 9 where only the constant log(16) was.
 """
 
 from collections.abc import Iterator, Sequence
