@@ -136,6 +136,21 @@ def einsum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, _: torch.Tensor) -
     return torch.einsum("bhqk,bkhd->bqhd", weights, v).transpose(1, 2)
 
 
+def joined(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """As fairseq: batch and heads are one axis but for the mask."""
+    q, k, v = (x.reshape(B * 4, N, 8) for x in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2)).view(B, 4, N, N) + torch.full((N, N), -math.inf).triu(1)
+    weights = F.softmax(scores.view(B * 4, N, N), dim=-1)
+    return torch.bmm(weights, v).view(B, 4, N, 8)
+
+
+def channels_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """As the UNet of DDPM: pixels are last."""
+    q, k, v = (x.transpose(2, 3).reshape(B * 4, 8, N) for x in (q, k, v))
+    weights = F.softmax(torch.bmm(q.permute(0, 2, 1), k) * 8**-0.5, dim=2)
+    return torch.bmm(v, weights.permute(0, 2, 1)).view(B, 4, 8, N).transpose(2, 3)
+
+
 def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k[:, ::2], v[:, ::2], is_causal=True, enable_gqa=True)
 

@@ -62,6 +62,8 @@ MODELS: dict[str, Expected] = {
     "a buffer of nanoGPT": Expected(lambda: models.by_hand(models.masked_fill), (r"mask = array<i64: -3, -3, 2, 3>",), count=1),
     "a triangle": Expected(lambda: models.by_hand(models.own_triangle), (CAUSAL,), count=1),
     "einsum": Expected(lambda: models.by_hand(models.einsum), (CAUSAL,), count=1),
+    "joined": Expected(lambda: models.by_hand(models.joined), (CAUSAL,), count=1),
+    "channels first": Expected(lambda: models.by_hand(models.channels_first), (FULL,), count=1),
     "grouped": Expected(lambda: models.by_hand(models.grouped), (CAUSAL, GROUPS), count=1),
     "an encoder": Expected(lambda: models.encoder(""), (FULL,), count=1),
     "a causal encoder": Expected(lambda: models.encoder("causal"), (CAUSAL,), count=1),

@@ -62,6 +62,10 @@ class View:
         """Whether the value has a shape and runs along the axes of the pattern in their order."""
         return self.shape == shape and all(axis in (None, place) for place, axis in enumerate(self.axes))
 
+    def has_all_axes(self) -> bool:
+        """Whether what the value is made of has the same axes, in any order."""
+        return {*self.source().axes} == {*self.axes}
+
     def source(self, conditions: int = CONDITIONS) -> "View":
         """What the value is a broadcast, transpose, rounding or reshape (that adds or drops axes of size 1) of.
 

@@ -169,6 +169,17 @@ REDUCTION = [
         lambda x: (x.softmax(1), x.log_softmax(-1), 50 * x[0, 0].softmax(0), (1000 * x).log_softmax(0)),
         (X,),
     ),
+    Case(
+        "logsumexp.default",
+        lambda x: (
+            x.logsumexp(1),
+            x.logsumexp((0, -1), keepdim=True),
+            torch.nn.functional.pad(x, (1, 0), value=-torch.inf).logsumexp(-1),
+            (1000 * x).logsumexp((2, 0, 1)),
+            x[0, 0, 0].logsumexp(0),
+        ),
+        (X3,),
+    ),
 ]
 PLACES, FAR = integers(-3, 3, 5), integers(0, 2, 2, 3)
 INDEXING = [

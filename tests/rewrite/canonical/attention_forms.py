@@ -95,6 +95,22 @@ def joined(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("nqk,nkd->nqd", weights, v).reshape(B, H, N, D)
 
 
+def joined_for_long(q: Any, k: Any, v: Any) -> Any:
+    """As DeBERTa of transformers: scores are scaled and added to before heads are apart."""
+    q, k, v = (x.transpose(0, 2, 1, 3).reshape(B * H, N, D) for x in (q, k, v))
+    scores = jnp.einsum("nqd,ndk->nqk", q, k.transpose(0, 2, 1) / math.sqrt(D))
+    slopes = jnp.tile(jnp.asarray([0.5, 0.25, 0.1, 0.05]), B)[:, None, None]
+    scores = (scores + jnp.arange(N) * slopes).reshape(B, H, N, N)
+    weights = jax.nn.softmax(jnp.where(tril(), scores, -1e9), -1)
+    return jnp.einsum("bhqk,bhkd->bqhd", weights, v.reshape(B, H, N, D))
+
+
+def turned(q: Any, k: Any, v: Any) -> Any:
+    """As UNets write it: values are first, and weights have the keys before the queries."""
+    weights = jax.nn.softmax(jnp.where(tril(), product(q, k), -1e9), -1).transpose(0, 1, 3, 2)
+    return jnp.matmul(v.transpose(0, 2, 3, 1), weights).transpose(0, 3, 1, 2)
+
+
 def repeated(q: Any, k: Any, v: Any) -> Any:
     return seen(tril)(q, jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2))
 
@@ -160,6 +176,8 @@ FORMS: dict[str, Form] = {
     "a number of places": Form(seen(lambda: jnp.cumsum(ones(jnp.int32), 1) <= jnp.arange(1, N + 1)[:, None])),
     "a guard": Form(guarded),
     "joined heads": Form(joined),
+    "heads joined for long": Form(joined_for_long, says=(("causal", True), ("bias", (0, 1, -3, 3))), cuda=""),
+    "weights turned": Form(turned),
     "repeated keys": Form(repeated, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 4, 1, -1)))),
     "spread keys": Form(spread, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 1, 4, -1)))),
     "one key for all heads": Form(shared, (Q, KEYS, KEYS), (("causal", True), ("key", (0, 4, 1, -1)))),

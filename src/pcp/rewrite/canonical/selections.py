@@ -93,6 +93,13 @@ def _truth(op: ir.Operation) -> Replacement:
     return [tensor(inner.operands[0])] if is_asked else None
 
 
+def _number_of_truth(op: ir.Operation) -> Replacement:
+    """float(integer(p)) = float(p), of a truth p, as `one_hot` of PyTorch is read"""
+    inner = defined_by(op.operands[0], "convert")
+    is_truth = inner is not None and spec(inner.operands[0]).dtype is DType.bool
+    return [convert(tensor(inner.operands[0]), spec(op.results[0]).dtype)] if inner and is_truth else None
+
+
 def _product_of_truths(op: ir.Operation) -> Replacement:
     """number(p) number(q) = number(p and q), of truths p and q"""
     inner = [defined_by(value, "convert") for value in op.operands]
@@ -141,6 +148,7 @@ _KNOWN = ("select_known", "select_of_truths", "and_of_ones", "or_of_ones", "and_
 ROWS: tuple[Row, ...] = (
     *(row for row in logic.ROWS if row.name in _KNOWN),  # what is known of masks decides selections
     exact("truth_of_number", "convert", _truth),
+    exact("number_of_truth", "convert", _number_of_truth),
     exact("truth_not_zero", "compare", _truth),
     exact("product_of_truths", "multiply", _product_of_truths),
     exact("positive_mask", "select", _positive),

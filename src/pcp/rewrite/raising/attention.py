@@ -85,12 +85,12 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
     """softmax(scale * q k^T, masked) v."""
     for side in (0, 1) if not _is_constrained(op) else ():
         weights = View.of(op.operands[side])
-        softmax = softmax_of(weights) if weights.source().axes == weights.axes else None
+        softmax = softmax_of(weights) if weights.has_all_axes() else None
         if softmax is None:
             continue
         axis = softmax[1]
         named = _second_product(op, side, axis)
-        scores = named and _scores(Scores(softmax[0], axis, softmax[0].shape))
+        scores = named and _scores(Scores(softmax[0], axis, weights.shape))
         factors = scores and _first_product(scores.product, axis)
         if not named or not scores or not factors or len(scores.biases) > 1:
             continue

@@ -56,7 +56,8 @@ def arange(*bounds: float, result: TensorSpec, **_: object) -> Tensor:
     """Evenly spaced numbers: start + step * (0, 1, 2, ...)."""
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) == 3 else 1)
     counted = ops.iota(result.shape, 0, result.dtype)
-    return counted * ops.convert(step, result.dtype) + ops.convert(start, result.dtype)
+    counted = counted if step == 1 else counted * ops.convert(step, result.dtype)
+    return counted if start == 0 else counted + ops.convert(start, result.dtype)
 
 
 def _frequencies(frequencies: Callable[[int, float], np.ndarray[Any, Any]]) -> Callable[..., Tensor]:

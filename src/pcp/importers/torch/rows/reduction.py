@@ -44,6 +44,16 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
     return ops.moveaxis(ops.log_softmax(ops.moveaxis(x, axis, -1)), -1, axis)
 
 
+@row("logsumexp.default")
+def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials along some axes, which are one meanwhile."""
+    axes = sorted(axis % x.ndim for axis in axes_of(x, dim) or range(x.ndim))
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    joined = ops.reshape(ops.transpose(x, (*kept, *axes)), (*(x.shape[axis] for axis in kept), -1))
+    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis in kept]
+    return ops.reshape(ops.logsumexp(wide(joined), -1), shape)
+
+
 rows(
     {
         "_log_softmax.default": _along(log_softmax),
