@@ -4,6 +4,7 @@ import functools
 from pathlib import Path
 
 import pytest
+import torch
 from tests.execution import exactly
 from tests.peers.beside_transformers.families import made, tokens
 
@@ -27,13 +28,13 @@ each key, Qwen2 all."""
 QUICK_ONES = ("bert", "gpt2", "qwen2")
 
 
-def least_of_plain(step: pcp.TrainingStep, folder: Path) -> float:
-    """The smallest tolerance that the plain step is within."""
+def least_of_plain(step: pcp.TrainingStep, folder: Path, tolerance: float = 1e-2) -> float:
+    """The smallest tolerance that the plain step is within, which is at most the one given."""
     conditions = Conditions(
         Target.of(), 1 << 40, folder / "profile.sqlite", 600, strategy=Strategy(steps=(Step.plain,))
     )
     with evidence_of(conditions) as evidence:
-        found, _ = answered(functools.partial(searched, step, 1e-2, conditions, ()), evidence)
+        found, _ = answered(functools.partial(searched, step, tolerance, conditions, ()), evidence)
     assert found.measurement is not None
     assert found.measurement.least_plain is not None
     return found.measurement.least_plain
@@ -62,3 +63,12 @@ def test_a_step_whose_tokens_are_as_far_apart_as_buckets_of_distances_begin(tmp_
     imported = pcp.from_torch(loss, *inputs)
     step = pcp.training_step(imported.program, pcp.optimizers.adamw(1e-3))
     assert least_of_plain(step, tmp_path) < 1e-3
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", pytest.param("bert", marks=pytest.mark.long)])
+def test_a_step_of_a_model_in_bfloat16_is_as_exact_as_its_numbers(family: str, tmp_path: Path) -> None:
+    loss, inputs = made(family)
+    imported = pcp.from_torch(loss.to(torch.bfloat16), *inputs)
+    step = pcp.training_step(imported.program, pcp.optimizers.adamw(1e-3))
+    assert {each.dtype.name for each in imported.weights.values()} == {"bfloat16"}
+    assert 1e-3 < least_of_plain(step, tmp_path, 0.05) < 0.03

@@ -57,6 +57,20 @@ def test_errors_are_those_of_numpy(dtype: Any) -> None:
     assert worst.slice == "axis 0, index 3"
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_rounding_that_storing_cannot_avoid_is_that_of_numpy(dtype: Any) -> None:
+    exact, plain = drawn(dtype)
+    scale = COMPILED.scale(exact)
+    found = (exact * (1 + 1e-2 * RNG.standard_normal(SHAPE))).astype(dtype)
+    made, expected = (by.distance(found, exact, scale, True) for by in (COMPILED, ON_HOST))
+    assert made.error == pytest.approx(expected.error, rel=1e-6)
+    assert made.slice_error == pytest.approx(expected.slice_error, rel=1e-6)
+    assert made.error == pytest.approx(1e-2, rel=0.05)
+    assert COMPILED.distance(plain, exact, scale, True).error < 1e-9
+    plain[4, 3] = np.nan
+    assert COMPILED.distance(plain, exact, scale, True) == INFINITE
+
+
 def test_what_is_not_finite_is_infinitely_wrong() -> None:
     exact, plain = drawn(np.float32)
     for wrong in (np.nan, np.inf):

@@ -9,7 +9,7 @@ from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.types import dtype_of
-from pcp.ops.elementwise import bitcast, convert, imag, is_finite, real, where
+from pcp.ops.elementwise import bitcast, convert, imag, is_finite, maximum, real, where
 from pcp.ops.elementwise.composed import is_nan, logical_and, logical_not, logical_or
 from pcp.ops.movement import stack
 from pcp.ops.reductions.primitives import any_, sum_
@@ -64,13 +64,18 @@ class Comparison:
                 return Scale.of(own)
         return distances.scale_of(np.asarray(right), kept, None if before is None else np.asarray(before))
 
-    def distance(self, result: Any, right: Any, scale: Scale) -> Distance:
-        """How far a result is from what it should be, relative to a scale."""
+    def distance(self, result: Any, right: Any, scale: Scale, stored: bool = False) -> Distance:
+        """How far a result is from what it should be, relative to a scale.
+
+        Arguments:
+            stored: whether what no way to store the result avoids is left out: the squares of what rounding `right` to the type
+                of the result makes wrong are taken off those of the distance.
+        """
         if self._compiles(_spec(right)):
-            difference = self._squares(result, right, 1.0)
+            difference = self._squares(result, right, 1.0, stored)
             if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
                 return relative(difference, scale)
-        return distances.distance(np.asarray(result), np.asarray(right), scale)
+        return distances.distance(np.asarray(result), np.asarray(right), scale, stored)
 
     def pair(self, result: Any, right: Any) -> Pair:
         """A floating-point result beside what it should be, not finite numbers included."""
@@ -115,10 +120,11 @@ class Comparison:
         numbers = change.numbers(own.shape)
         return self._run("changed", changed, [own, *map(_spec, numbers)], [array, *numbers])
 
-    def _squares(self, a: Any, b: Any, factor: float) -> Squares:
-        """Sums of the squares of a - factor b."""
+    def _squares(self, a: Any, b: Any, factor: float, stored: bool = False) -> Squares:
+        """Sums of the squares of a - factor b; without those of rounding b to the type of a where that is stored."""
         specs = [_spec(a), _spec(b), TensorSpec((), DType.f64)]
-        sums = self._run("squares", _sums, specs, [a, b, np.float64(factor)])
+        what, function = ("stored", _stored_sums) if stored else ("squares", _sums)
+        sums = self._run(what, function, specs, [a, b, np.float64(factor)])
         return Squares.of_axes(specs[0].shape, [np.asarray(each) for each in sums])
 
     def _compiles(self, of: TensorSpec) -> bool:
@@ -161,6 +167,15 @@ def _sums(a: Tensor, b: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
     squares = [part * part for part in parts]
     square = squares[0] + squares[1] if len(squares) > 1 else squares[0]
     return _along_slices(square)
+
+
+def _stored_sums(a: Tensor, b: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
+    """As `_sums`, without the squares of what rounding b to the type of a makes wrong."""
+    exact, factor = convert(b, DType.f64), convert(factor, DType.f64)
+    difference = convert(a, DType.f64) - factor * exact
+    rounding = convert(convert(b, a.dtype), DType.f64) - exact
+    # A compiler may round twice, by float32 to float16: that is not the nearest, and nothing is below zero.
+    return _along_slices(maximum(difference * difference - rounding * rounding, 0.0))
 
 
 def _along_slices(square: Tensor) -> tuple[Tensor, ...]:

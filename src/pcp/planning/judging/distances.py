@@ -119,7 +119,11 @@ def relative(difference: Squares, scale: Scale) -> Distance:
 
 
 def squares(
-    result: Array, right: Array | None = None, kept: float = 0.0, before: Array | None = None
+    result: Array,
+    right: Array | None = None,
+    kept: float = 0.0,
+    before: Array | None = None,
+    stored: bool = False,
 ) -> Squares:
     """The squares of result - right - kept * before, in one walk over memory, in float64.
 
@@ -127,6 +131,7 @@ def squares(
         result: of any shape and numerical type.
         right: what is subtracted, of that shape; None subtracts nothing.
         kept, before: as `Argument.kept`; None subtracts nothing.
+        stored: whether squares of what rounding `right` to the type of the result makes wrong are taken off.
     """
     shape = result.shape
     axes = sliced(shape)
@@ -144,6 +149,8 @@ def squares(
             for start in beginnings:
                 parts = [None if each is None else each[start : start + step] for each in arrays]
                 square = _square(_difference(parts[0], parts[1], kept, parts[2]))
+                if stored and parts[1] is not None:
+                    square -= _square(_difference(parts[1].astype(result.dtype), parts[1], 0.0, None))
                 by_row[start : start + step] = np.sum(square, axis=1)
                 columns.append(np.sum(square, axis=0))
         return columns
@@ -188,14 +195,15 @@ def _lost(right: Array) -> float:
     return float(np.mean(~finite if right.dtype.kind == "c" else ~finite & (right != -np.inf)))
 
 
-def distance(result: Array, right: Array, scale: Scale) -> Distance:
+def distance(result: Array, right: Array, scale: Scale, stored: bool = False) -> Distance:
     """How far a result is from what it should be, whatever numbers are in the two.
 
     Arguments:
         result, right: of one shape, real or complex.
         scale: what the distance is relative to.
+        stored: whether rounding that no way to store it avoids is left out, where all numbers are finite.
     """
-    difference = squares(result, right)
+    difference = squares(result, right, stored=stored)
     if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
         return relative(difference, scale)
     wide = np.complex128 if "c" in (result.dtype.kind, right.dtype.kind) else np.float64

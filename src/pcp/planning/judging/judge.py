@@ -20,6 +20,8 @@ NOTHING = 2.0**-24
 """Of the size of its group, less than rounding to float32 makes of that: what is so small is zero in exact arithmetic."""
 
 
+SHORT = 2
+"""Bytes of an element of state of which rounding to its type may be more than is added to it."""
 MOST_LOST = 0.5
 """A result of which more than this part is not finite says nothing of how exact a program is."""
 
@@ -82,13 +84,18 @@ class Judge:
             for entry, value in zip(program.arguments, arguments, strict=True)
             if entry.alias is not None and entry.spec.dtype.is_differentiable
         }
+        self._stored = frozenset(
+            place
+            for place, (kept, _) in before.items()
+            if kept and program.results[place].spec.dtype.itemsize <= SHORT
+        )
         self._standards: list[_Standard] = []
         for place, (entry, of_result) in enumerate(zip(program.results, self._all(), strict=True)):
             if entry.spec.dtype.is_differentiable:
                 scale = comparison.scale(of_result[0], *before.get(place, (0.0, None)))
-                self._standards.append(self._standard(Judged.norm, scale, *of_result))
+                self._standards.append(self._standard(place, Judged.norm, scale, *of_result))
             else:
-                self._standards.append(self._standard(Judged.share, _NONE, *of_result))
+                self._standards.append(self._standard(place, Judged.share, _NONE, *of_result))
         lost = {
             result_name(program, place): standard.scale.lost
             for place, standard in enumerate(self._standards)
@@ -111,7 +118,7 @@ class Judge:
         for place, (right, y) in enumerate(zip(self._right, results, strict=True)):
             if place not in self._ignored:
                 standard = self._standards[place]
-                distance = self._distance(standard.judged, y, right, standard.scale)
+                distance = self._distance(place, standard.judged, y, right, standard.scale)
                 errors.append(self._error(place, _further(distance, standard.bound)))
         return errors
 
@@ -120,21 +127,28 @@ class Judge:
         return zip(self._right, self._plain, *self._doubts, strict=True)
 
     def _standard(
-        self, judged: Judged, scale: Scale, right: Any, plain: Any, *doubts: Any, missed: float = 0.0
+        self,
+        place: int,
+        judged: Judged,
+        scale: Scale,
+        right: Any,
+        plain: Any,
+        *doubts: Any,
+        missed: float = 0.0,
     ) -> _Standard:
         bound = Distance(0.0)
         for doubt in doubts:
-            other = self._distance(judged, doubt, right, scale)
+            other = self._distance(place, judged, doubt, right, scale)
             bound = Distance(max(bound.error, other.error), max(bound.slice_error, other.slice_error))
         if judged is not Judged.share:
             bound = Distance(SAFETY * bound.error, SAFETY * bound.slice_error)
-        near = Distance(0.0) if plain is right else self._distance(judged, plain, right, scale)
+        near = Distance(0.0) if plain is right else self._distance(place, judged, plain, right, scale)
         return _Standard(judged, scale, bound, _further(near, bound), missed)
 
-    def _distance(self, judged: Judged, result: Any, right: Any, scale: Scale) -> Distance:
+    def _distance(self, place: int, judged: Judged, result: Any, right: Any, scale: Scale) -> Distance:
         if judged is Judged.share:
             return Distance(share(np.asarray(result), np.asarray(right)))
-        return self._comparison.distance(result, right, scale)
+        return self._comparison.distance(result, right, scale, place in self._stored)
 
     def _error(self, place: int, distance: Distance) -> ResultError:
         standard = self._standards[place]
@@ -171,7 +185,7 @@ class Judge:
             if place in sizes:
                 scale = Scale.of_elements(sizes[place], self.program.results[place].spec.shape)
                 own = self._standards[place].plain.error
-                self._standards[place] = self._standard(Judged.group, scale, *of_result, missed=own)
+                self._standards[place] = self._standard(place, Judged.group, scale, *of_result, missed=own)
 
     def _size(self, place: int) -> float:
         """The root mean square over the elements of a result of the reference."""

@@ -15,7 +15,8 @@ Three kinds of results are judged otherwise, and a plan names them:
 
 State is judged by what is added to the part of it that stays, so that an update does not hide behind the parameter that it is
 added to, nor a gradient behind its moment: m' - beta m is as wrong as the gradient. How much stays a program says of each
-argument (`Argument.kept`); where it says nothing, all of it.
+argument (`Argument.kept`); where it says nothing, all of it. Of state of 16 bits, the squares of round(y64) - y64 are taken off
+those of y - y64: what no way to store it avoids is no error of it.
 """
 
 import enum
