@@ -77,6 +77,17 @@ def _masked(q: Any, k: Any, v: Any, m: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, mask=m)
 
 
+def _biased(q: Any, k: Any, v: Any, b: Any) -> Any:
+    scores = pcp.transpose(q, (0, 2, 1, 3)) @ pcp.transpose(k, (0, 2, 3, 1)) * 0.5
+    return pcp.softmax(scores + b) @ pcp.transpose(v, (0, 2, 1, 3))
+
+
+def _causal_and_biased(q: Any, k: Any, v: Any, b: Any) -> Any:
+    scores = pcp.transpose(q, (0, 2, 1, 3)) @ pcp.transpose(k, (0, 2, 3, 1)) * 0.5 + b
+    sees = pcp.greater_equal(pcp.iota(scores.shape[2:], 0), pcp.iota(scores.shape[2:], 1))
+    return pcp.softmax(pcp.where(sees, scores, float("-inf"))) @ pcp.transpose(v, (0, 2, 1, 3))
+
+
 def _same(x: Any, kernel: Any) -> Any:
     return pcp.conv2d(x, kernel, 1, "SAME")
 
@@ -223,6 +234,8 @@ ROWS: dict[str, list[Row]] = {
             _masked, "f32[2,3,2,4]", "f32[2,260,2,4]", "f32[2,260,2,4]", "bool[2,1,3,260]",
             wrt=THIRD, at_3=_one_key_seen,
         ),
+        _row(_biased, "f32[2,130,2,4]", *["f32[2,150,2,4]"] * 2, "f32[1,2,130,150]", wrt=(0, 1, 2, 3)),
+        _row(_causal_and_biased, "f32[2,140,2,4]", *["f32[2,140,2,4]"] * 2, "f32[2,140,140]", wrt=(0, 1, 2, 3)),
     ],
     "convolution": [
         _row(_same, "f32[2,7,9,17]", "f32[3,3,17,33]", wrt=(0, 1)),

@@ -56,7 +56,7 @@ MODELS: dict[str, Expected] = {
     "GPT-2": Expected(models.gpt2, (CAUSAL,)),
     "GPT-2, padded": Expected(lambda: models.gpt2("right"), (CAUSAL, PADDED)),
     "GPT-2, eager": Expected(lambda: models.gpt2(attn_implementation="eager"), (CAUSAL,)),
-    "T5": Expected(models.t5, ("",), "whole", 6, 2),
+    "T5": Expected(models.t5, ("",), "cudnn", 6),
     "Whisper": Expected(models.whisper, ("",), "triton", 6),
     "causal": Expected(lambda: models.by_hand(models.causal), (CAUSAL,), count=1),
     "a buffer of nanoGPT": Expected(lambda: models.by_hand(models.masked_fill), (r"mask = array<i64: -3, -3, 2, 3>",), count=1),

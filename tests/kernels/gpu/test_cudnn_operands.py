@@ -11,8 +11,9 @@ from pcp import Program, nn, ops
 from pcp.autodiff.gradient import value_and_vjp
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.attention import cudnn
+from pcp.nn.attention import named_attention
 from pcp.planning.paths.preparation import prepared
-from tests.execution import run
+from tests.execution import exactly, run
 from tests.kernels.gpu.emulated import HERE, cudnn_call
 from tests.nn.padded_attention import attended, drawn, spoiled
 
@@ -129,3 +130,29 @@ def test_a_bias(queries: int) -> None:
     program = prepared(value_and_vjp(pcp.rewrite.raising.raised(pcp.trace(attention, *specs)), (0, 1, 2)))
     y, cotangents = run(_by(program, "cudnn"), *given[:3], bias, given[3])
     _close([y, *cotangents], attended(*operands, ([queries] * 3, [70] * 3), bias=bias))
+
+
+@pytest.mark.usefixtures("_cudnn")
+@pytest.mark.parametrize("kernel", ["cudnn:bf16+result", "cudnn:bf16_centred"])
+def test_a_bias_of_all_samples_and_its_cotangent_where_later_keys_have_a_finite_score(kernel: str) -> None:
+    """As in the decoder of T5."""
+
+    def form(softmax: Any, q: Any, k: Any, v: Any, b: Any) -> Any:
+        scores = ops.einsum("bhqd,bhkd->bhqk", q, k) + b
+        sees = ops.iota((21, 21), 0) >= ops.iota((21, 21), 1)
+        return ops.einsum("bhqk,bhkd->bhqd", softmax(ops.where(sees, scores, -3e38)), v)
+
+    def attention(*operands: Any) -> Any:
+        attributes: dict[str, Any] = {
+            "query": (0, 1, 2, -1), "key": (0, 1, 3, -1), "value": (0, 1, 3, -2), "result": (0, 1, 2, -2), "axis": 3,
+            "scale": 1.0, "causal": True, "offset": 0, "queries": 2, "fill": -3e38, "safe": True, "bias": (-3, 1, 2, 3),
+        }  # fmt: skip
+        return named_attention(form, operands[:3], operands[3:], attributes)
+
+    rng = np.random.default_rng()
+    shapes = [(2, 4, 21, 16)] * 3 + [(1, 4, 21, 21), (2, 4, 21, 16)]
+    given = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    program = prepared(value_and_vjp(pcp.trace(attention, *given[:4]), (0, 1, 2, 3)))
+    expected = exactly(program, *given)
+    found = run(_by(program, kernel), *given)
+    _close([found[0], *found[1]], [expected[0], *expected[1]])

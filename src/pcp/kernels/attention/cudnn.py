@@ -25,6 +25,8 @@ from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.attention.heads import Heads, Order
 from pcp.kernels.attention.layout import Layout, takes_one_length_each
+from pcp.kernels.attention.sight import Sight
+from pcp.kernels.attention.tiles import bias_cotangent
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_with_gradient
@@ -73,6 +75,8 @@ class Added:
             bias = maximum(masks["bias"], LOWEST)
             seen.append(greater(masks["bias"], -math.inf))
         band = list(heads.sight.band.holds(iota(heads.lengths, 0), iota(heads.lengths, 1)))
+        if band and not _hides_itself(heads.sight):
+            bias = where(functools.reduce(operator.and_, band), bias, LOWEST)
         if "mask" in masks:
             bias = where(masks["mask"], bias, LOWEST)
             if heads.sight.safe or heads.sight.fill == -math.inf:
@@ -208,7 +212,8 @@ class Calls:
     def mask_type(self) -> str:
         """What cuDNN itself hides."""
         sight = self.layout.heads.sight
-        names = ["PADDING"] * sight.has_lengths + ["CAUSAL"] * (sight.offset is not None)
+        is_causal = sight.offset is not None and _hides_itself(sight)
+        names = ["PADDING"] * sight.has_lengths + ["CAUSAL"] * is_causal
         return "_".join(names) or "NO_MASK"
 
     def described(self, backward: bool) -> str:
@@ -233,7 +238,7 @@ class Calls:
                     **(_BACKWARD if backward else _FORWARD),
                     "dropout_rate": 0.0,
                     "seed": 42,
-                    "sliding_window_length": heads.sight.window or 0,
+                    "sliding_window_length": (heads.sight.window or 0) if _hides_itself(heads.sight) else 0,
                     "max_seg_per_batch": 1,
                     "is_paged_attention": False,
                 },
@@ -322,6 +327,13 @@ def _layouts(orders: Sequence[tuple[int, ...]]) -> ir.Attribute:
     )
 
 
+def _hides_itself(sight: Sight) -> bool:
+    """Whether cuDNN hides the keys that are not seen by their number; if not, what is added to scores does."""
+    if sight.window is not None and sight.queries != sight.keys:
+        return False
+    return sight.offset is None or (sight.skips and sight.offset == 0)
+
+
 def _applies(op: ir.Operation) -> bool:
     heads = Heads.of_f32(op)
     if heads is None:
@@ -329,9 +341,7 @@ def _applies(op: ir.Operation) -> bool:
     sight, sizes = heads.sight, heads.sizes
     if "cap" in heads.attributes or not takes_one_length_each(op, heads):
         return False
-    if sight.offset is not None and not (sight.skips and sight.offset == 0):
-        return False
-    if sight.window is not None and sight.queries != sight.keys:
+    if not _hides_itself(sight) and not (sight.has_masks and sight.safe):
         return False
     width = sizes[CONTRACTED]
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
@@ -354,7 +364,7 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -
     of_query, of_key, of_value = calls.backward(calls.evened(cotangent, "result"), y, normaliser)
     if of_mean is not None:
         of_value = convert(of_value, DType.f32) + of_mean
-    return layout.cotangents(op, (of_query, of_key, of_value))
+    return layout.cotangents(op, (of_query, of_key, of_value), bias_cotangent(op, storage))
 
 
 register_with_gradient(

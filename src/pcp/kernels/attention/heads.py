@@ -11,6 +11,7 @@ from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.attention.sight import MASKS, Sight
 from pcp.kernels.named import Named
 from pcp.ops.movement import broadcast_to, reshape, transpose
+from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import Tensor
 
@@ -71,10 +72,22 @@ class Heads:
 
     @classmethod
     def of_f32(cls, op: ir.Operation) -> "Heads | None":
-        """The same of a composite in float32, or of its gradient by no masks; None of any other."""
-        named = Named.of(op)
-        takes = named.is_f32 and max(named.attributes.get("wrt", (0,))) < len(ATTENTION.operands)
-        return cls.of(op) if takes else None
+        """The same of a composite in float32, or of its gradient; None of any other."""
+        return cls.of(op) if Named.of(op).is_f32 else None
+
+    @property
+    def place_of_bias(self) -> int:
+        """Of the bias among the operands, if there is one."""
+        return len(ATTENTION.operands) + ("mask" in self.sight.by)
+
+    def for_bias(self, change: Tensor) -> Tensor:
+        """The cotangent of the bias, added up where it is the same for several scores, from that of the scores `by_heads`."""
+        names, axes = self.attributes["bias"], (*self.batch, *self.groups, self.queries, self.keys)
+        whole = reshape(change, [self.sizes[axis] for axis in axes])
+        summed = sum_(whole, [place for place, axis in enumerate(axes) if axis not in names])
+        kept = [axis for axis in axes if axis in names]
+        ordered = transpose(summed, [kept.index(axis) for axis in names if axis != BROADCAST])
+        return reshape(ordered, [1 if axis == BROADCAST else self.sizes[axis] for axis in names])
 
     @property
     def lengths(self) -> tuple[int, int]:

@@ -3,8 +3,9 @@
 Nothing is transposed in memory for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
@@ -73,15 +74,20 @@ class Layout:
         ordered = self.heads.returned(tensor, kind, Order.by_length)
         return self._inside(convert(ordered, DType.f32), kind)
 
-    def cotangents(self, op: ir.Operation, cotangents: Sequence[Tensor]) -> list[Tensor]:
-        """The results of a gradient, from the cotangents of query, key and value."""
+    def cotangents(
+        self,
+        op: ir.Operation,
+        cotangents: Sequence[Tensor],
+        further: Mapping[int, Tensor] = MappingProxyType({}),
+    ) -> list[Tensor]:
+        """The results of a gradient, from the cotangents of query, key and value, and further ones by their places."""
         named = Named.of(op)
         wrt = named.attributes["wrt"]
         kinds = enumerate(zip(cotangents, ATTENTION.operands, strict=True))
         returned = {place: self.returned(x, kind) for place, (x, kind) in kinds}
         if 1 in wrt and are_added_up(op.results[wrt.index(1)]):
             returned[1] = self._inside(returned[1] - self.mean(returned[1], "key"), "key")
-        return named.cotangents(op, returned)
+        return named.cotangents(op, {**returned, **further})
 
     def _count(self, names: Names) -> Tensor | None:
         return None if self.lengths is None else along(self.lengths.keys, self.lengths.axes, names)

@@ -7,7 +7,7 @@ or there is no key, stand after all others.
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pcp.ir import DType
@@ -169,11 +169,16 @@ class Masked:
         return self._inside(self.heads.returned(x, kind, order), kind)
 
     def cotangents(
-        self, op: ir.Operation, cotangents: Sequence[Tensor], order: Order = Order.by_heads
+        self,
+        op: ir.Operation,
+        cotangents: Sequence[Tensor],
+        further: Mapping[int, Tensor],
+        order: Order = Order.by_heads,
     ) -> list[Tensor]:
-        """The results of a gradient, from the cotangents of query, key and value."""
+        """The results of a gradient, from the cotangents of query, key and value, and further ones by their places."""
         kinds = enumerate(zip(cotangents, ATTENTION.operands, strict=True))
-        return Named.of(op).cotangents(op, {i: self.returned(x, kind, order) for i, (x, kind) in kinds})
+        whole = {i: self.returned(x, kind, order) for i, (x, kind) in kinds}
+        return Named.of(op).cotangents(op, {**whole, **further})
 
     def _inside(self, x: Tensor, kind: str) -> Tensor:
         if self.sees is not None and kind == "result":

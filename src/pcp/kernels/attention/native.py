@@ -11,6 +11,7 @@ from pcp.kernels.artifact import Native
 from pcp.kernels.attention.heads import Heads, Names, Order
 from pcp.kernels.attention.lengths import Masked, takes_lengths
 from pcp.kernels.attention.sight import MASKS
+from pcp.kernels.attention.tiles import bias_cotangent
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
@@ -152,7 +153,7 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -
     call, named = _Call.of(op), Named.of(op)
     cotangent = tensors(op)[len(named.operands)]
     cotangents = call.gradient(storage, cotangent, residuals or call.forward(storage))
-    return call.masked.cotangents(op, cotangents, Order.apart)
+    return call.masked.cotangents(op, cotangents, bias_cotangent(op, storage), Order.apart)
 
 
 def _applies(op: ir.Operation) -> bool:

@@ -41,7 +41,9 @@ def tiled_gradient(tiling: Tiling) -> Build:
         # Sums over queries go through one that sees no key, too: its weights have to be numbers.
         kept = replace(tiling, storage=storage)
         operands = Operands.of(masked.heads, kept, masked.operands, masked.heads.sight.finite)
-        return masked.cotangents(op, backward(operands, cotangent))
+        *others, bias = backward(operands, cotangent)
+        further = {} if bias is None else {masked.heads.place_of_bias: bias}
+        return masked.cotangents(op, others, further)
 
     return build
 

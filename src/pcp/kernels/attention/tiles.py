@@ -14,16 +14,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcp.ir import DType
+from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.key_cotangents import without_mean
-from pcp.kernels.named import total
+from pcp.kernels.attention.lengths import Masked
+from pcp.kernels.named import Named, tensors, total
 from pcp.kernels.storage import BF16, F32, Storage
 from pcp.ops.elementwise import convert, equal, exp, maximum, tanh, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
 from pcp.ops.reductions.primitives import largest_along, sum_
 from pcp.tensor import Tensor
+
+AT_ONCE = 128
+"""Queries whose scores are in memory where only the cotangent of the bias is computed here."""
 
 Places = dict[tuple[int, int], list[Tensor]]
 """By the first key of a block and the one after its last, what belongs there."""
@@ -146,36 +151,58 @@ def _finite(largest: Tensor) -> Tensor:
     return where(equal(largest, -math.inf), 0.0, largest)
 
 
-def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The cotangents of query, key and value, axes in order, from the result's."""
+def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The cotangents of query, key and value, axes in order, and of the bias, if there is one, from the result's."""
     heads, product = operands.heads, operands.tiling.product
     result, normalisers = forward(operands)
     # The sum over keys of weight times its cotangent is that over the width of result times its cotangent.
     inner = sum_(result * cotangent, -1, keepdims=True)
-    queries = []
+    queries, biases = [], []
     keys: Places = {}
     values: Places = {}
     for (rows, blocks), (largest, sums) in zip(operands.tiling.blocks(heads), normalisers, strict=True):
         q, g = operands.query[:, :, rows], cotangent[:, :, rows]
-        parts = []
+        parts, of_bias = [], []
         for columns in blocks:
             k, v = operands.key[:, columns], operands.value[:, columns]
             scores, visible, slope = operands.scores(rows, columns)
             weights = exp(scores - _finite(largest)) / sums
             change = weights * (product(g, v, (3,), (2,)) - inner[:, :, rows])
-            if slope is not None:
-                change = change * slope
             if visible is not None:
                 change = where(visible, change, 0.0)
+            of_bias.append(change)
+            if slope is not None:
+                change = change * slope
             place = (columns.start, columns.stop)
             values.setdefault(place, []).append(product(weights, g, (1, 2), (1, 2)))
             keys.setdefault(place, []).append(product(change, q, (1, 2), (1, 2)))
             parts.append(product(change, k, (3,), (1,)))
         queries.append(total(parts))
+        if operands.bias is not None:
+            around = (blocks[0].start, heads.lengths[1] - blocks[-1].stop)
+            biases.append(pad(concatenate(of_bias, 3), ((0, 0), (0, 0), (0, 0), around)))
     of_keys = _whole(keys, heads)
     if operands.tiling.storage is BF16:
         of_keys = without_mean(of_keys, 1)
-    return concatenate(queries, 2) * heads.attributes["scale"], of_keys, _whole(values, heads)
+    of_queries = concatenate(queries, 2) * heads.attributes["scale"]
+    bias = heads.for_bias(concatenate(biases, 2)) if biases else None
+    return of_queries, of_keys, _whole(values, heads), bias
+
+
+def bias_cotangent(op: ir.Operation, storage: Storage) -> dict[int, Tensor]:
+    """The cotangent of the bias by its place among the operands, if a gradient has one: for kernels that compute the others.
+
+    128 queries at a time, so that of the scores no more is in memory.
+    """
+    masked, named = Masked.of(op), Named.of(op)
+    place = masked.heads.place_of_bias
+    if place not in named.attributes["wrt"]:
+        return {}
+    tiling = Tiling(AT_ONCE, None, F32 if storage.centred else storage)
+    operands = Operands.of(masked.heads, tiling, masked.operands, masked.heads.sight.finite)
+    *_, bias = backward(operands, masked.turned(tensors(op)[len(named.operands)], "result"))
+    assert bias is not None
+    return {place: bias}
 
 
 def _cut(first: int, end: int, block: int | None) -> list[slice]:

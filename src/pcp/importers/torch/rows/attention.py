@@ -11,6 +11,9 @@ from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import DType
 from pcp.ir.composites import Number
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.nn.attention import axes_of_mask, named_attention
 from pcp.ops.promotion import broadcast_shape
 from pcp.rewrite.canonical.known import Known
@@ -18,7 +21,7 @@ from pcp.rewrite.canonical.masks import form_of
 from pcp.rewrite.counts import Band, parts_of
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.rewrite.view import FOLDED, View
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 
 
 class DropoutInAttention(PCPError):
@@ -91,6 +94,7 @@ class Masked:
         written = form_of(mask.value, Known())
         mask = mask if written is None else written()
         if mask.dtype is not DType.bool:
+            mask = _narrow(mask)
             return cls(mask, is_causal, shape, _may_hide(mask))
         axes = tuple(None if axis == BROADCAST else axis for axis in axes_of_mask(mask, shape))
         keys = len(shape) - 1
@@ -136,6 +140,16 @@ class Masked:
         for bias, each in zip(biases, finite, strict=True):
             scores = scores + ops.where(each | some, bias, 0.0)
         return ops.where(looks | ops.logical_not(some), scores, -math.inf), some
+
+
+def _narrow(bias: Tensor) -> Tensor:
+    """What is added to scores, of size 1 along axes that it was spread along: so its gradient is, too."""
+    while (op := defining_op(bias.value)) is not None and op.name == "stablehlo.broadcast_in_dim":
+        before = spec_of(op.operands[0].type).shape
+        if integers_of(op.attributes["broadcast_dimensions"]) != tuple(range(bias.ndim)) or not before:
+            break
+        bias = Tensor(op.operands[0], current_builder())
+    return bias
 
 
 def _may_hide(bias: Tensor) -> bool:
