@@ -1,0 +1,111 @@
+"""Training steps of models that people bring have the sites that they should have: a table of families, for CPU and GPU.
+
+Nothing is compiled: sites are found in programs.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from tests.peers import imported_networks as networks
+from tests.peers.beside_transformers import families
+from tests.replay.machine import machine
+
+import pcp
+from pcp import kernels
+from pcp.planning.paths.preparation import prepared
+
+
+class Sites(NamedTuple):
+    """How many there are in a step, each forward and backward."""
+
+    attention: int = 0
+    normalisation: int = 0
+    gelu: int = 0
+    cross_entropy: int = 0
+    softmax: int = 0
+    convolution: int = 0
+
+
+PADDED: dict[str, Sites] = {
+    "bert": Sites(2, 6, 3, 1),
+    "distilbert": Sites(2, 6, 3, 1),
+    "electra": Sites(2, 6, 3, 1),
+    "albert": Sites(2, 6, 3, 1),
+    "deberta": Sites(2, 6, 3, 1),
+    "modernbert": Sites(2, 6, 3, 1),
+    "gpt_neo": Sites(2, 5, 2, 1),
+    "gptj": Sites(2, 3, 2, 1),
+    "opt": Sites(2, 5, 0, 1),
+    "falcon": Sites(2, 3, 2, 1),
+    "mpt": Sites(2, 5, 2, 1),
+    "bloom": Sites(0, 6, 2, 1, 2),  # two numbers are added to a score: a distance, and one that hides
+    "mistral": Sites(2, 5, 2, 1),
+    "qwen3": Sites(2, 9, 2, 1),
+    "gemma2": Sites(2, 9, 2, 1),
+    "gemma3": Sites(2, 13, 2, 1),
+    "phi3": Sites(2, 5, 2, 1),
+    "olmoe": Sites(2, 9, 2, 1, 2),  # and of the experts
+    "gpt_oss": Sites(0, 5, 2, 1, 4),  # scores have a column of their own that no value has
+    "t5": Sites(6, 12, 0, 1),
+    "bart": Sites(6, 12, 4, 1),
+}
+"""Families of transformers, two layers each, whose first sequence ends in padding."""
+OTHERS: dict[str, tuple[Callable[[], networks.Made], Sites]] = {
+    "Whisper": (families.OTHERS["whisper"], Sites(6, 12, 6, 1, convolution=5)),
+    "CLIP": (families.OTHERS["clip"], Sites(4, 11, 4)),
+    "Swin": (networks.swin, Sites(4, 11, 4, 1)),
+    "ConvNeXt": (networks.convnext, Sites(0, 7, 4, 1, convolution=12)),
+    "SegFormer": (networks.segformer, Sites(2, 9, 2, 1, convolution=11)),
+    "the UNet of DDPM": (networks.ddpm, Sites(1, 6, 7, convolution=20)),
+    "a block of DiT": (networks.dit, Sites(1, 2, 2)),
+}
+"""Models of images."""
+
+
+def padded(family: str) -> networks.Made:
+    loss, (text, labels) = families.made(family)
+    loss.names.append("attention_mask")
+    mask = torch.ones_like(text)
+    mask[0, -3:] = 0
+    return loss, (text, labels, mask)
+
+
+def _found(made: networks.Made) -> dict[str, Counter[str]]:
+    """Sites that no other holds, with a kernel, by device; `some` has those without one, too."""
+    model, inputs = made
+    program = pcp.from_torch(model.eval(), *inputs).program
+    step: Any = prepared(pcp.training_step(program, pcp.optimizers.sgd(0.1)))
+    found = {}
+    with machine():
+        for device in ("cpu", "cuda"):
+            sites = [
+                site for site in kernels.sites_of(step, device, builds=False, bare=True) if not site.inside
+            ]
+            found[device] = Counter(site.family for site in sites if site.kernels)
+    return found | {"some": Counter(site.family for site in sites)}
+
+
+def _check(made: networks.Made, expected: Sites) -> None:
+    found = _found(made)
+    assert Sites(*(found["some"][kind] for kind in Sites._fields)) == expected
+    for kind in ("attention", "normalisation", "cross_entropy", "softmax"):
+        count = getattr(expected, kind)
+        assert found["some"][f"{kind}_gradient"] == count, kind
+        for device in ("cpu", "cuda"):
+            assert found[device][kind] == count, (device, kind)
+    assert found["cuda"]["convolution"] == expected.convolution
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("family", PADDED)
+def test_a_padded_step_of_a_family_has_its_sites(family: str) -> None:
+    _check(padded(family), PADDED[family])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_step_of_images_has_its_sites(name: str) -> None:
+    made, expected = OTHERS[name]
+    _check(made(), expected)
