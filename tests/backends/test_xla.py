@@ -218,3 +218,14 @@ def test_only_so_many_threads_compile_at_once(most: int, monkeypatch: pytest.Mon
     all_of([lambda: xla._compile(program, Device("cpu", 0, 2**30), native, None)] * 6, 3)
     assert len(counts) == 6
     assert max(counts) == most
+
+
+def test_a_client_leaves_memory_to_the_process_that_measures() -> None:
+    said = "import os, pcp; pcp.backends.devices(); print(os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'])"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("XLA_PYTHON")}
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", said], env=variables, capture_output=True, text=True, check=True
+        ).stdout
+        == "false\n"
+    )

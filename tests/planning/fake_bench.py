@@ -140,6 +140,12 @@ class FakeBench:
     requests: list[Request] = field(default_factory=list)
     plains: list[Request] = field(default_factory=list)
     """Requests of how wrong the plain program is."""
+    begun: list[Request] = field(default_factory=list)
+    """What was begun with before it was asked."""
+
+    def begin(self, request: Request) -> None:
+        """Keep what will be asked."""
+        self.begun.append(request)
 
     def measure(self, request: Request) -> Measurement:
         """Make up a measurement."""

@@ -84,6 +84,9 @@ class ScriptedBench:
     def __exit__(self, *_: object) -> None:
         """Nothing ends."""
 
+    def begin(self, request: Request) -> None:
+        """Nothing is done before it is asked."""
+
     def measure(self, request: Request) -> Measurement:
         """Make up a measurement."""
         assert isinstance(request.candidate, Program)

@@ -267,6 +267,9 @@ class XLABackend:
 @functools.cache
 def _devices() -> dict[Device, Any]:
     keep_freed_memory()
+    # Else a client takes three quarters of a GPU's memory at once, and leaves little to the process that measures.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
     natives = {}
     for name, client in xla_bridge.backends().items():
         kind = _KINDS.get(name, name)

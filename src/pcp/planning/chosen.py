@@ -63,7 +63,7 @@ def searched(
         strategy=conditions.strategy,
         bound=conditions.bound,
     )
-    whole = yield from that_fits(whole, conditions.memory_limit)
+    whole = yield from that_fits(whole, evidence, conditions.memory_limit)
     with evidence.leaving(conditions.strategy.for_others if others else 0.0):
         found = yield from _at_home(whole, evidence, conditions)
     if not others:

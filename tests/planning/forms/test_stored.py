@@ -120,6 +120,18 @@ def test_nothing_is_tried_where_the_path_keeps_all_in_fewer_bits_already() -> No
     assert next(stored_forms(whole.plain, whole, evidence)) == form
 
 
+def test_angles_of_positions_are_no_product() -> None:
+    """Positions times frequencies are written as a product over one place, and positions above 256 are wrong in bfloat16."""
+
+    def rotated(x: pcp.Tensor, frequencies: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:
+        positions = pcp.ops.iota((1, x.shape[0]), 1, "f32")
+        return (x * pcp.cos((frequencies.reshape(-1, 1) @ positions).T)) @ w
+
+    shapes = [pcp.spec(shape, "f32") for shape in ((1024, 64), (64,), (64, 64))]
+    whole = Whole(pcp.trace(rotated, *shapes), 1e-2, pcp.backends.Target.of("cpu:0"))
+    assert [each.factors for each in products_in(whole.prepared)] == [("factors 1024x64", "factors 64x64")]
+
+
 def test_a_tolerance_below_bfloat16_leaves_all_as_it_is(planned: Any) -> None:
     plan = planned(bench := Bench(error_of_one=1e-9), 1e-3)
     assert plan.path.stored == ()

@@ -77,6 +77,10 @@ class Recorder:
         self._bench = bench
         self.rows: list[Measurement] = []
 
+    def begin(self, request: Request) -> None:
+        """Begin with what will be measured."""
+        self._bench.begin(request)
+
     def measure(self, request: Request) -> Measurement:
         """Make one measurement."""
         self.rows.append(self._bench.measure(request))

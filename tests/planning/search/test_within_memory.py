@@ -250,6 +250,7 @@ def test_paths_are_measured_beside_a_plain_one_that_fits(
         target.compile(request.subject).memory.peak <= limit for request in wholes(bench, program, file)
     }
     assert beside == {True}
+    assert [request.subject for request in bench.begun] == [program]  # before anything was known
     bench.fails = lambda request: Failure.inaccurate if counted_in(request) else None
     plan = pcp.plan(program, tolerance=1e-3, database=file)
     assert not plan.path.choices

@@ -80,6 +80,15 @@ class Bench:
         self._end()
         self._temporary.remove()
 
+    def begin(self, request: Request) -> None:
+        """Begin to compile, beside whatever comes before the measurement, what it will be judged by.
+
+        Raises:
+            TemporaryFolderUnusable: its files cannot be written.
+        """
+        with written(self._folder):
+            self._ahead.begin(request)
+
     def measure(self, request: Request) -> Measurement:
         """Make one measurement.
 
@@ -110,8 +119,7 @@ class Bench:
         seconds = usual if self._seconds is None else self._seconds
         limits = {"candidate": seconds, "timing": 4 * seconds + request.timing_seconds}
         child.ask(asked, limits)
-        with written(self._folder):
-            self._ahead.begin(request)
+        self.begin(request)
         try:
             while True:
                 answer = child.answer(limits.get(stage, self._plain_seconds))

@@ -39,6 +39,9 @@ class Measurer(Protocol):
     def measure(self, request: Request) -> Measurement:
         """Make one."""
 
+    def begin(self, request: Request) -> None:
+        """Begin with what a measurement will need, which others may do meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -315,8 +318,15 @@ class Evidence:
             self._progress(Progress(asked.what, self.measured, total, self.seconds_spent, self.budget))
         return self._measurer.measure(asked.request())
 
+    def begin(self, request: Request) -> None:
+        """Let what measures begin with what will be asked; unlike a question, it adds nothing to what is known."""
+        self._start_measuring()
+        assert self._measurer is not None
+        self._measurer.begin(request)
+
     def _start_measuring(self) -> None:
-        self._measurer = self._ending.enter_context(self._start())
+        if self._measurer is None:
+            self._measurer = self._ending.enter_context(self._start())
 
     def _add(
         self,

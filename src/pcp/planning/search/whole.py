@@ -207,9 +207,7 @@ class Whole:
         Raises:
             ReferenceNotFinite: a result is mostly NaN or infinite, in exact arithmetic, too.
         """
-        row = yield from self._question(
-            self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence
-        ).asked()
+        row = yield from self._asked_of_plain(evidence).asked()
         if row is not None and row.failure is Failure.not_finite:
             raise self._not_finite(row)
         known = evidence.known(self.subject).values()
@@ -221,6 +219,15 @@ class Whole:
             ),
             key=lambda each: each.least_tolerance or 0.0,
             default=None,
+        )
+
+    def plain_request(self, evidence: Evidence) -> Request:
+        """What will be asked of the plain path."""
+        return self._asked_of_plain(evidence).request()
+
+    def _asked_of_plain(self, evidence: Evidence) -> Question:
+        return self._question(
+            self.plain, 0.0, lambda row: row.error is not None, "the plain path", None, evidence
         )
 
     def _not_finite(self, row: Measurement) -> ReferenceNotFinite:

@@ -12,6 +12,7 @@ from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.paths.kinds import REMADE
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import within
+from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.search import Search, ToleranceUnreachable
@@ -22,8 +23,10 @@ from pcp.planning.search.whole import Whole
 log = logging.getLogger("pcp.planning.search")
 
 
-def that_fits(whole: Whole, limit: int) -> Asking[Whole]:
+def that_fits(whole: Whole, evidence: Evidence, limit: int) -> Asking[Whole]:
     """The same, whose plain path fits in memory, beside which all others are measured.
+
+    Where nothing is known of it, what it will be judged by is compiled beside it.
 
     Arguments:
         limit: bytes that a call may take.
@@ -32,9 +35,14 @@ def that_fits(whole: Whole, limit: int) -> Asking[Whole]:
     most = lower_bound(program).peak + sum(op.bytes for op in operations_of(program))
     if most <= limit or not whole.tolerance:  # bits are those of the program as it is written
         return whole
-    fitting_it = functools.partial(fitted, program, whole.plain, whole.target, limit)
+
+    def fitting() -> Fit:
+        if evidence.seconds_left and not evidence.known(whole.subject):
+            evidence.begin(whole.plain_request(evidence))
+        return fitted(program, whole.plain, whole.target, limit)
+
     try:
-        fit = yield from Here("what fits in memory", fitting_it, counts=False).asked()
+        fit = yield from Here("what fits in memory", fitting, counts=False).asked()
     except MemoryUnreachable as error:
         log.info("nothing can be measured beside the plain path: %s", error)
         return whole

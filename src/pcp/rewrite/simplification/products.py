@@ -91,7 +91,7 @@ def _dot_over_one(op: ir.Operation) -> Replacement:
         x = x.transpose(*order, *dot.contract[side]).reshape(*(x.shape[axis] for axis in order))
         places = (*range(batch), *range(first, first + x.ndim - batch))
         factors.append(emit("broadcast_in_dim", (x,), (whole,), {"broadcast_dimensions": places}))
-    return [emit("multiply", tuple(factors))]
+    return [emit("multiply", tuple(factors)) + 0]  # a sum of -0 is 0
 
 
 def _dot_of_convolution(op: ir.Operation) -> Replacement:
@@ -110,8 +110,8 @@ ROWS: tuple[Row, ...] = (
     exact("dot_of_transpose", "dot_general", _dot_of_transpose),
     # (-a) b = -(a b), but a sum of 0 keeps its sign
     reassociating("dot_of_negate", "dot_general", _dot_of_negate),
-    # a product summed over axes of one place is an outer product, but a sum of -0 is 0
-    reassociating("dot_over_one", "dot_general", _dot_over_one),
+    # a product summed over axes of one place is an outer product, added to 0
+    exact("dot_over_one", "dot_general", _dot_over_one),
     # a convolution by a kernel of one place, at a single place, or of patches beside one another, is a product
     exact("dot_of_convolution", "convolution", _dot_of_convolution),
 )
