@@ -3,11 +3,13 @@
     python -m benchmarks models
     python -m benchmarks models --device cuda:0 --model vit qwen2 --budget 100
     python -m benchmarks models --only torch.compile planned --model bert --layers 2
+    python -m benchmarks models --tolerance torch
     python -m benchmarks models --dry
 
 PCP imports each by `pcp.from_torch` and plans it by one call, without an example: cold, and again in another process. All start
 from the same weights, and take the same batch. Errors are those of the first step's gradients, each by the definition of
-docs/concepts/paths.md, beside PyTorch's in float64.
+docs/concepts/paths.md, beside PyTorch's in float64: those of all contestants on this one batch, while "the plan's error" of a
+row of PCP is that of all results on batches that were drawn for planning. Ratios are times relative to torch.compile's.
 """
 
 import argparse
@@ -26,10 +28,12 @@ from benchmarks.models.contestants import CONTESTANTS, Made, Task, contestant, r
 from benchmarks.models.zoo import MODELS
 from benchmarks.own_process import OwnProcess
 
+PEER = "torch.compile"
+"""The contestant whose error may be PCP's tolerance, and whose time others are relative to."""
 TURN = {"cuda": 10, "cpu": 1}
 """Steps of a turn, by the kind of device."""
-DEFAULT = ("torch.compile", "planned", "plain", "eager")
-HEAD = f"{'':34s} {'ready':>8s} {'again':>8s} {'step':>34s} {'memory':>10s} {'error':>8s}"
+DEFAULT = (PEER, "planned", "plain", "eager")
+HEAD = f"{'':34s} {'ready':>8s} {'again':>8s} {'step':>34s} {'ratio':>6s} {'memory':>10s} {'error':>8s}"
 Row = dict[str, Any]
 Tell = Callable[[str], None]
 
@@ -37,7 +41,7 @@ Tell = Callable[[str], None]
 def compare(
     task: Task,
     kinds: Sequence[str],
-    tolerance: float,
+    tolerance: float | None,
     budget: float,
     turns: int,
     done: Callable[[Row], None],
@@ -48,7 +52,7 @@ def compare(
     """Compare contestants of one model, and give the row of each.
 
     Arguments:
-        tolerance: of PCP's plan.
+        tolerance: of PCP's plan; None for the error of torch.compile's gradients, which comes before it then.
         budget: seconds of planning.
         turns: of each contestant, after one that warms up.
         once: whether how long planning takes again is left out.
@@ -59,18 +63,29 @@ def compare(
     with ExitStack() as stack:
         processes: list[OwnProcess] = []
         again: dict[str, float] = {}
+        peer: Made | None = None
         for kind in kinds:
+            if tolerance is None and kind == "planned":
+                if peer is None or not peer.error:
+                    about = (
+                        f"it is to be planned at the error of {PEER}, which is not known; run that before it"
+                    )
+                    done({"contestant": kind, "about": about})
+                    continue
+                tolerance = peer.error
             cold = None
             if kind == "planned" and not once:
                 with OwnProcess(
-                    contestant, kind, task, tolerance, budget
+                    contestant, kind, task, tolerance or 0.0, budget
                 ) as process:  # gives its memory back
                     cold = process.made and process.made.ready_seconds
-            process = stack.enter_context(OwnProcess(contestant, kind, task, tolerance, budget))
+            process = stack.enter_context(OwnProcess(contestant, kind, task, tolerance or 0.0, budget))
             if process.made is None or process.made.error is None:
                 about = process.made.about if process.made else "it does not fit in memory"
                 done({"contestant": kind, "about": about})
                 continue
+            if kind == PEER:
+                peer = process.made
             if cold is not None:
                 again[process.made.name] = process.made.ready_seconds
                 process.made = replace(process.made, ready_seconds=cold)
@@ -83,8 +98,12 @@ def compare(
             for place, process in enumerate(processes):
                 took, _ = process.call(turn)
                 seconds[place] += [took / turn] * (number > 0)
+        of_peer = [
+            statistics.median(x) for each, x in zip(processes, seconds, strict=True) if each.made is peer
+        ]
         for process, times in zip(processes, seconds, strict=True):
-            done(_row(process.made, times, again.get(process.made.name)))
+            ratio = statistics.median(times) / of_peer[0] if of_peer else None
+            done(_row(process.made, times, again.get(process.made.name)) | {"ratio": ratio})
 
 
 def _row(made: Made, seconds: Sequence[float], again: float | None) -> Row:
@@ -108,11 +127,28 @@ def line_of(row: Row) -> str:
         return f"{row['contestant']:34s} left out: {row['about']}"
     spread = f"{row['fastest_seconds'] * 1e3:.1f} to {row['slowest_seconds'] * 1e3:.1f}"
     again = "" if row["again_seconds"] is None else f"{row['again_seconds']:.1f} s"
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
     memory = f"{row['peak_bytes'] / 2**30:.1f} GiB" if row["peak_bytes"] else ""
     return (
         f"{row['contestant']:34s} {row['ready_seconds']:6.1f} s {again:>8s} {row['step_seconds'] * 1e3:9.1f} ms "
-        f"({spread:>18s}) {memory:>10s} {row['error']:8.2g}  of {row['error_of']}  {row['about']}"
+        f"({spread:>18s}) {ratio:>6s} {memory:>10s} {row['error']:8.2g}  of {row['error_of']}  {row['about']}"
     )
+
+
+def tolerance_of(word: str) -> float | None:
+    """A tolerance as it is said on the command line; None for `torch`.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number, and not that word.
+    """
+    if word == "torch":
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{word!r} was given; expected a number, or `torch` for the error of torch.compile's gradients"
+        ) from None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +161,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", nargs="+", choices=list(CONTESTANTS), help=f"in this order (default: {' '.join(DEFAULT)})"
     )
-    parser.add_argument("--tolerance", type=float, default=0.1, help="of PCP's plan (default: 0.1)")
+    parser.add_argument(
+        "--tolerance",
+        type=tolerance_of,
+        default=0.1,
+        help="of PCP's plan, or `torch` for the error of torch.compile's gradients (default: 0.1)",
+    )
     parser.add_argument("--budget", type=float, default=150.0, help="seconds of planning (default: 150)")
     parser.add_argument("--memory", help="that PCP's plan may take, as 8GiB (default: all that there is)")
     parser.add_argument("--turns", type=int, default=5, help="of each contestant (default: 5)")

@@ -1,5 +1,6 @@
 """The comparison of models that PCP did not write: its errors and its rows; the models themselves need packages of peers."""
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.models.contestants import BETAS, _error_of
-from benchmarks.models.models import line_of
+from benchmarks.models.contestants import BETAS, Made, Task, _error_of
+from benchmarks.models.models import Row, compare, line_of, tolerance_of
 
 
 @pytest.mark.parametrize(("off", "error", "name"), [(0.0, 0.0, ""), (0.01, 0.01, "weight"), (1e-9, 0.0, "")])
@@ -34,6 +35,58 @@ def test_rows_as_text() -> None:
     row = {
         "contestant": "PCP within 0.1", "step_seconds": 0.05, "fastest_seconds": 0.049, "slowest_seconds": 0.052,
         "peak_bytes": 2**33, "ready_seconds": 90.0, "again_seconds": 14.0, "error": 0.012, "error_of": "w", "about": "",
+        "ratio": 0.593,
     }  # fmt: skip
-    assert "90.0 s   14.0 s      50.0 ms (      49.0 to 52.0)    8.0 GiB    0.012  of w" in line_of(row)
+    assert "90.0 s   14.0 s      50.0 ms (      49.0 to 52.0)   0.59    8.0 GiB    0.012  of w" in line_of(
+        row
+    )
     assert line_of({"contestant": "plain", "about": "it does not fit"}).endswith("left out: it does not fit")
+
+
+def test_the_tolerance_is_a_number_or_that_of_torch() -> None:
+    assert tolerance_of("0.05") == 0.05
+    assert tolerance_of("torch") is None
+    with pytest.raises(argparse.ArgumentTypeError, match="'some' was given; expected a number, or `torch`"):
+        tolerance_of("some")
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_pcp_is_planned_at_the_error_of_torch_on_the_same_batch(
+    knows: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, float | None]] = []
+
+    class Process:
+        def __init__(self, _: Any, *arguments: Any) -> None:
+            self.made = None
+            if len(arguments) > 1:
+                kind, _, tolerance, _ = arguments
+                asked.append((kind, tolerance))
+                error = (0.0137 if knows else None) if kind == "torch.compile" else 0.01
+                self.made = Made(kind, 1.0, 0, error, "w")
+            self.seconds = 4.0 if self.made is not None and self.made.name == "planned" else 5.0
+
+        def __enter__(self) -> "Process":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def call(self, _: int) -> tuple[float, float]:
+            return self.seconds, 0.0
+
+    monkeypatch.setattr("benchmarks.models.models.OwnProcess", Process)
+    rows: list[Row] = []
+    task = Task("bert", 2, 1, 64, "cpu:0", str(tmp_path))
+    kinds = ("torch.compile", "planned", "plain")
+    compare(task, kinds, None, 1.0, 1, rows.append, lambda _: None, once=True)
+    if knows:
+        assert ("planned", 0.0137) in asked
+        assert [row["ratio"] for row in rows] == [1.0, 0.8, 1.0]
+    else:
+        assert "planned" not in [kind for kind, _ in asked]
+        (words,) = (row["about"] for row in rows if row["contestant"] == "planned")
+        assert (
+            words
+            == "it is to be planned at the error of torch.compile, which is not known; run that before it"
+        )
