@@ -92,6 +92,21 @@ RAISED: dict[str, tuple[Any, tuple[str, ...], str]] = {
         (X,),
         "rms_norm",
     ),
+    "rms norm by a power": (
+        lambda x, w: w * (x * pcp.power((x * x).mean(-1, keepdims=True) + 1e-6, -0.5)),
+        (X, W),
+        "rms_norm",
+    ),
+    "rms norm by a reciprocal": (
+        lambda x, w: x * (1 / pcp.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)) * w,
+        (X, W),
+        "rms_norm",
+    ),
+    "layer norm by a power": (
+        lambda x, w: (x - x.mean(-1, keepdims=True)) / (x.var(-1, keepdims=True) + 1e-5) ** 0.5 * w,
+        (X, W),
+        "layer_norm",
+    ),
     "attention": (nn.scaled_dot_product_attention, (Q, Q, Q), "attention"),
     "attention in groups": (nn.scaled_dot_product_attention, (Q, K, K), "attention"),
     "causal attention": (lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, True), (Q, K, K), "attention"),
@@ -162,6 +177,8 @@ LEFT_ALONE: dict[str, tuple[Any, tuple[str, ...]]] = {
         (X,),
     ),
     "a mean cube": (lambda x: x * pcp.rsqrt((x * x * x).mean(-1, keepdims=True) + 1e-6), (X,)),
+    "another power": (lambda x: x * pcp.power((x * x).mean(-1, keepdims=True) + 1e-6, -0.25), (X,)),
+    "twice a reciprocal": (lambda x: x * (2 / pcp.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)), (X,)),
     "scores that are used again": (
         lambda q, k, v: [(p := pcp.exp(q @ k)) @ v, p],
         ("f32[2,4,4]", "f32[2,4,4]", "f32[2,4,4]"),

@@ -37,8 +37,9 @@ def _form(centred: Term, variance: Term) -> Term:
     """centred / sqrt(variance + epsilon), perhaps times a scale, perhaps plus a bias; factors in any order."""
     scale, bias = value("scale"), value("bias")
     inside = variance + constant("epsilon")
-    reciprocal = apply("rsqrt", inside)
-    normed = either(centred / apply("sqrt", inside), centred * reciprocal)
+    root = either(apply("sqrt", inside), apply("power", inside, 0.5))
+    reciprocal = either(apply("rsqrt", inside), apply("power", inside, -0.5), apply("divide", 1, root))
+    normed = either(centred / root, centred * reciprocal)
     scaled = either(normed * scale, centred * scale * reciprocal, reciprocal * scale * centred)
     return either(scaled, normed, scaled + bias, normed + bias)
 
@@ -59,7 +60,7 @@ def _is_along(view: View, axis: int) -> bool:
 
 def _is_of_root(view: View, steps: int = 3) -> bool:
     """Whether a value is made of a root by at most so many sums, products and quotients, one after another, as norms are."""
-    if view.kind in ("rsqrt", "sqrt"):
+    if view.kind in ("rsqrt", "sqrt", "power"):
         return True
     operands = view.operands("add", "multiply", "divide") if steps else None
     return operands is not None and any(_is_of_root(each, steps - 1) for each in operands)
