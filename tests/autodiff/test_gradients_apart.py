@@ -1,5 +1,6 @@
 """Gradients of attention and cross entropy that compute again what is inside: the same numbers in less memory."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pcp.backends.full_precision import with_full_precision
 from pcp.backends.xla import XLABackend
 from pcp.ir.tree import flatten
 from pcp.nn import scaled_dot_product_attention
+from pcp.rewrite.canonical import canonical
 from tests.execution import run
 
 RANDOM = np.random.default_rng(0)
@@ -74,3 +76,43 @@ def test_a_gpu_gets_them_apart_and_a_processor_as_they_are(monkeypatch: pytest.M
     on_gpu, *on_processor = compiled
     assert on_gpu.digest == with_gradients_apart(with_full_precision(program)).digest
     assert all(each.digest == program.digest for each in on_processor)
+
+
+WIDE = 2048
+
+
+def perceptrons(x: Any, weights: Any) -> Any:
+    for up, down in weights:
+        x = x + pcp.nn.gelu(pcp.nn.layer_norm(x) @ up, approximate=False) @ down
+    return pcp.mean(x * x)
+
+
+@pytest.mark.cpu
+def test_what_activations_and_norms_make_is_not_kept() -> None:
+    """Of each layer x and the first product are kept, and no error function nor distances from means."""
+    x = RANDOM.normal(size=(512, 512)).astype(np.float32)
+    layer = tuple((RANDOM.normal(size=shape) / 30).astype(np.float32) for shape in ((512, WIDE), (WIDE, 512)))
+    peaks = []
+    for layers in (2, 4):
+        program = pcp.value_and_grad(canonical(pcp.trace(perceptrons, x, (layer,) * layers)), wrt=0)
+        peaks.append(pcp.plan(program, cache=False).memory["cpu:0"].temporaries)
+    kept = 4 * 512 * (512 + WIDE)
+    assert peaks[1] - peaks[0] < 2 * 1.1 * kept
+
+
+@pytest.mark.cpu
+def test_what_blocks_are_put_into_is_not_there_early() -> None:
+    """Of each attention less than one more of its operands is kept: no zeros that blocks of its gradient will be put into."""
+    shape = 5, 512, 4, 32  # scores take 20 MiB
+    q, k, v = (pcp.spec(shape, "f32") for _ in range(3))
+
+    def chain(layers: int) -> Any:
+        def loss(q: Any, k: Any, v: Any) -> Any:
+            for _ in range(layers):
+                q = q + scaled_dot_product_attention(q, k, v)
+            return pcp.mean(q * q)
+
+        return pcp.value_and_grad(pcp.trace(loss, q, k, v))
+
+    peaks = [pcp.plan(chain(layers), cache=False).memory["cpu:0"].temporaries for layers in (2, 4)]
+    assert peaks[1] - peaks[0] < 2 * 4 * math.prod(shape)

@@ -23,7 +23,7 @@ from jax._src.core import ShapedArray
 from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
 
-from pcp.autodiff.rematerialisation.apart import with_gradients_apart
+from pcp.autodiff.rematerialisation.apart import CHEAP_INSIDE, with_gradients_apart
 from pcp.backends.angles_kept import with_angles_kept
 from pcp.backends.base import (
     Buffer,
@@ -68,6 +68,8 @@ _AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision":
 """Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
 _WHOLE, _WHOLE_ON_GPU = 16 << 20, 256 << 20
 """Bytes of scores, logits or exponentials that are made at once; more are made in blocks."""
+_KEPT = 1 << 20
+"""Bytes of a value that gradients of activations and norms may keep beside what these take."""
 _BY_LIBRARIES: dict[str, Option] = {"xla_gpu_enable_triton_gemm": False}
 """XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
 59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
@@ -140,7 +142,7 @@ class XLABackend:
         computed as they are written. Products of floats have their full precision, where the program does not say less.
 
         Scores, logits and exponentials that are large are made in blocks. On a GPU, gradients of attention and cross entropy
-        compute those that are whole again instead of keeping them.
+        compute those that are whole again instead of keeping them; on a processor, those of activations and norms do so.
         For a processor, a deep program is compiled in segments, unless it would not fit in memory so. On a GPU that takes no
         less time, and the program runs more slowly (`docs/rejected.md`).
 
@@ -154,6 +156,7 @@ class XLABackend:
         if device.kind == "cuda":
             program = with_gradients_apart(with_full_precision(program))
         if device.kind == "cpu":
+            program = with_gradients_apart(program, CHEAP_INSIDE, _KEPT)
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(
                 program, target, lambda each: self._compiled(each, device, options, cache)

@@ -15,7 +15,7 @@ from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE
 from pcp.ir.toolkit.editing import substitute
 from pcp.ops.elementwise import bitcast, bitwise_or, convert, not_equal, real, where
-from pcp.ops.movement import reshape, slice_, zeros
+from pcp.ops.movement import broadcast_to, full, reshape, slice_, zeros
 from pcp.ops.tapping import TAP
 from pcp.tensor import Tensor, building
 
@@ -133,6 +133,11 @@ class _Emission:
 def tied(value: Tensor, front: Tensor) -> Tensor:
     """The value, but not before `front` is known."""
     return _if(_holds(front), value)
+
+
+def zeros_after(front: Tensor, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """Zeros that are not there before `front` is known."""
+    return broadcast_to(where(_holds(front), zeros((), dtype), full((), 1, dtype)), shape)
 
 
 def _if(condition: Tensor, value: Tensor) -> Tensor:

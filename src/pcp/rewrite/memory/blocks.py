@@ -5,7 +5,7 @@ block at a time. Nothing is named otherwise, and sums over blocks alone are adde
 that are small enough, those along the best one are taken. What fits as it is stays whole.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pcp.ir import Builder, Program
@@ -125,12 +125,18 @@ def _along(
             kept = {*cutting.after, *cutting.leaving}.difference(cutting.returned)
             if cutting.cuts and all(_bytes(value) < whole for value in (*cutting.after, *kept)):
                 adds.append(any(value not in cutting.axes for value in cutting.leaving))
-                write_in_parts(cutting, builder)
+                write_in_parts(cutting, builder, _last(arguments))
         return taken_out(block, len(arguments))
 
     types = [value.type for value in function.regions[0].blocks[0].arguments]
     made = function_of(module, private_function(module.operation, name, types, fill))
     return _Blocks(made, _largest(made), adds[0]) if adds else None
+
+
+def _last(arguments: Sequence[Value]) -> Value | None:
+    """The last number that a function is given: of a gradient the cotangent, which is there the latest."""
+    specs = {value: spec_if_tensor(value.type) for value in reversed(arguments)}
+    return next((value for value, spec in specs.items() if spec and spec.size and spec.dtype.is_float), None)
 
 
 def function_of(module: ir.Module, symbol: str) -> ir.Operation:

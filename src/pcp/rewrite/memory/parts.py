@@ -5,6 +5,7 @@ what is made of these sums, as the update of a training step, comes after the lo
 time. No operation is done twice. Sums are added up in another order.
 """
 
+from pcp.autodiff.rematerialisation.emission import zeros_after
 from pcp.ir import Builder, DType, Program, Role
 from pcp.ir.bindings import Value, context, ir, run_passes
 from pcp.ir.composites import open_composites
@@ -84,8 +85,12 @@ def _divided(program: Program, module: ir.Module, parts: int, named: bool = Fals
     return Program.from_module(module)
 
 
-def write_in_parts(cutting: Cutting, builder: Builder) -> None:
-    """Put a loop over the parts in the place of the operations that are cut."""
+def write_in_parts(cutting: Cutting, builder: Builder, front: Value | None = None) -> None:
+    """Put a loop over the parts in the place of the operations that are cut.
+
+    Arguments:
+        front: before which there need not be what parts are put into; a compiler makes that early otherwise, and keeps it.
+    """
     anchor = cutting.cuts[0][0]
     place = {op: index for index, op in enumerate(cutting.operations)}
     for op in cutting.needed_before():
@@ -97,7 +102,7 @@ def write_in_parts(cutting: Cutting, builder: Builder) -> None:
         begin = [
             Tensor(adds_to[value], builder)
             if value in adds_to
-            else zeros(*_carried(value, value in cutting.axes))
+            else _zeros(front, *_carried(value, value in cutting.axes))
             for value in leaving
         ]
 
@@ -115,6 +120,12 @@ def write_in_parts(cutting: Cutting, builder: Builder) -> None:
         value.replace_all_uses_with(tensor.value)
     for op, _ in reversed(cutting.cuts):
         op.erase()
+
+
+def _zeros(front: Value | None, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    return (
+        zeros(shape, dtype) if front is None else zeros_after(Tensor(front, current_builder()), shape, dtype)
+    )
 
 
 def _carried(value: Value, is_cut: bool) -> tuple[tuple[int, ...], DType]:
