@@ -128,7 +128,7 @@ def _compared_with_plain(whole: Whole, arrays: Sequence[Array], results: Sequenc
             if differing
             else None
         )
-    comparison = Comparison(target, compiled=False)
+    comparison = Comparison(target)
 
     def too_far(other: Sequence[Array], lost: float | None, nudge: float) -> dict[str, ResultError]:
         """The results that are further from the plain ones than the tolerance and the effect of a change explain."""
