@@ -7,6 +7,7 @@ must be told its device, or it runs on the first.
 """
 
 import functools
+import hashlib
 import logging
 import os
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
@@ -91,10 +93,11 @@ _TUNING = "products"
 
 
 class XLAExecutable:
-    """A program compiled by XLA for one device; its results are `jax.Array`s there."""
+    """A program compiled by XLA for one device; its results are `jax.Array`s there. `form` is the digest of what is kept on
+    disk, or empty."""
 
-    def __init__(self, loaded: Any, program: Program, device: Any) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: Any, program: Program, device: Any, form: str = "") -> None:
+        self._loaded, self.form = loaded, form
         self._execute = loaded.execute_sharded
         sharding = _sharding(device)
         self._handlers = [_result_handler(_aval(result.spec), sharding) for result in program.results]
@@ -113,6 +116,10 @@ class XLAExecutable:
             if "RESOURCE_EXHAUSTED" in str(error):
                 raise OutOfMemory(f"the device ran out of memory while the program ran: {error}") from None
             raise ExecutionFailed(f"the device refused to run the program: {error}") from None
+
+
+_alive = WeakValueDictionary[tuple[Program, Target], Executable]()
+"""Compiled programs that somebody holds: nothing changes in them, so whoever compiles them again has the same."""
 
 
 class XLABackend:
@@ -149,6 +156,13 @@ class XLABackend:
         Raises:
             CompilationFailed: XLA refuses the program or an option.
         """
+        known = _alive.get((program, target)) if cache else None
+        made = known or self._lowered(program, target, cache)
+        if cache:
+            _alive[program, target] = made
+        return made
+
+    def _lowered(self, program: Program, target: Target, cache: bool) -> Executable:
         device, options = target.device, dict(target.options)
         whole = _WHOLE if device.kind == "cpu" else _WHOLE_ON_GPU
         program = in_blocks(without_logits(program, whole), whole)
@@ -177,14 +191,16 @@ class XLABackend:
             return XLAExecutable(_compile(program, device, native, settings), program, native)
         store = default_cache()
         key = cache_key(_identity(program, native, settings))
-        loaded = _load(store.get(key), native, settings)
+        compiled = store.get(key)
+        loaded = _load(compiled, native, settings)
         if loaded is None:
             with store.building(key):
-                loaded = _load(store.get(key), native, settings)  # another process may have made it meanwhile
+                compiled = store.get(key)  # another process may have made it meanwhile
+                loaded = _load(compiled, native, settings)
                 if loaded is None:
                     loaded = _compile(program, device, native, settings)
-                    store.put(key, bytes(loaded.serialize()))
-        return XLAExecutable(loaded, program, native)
+                    store.put(key, compiled := bytes(loaded.serialize()))
+        return XLAExecutable(loaded, program, native, hashlib.sha256(compiled or b"").hexdigest())
 
     def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> Buffer:
         """An array in the memory of the device; it shares host memory only if nobody can write to that.

@@ -6,6 +6,7 @@ what arguments begin with), the portable artifact, SHA-256 of all that. MLIR's o
 checksum is compared first.
 """
 
+import functools
 import hashlib
 import importlib
 import json
@@ -32,6 +33,7 @@ _FIXED = struct.Struct("<8sIIQ")
 _CHECKSUM = 32
 # MLIR bytecode, of a portable artifact or not.
 _BYTECODE = b"ML\xefR"
+_CODE = (".py", ".cc", ".h")
 
 LEFT_OPEN: Sequence[Any] = []
 """Instead of shapes: sizes that are open stay so."""
@@ -178,6 +180,15 @@ def library_version() -> str:
         return version("planetary-compute-protocol")
     except PackageNotFoundError:  # run from a source tree that is not installed
         return "unknown"
+
+
+@functools.cache
+def code_digest() -> str:
+    """The digest of PCP's own files: what they make of equal programs is equal."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for path in root.rglob("*") if path.suffix in _CODE)
+    parts = (f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:

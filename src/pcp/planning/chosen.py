@@ -28,6 +28,7 @@ from pcp.planning.search.question import Asking, Here
 from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import that_fits, within_memory
+from pcp.planning.settled import settle, settled
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -63,12 +64,18 @@ def searched(
         strategy=conditions.strategy,
         bound=conditions.bound,
     )
-    whole = yield from that_fits(whole, evidence, conditions.memory_limit)
-    with evidence.leaving(conditions.strategy.for_others if others else 0.0):
-        found = yield from _at_home(whole, evidence, conditions)
     if not others:
+        found_before = yield from settled(whole, conditions, evidence)
+        if found_before is not None and not (yield from _difference_here(found_before, whole, evidence)):
+            return found_before, conditions.target
+    fitting = yield from that_fits(whole, evidence, conditions.memory_limit)
+    with evidence.leaving(conditions.strategy.for_others if others else 0.0):
+        found = yield from _at_home(fitting, evidence, conditions)
+    if not others:
+        if fitting.fit is None:
+            settle(found, whole, conditions, evidence)
         return found, conditions.target
-    return (yield from fastest_elsewhere(whole, found, evidence, conditions, others))
+    return (yield from fastest_elsewhere(fitting, found, evidence, conditions, others))
 
 
 def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking[Found]:

@@ -1,6 +1,7 @@
 """A path that was measured in a child is compared once more in the process that will use it."""
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
@@ -58,6 +59,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> pcp.Program:
     kernels = FAMILIES["softmax"].kernels
     monkeypatch.setattr(FAMILIES["softmax"], "kernels", {**kernels, WRONG.name: WRONG, ROUNDED.name: ROUNDED})
     monkeypatch.setattr(this_process, "_compared", set())
+    monkeypatch.setattr(this_process, "_switches", itertools.count().__next__)  # no compiled form counts
     return pcp.trace(lambda x: pcp.softmax(x, -1) * 2.0, pcp.spec((6, 33), "f32"))
 
 
@@ -84,6 +86,10 @@ class Remembered(dict[str, bytes]):
 
     def agree(self, asked: str, sketch: bytes) -> None:
         self[asked] = sketch
+
+    @property
+    def sketched(self) -> int:
+        return sum(map(bool, self.values()))
 
 
 @pytest.mark.parametrize(("apart", "times"), [(0.0, 1), (7e-4, 1), (2e-3, 2), (np.nan, 2)])
@@ -126,11 +132,38 @@ def test_results_that_agreed_before_are_not_compared_again(
         return this_process.difference_here(whole, path_by(program, name), memory)
 
     assert [in_a_new_process("softmax.reciprocal") for _ in range(3)] == [None] * 3
-    assert (len(compared), len(memory)) == (1, 1)
+    assert (len(compared), memory.sketched) == (1, 1)
     assert in_a_new_process("softmax.reciprocal", Whole(program, 2e-3, CPU)) is None  # another question
     assert in_a_new_process(WRONG.name) is not None
     assert in_a_new_process(WRONG.name) is not None  # what does not agree is not remembered
-    assert (len(compared), len(memory)) == (4, 2)
+    assert (len(compared), memory.sketched) == (4, 2)
+
+
+def test_a_compiled_form_that_agreed_before_is_not_called_again(
+    program: pcp.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, calls, switches = Remembered(), list[Any](), ["as they are"]
+    monkeypatch.setattr(this_process, "_switches", lambda: list(switches))
+    called = this_process._Called.__call__
+
+    def counted(self: Any, arrays: Any) -> Any:
+        calls.append(self)
+        return called(self, arrays)
+
+    monkeypatch.setattr(this_process._Called, "__call__", counted)
+
+    def in_a_new_process(name: str = "softmax.reciprocal") -> tuple[bool, int]:
+        this_process._compared.clear()
+        calls.clear()
+        said = this_process.difference_here(Whole(program, 1e-3, CPU), path_by(program, name), memory)
+        return said is None, len(calls)
+
+    assert in_a_new_process() == (True, 2)
+    assert in_a_new_process() == (True, 0)
+    switches.append("another")
+    assert in_a_new_process() == (True, 1)
+    assert in_a_new_process(WRONG.name)[0] is False
+    assert in_a_new_process(WRONG.name)[0] is False  # what does not agree is not remembered
 
 
 def test_a_kernel_that_is_right_only_where_it_was_measured_is_found_in_the_next_process(

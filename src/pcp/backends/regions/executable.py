@@ -1,6 +1,7 @@
 """A program whose operations run in several places: regions one after another, and copies of what passes between them."""
 
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class RegionsExecutable:
 
     Attributes:
         steps: what a call does, in order: explicit copies among it.
+        form: digest of the compiled forms of all regions, where each is kept on disk; empty otherwise.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class RegionsExecutable:
         kinds = dict.fromkeys((each.program, place) for each, place in pairs)
         compiled = {kind: compile_one(*kind) for kind in kinds}
         self._executables = [compiled[each.program, place] for each, place in pairs]
+        forms = [getattr(each, "form", "") for each in compiled.values()]
+        self.form = hashlib.sha256(" ".join(forms).encode()).hexdigest() if all(forms) else ""
         self.steps = self._scheduled()
         self._results = self._given_back()
 

@@ -19,7 +19,7 @@ VARIABLE = "PCP_COMPILE_IN_SEGMENTS"
 
 def compiled_in_segments(
     program: Program, target: Target, compile_one: Callable[[Program], Executable]
-) -> Executable | None:
+) -> RegionsExecutable | None:
     """A program compiled in segments, as many at once as there are cores; None if it is better compiled as a whole."""
     if is_switched_off(VARIABLE, "deep programs are compiled in segments"):
         return None

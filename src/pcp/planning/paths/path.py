@@ -23,6 +23,7 @@ from pcp.kernels import Kernel, Place, Site, sites_of
 from pcp.planning.paths.checks import NotAPath as NotAPath
 from pcp.planning.paths.checks import PathMismatch as PathMismatch
 from pcp.planning.paths.checks import expect_backend
+from pcp.planning.paths.kept import kept
 from pcp.planning.paths.kinds import (
     BOUND,
     KERNEL,
@@ -370,7 +371,7 @@ def expect_path(value: object) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _applied(path: Path, program: Program) -> Program:
-    return applied(_ready(path, program), path.moves, *LOWERING)
+    return kept(path, program, lambda: applied(_ready(path, program), path.moves, *LOWERING))
 
 
 @functools.lru_cache(maxsize=256)

@@ -211,12 +211,12 @@ class ProfileDatabase:
             raise self._file.damaged(str(error)) from None
 
     def agreed(self, asked: str) -> bytes | None:
-        """The sketch of results that were entered as right, by the digest of what was asked."""
+        """What was entered as agreed, a sketch of right results or what a search came to, by the digest of what was asked."""
         rows = self._file.rows("select sketch from agreements where digest = ?", (asked,), since=4)
         return rows[0][0] if rows else None
 
     def agree(self, asked: str, sketch: bytes) -> None:
-        """Enter the sketch of results that are right; it takes the place of an older one."""
+        """Enter the sketch of results that are right, or what a search came to; it takes the place of an older one."""
         with self._file.writing() as connection:
             connection.execute("insert or replace into agreements values (?, ?)", (asked, sketch))
 

@@ -90,6 +90,8 @@ class Evidence:
         self.strategy = strategy
         self.sketches: dict[str, bytes] = {}
         """Of the right results of paths, by their digests, as this search measured them."""
+        self.compiled: object = None
+        """What was compared in this process last, held until the search is over."""
         self._given = min(budget, _ENDLESS)
         self._database = database
         self._start = start
@@ -206,6 +208,12 @@ class Evidence:
         """What was measured of one path of a program here, one by one."""
         self.known(subject)
         return self._known[subject].get(label, ())
+
+    @property
+    def may_change(self) -> bool:
+        """Whether something that was looked at failed for a reason that may pass: a later search may try it again."""
+        rows = (row for paths in self._known.values() for rows in paths.values() for row in rows)
+        return any(row.failure is not None and row.failure.may_pass for row in rows)
 
     def pause(self, subject: str, label: str, seconds: float) -> float:
         """Seconds to go until so much time has passed since the last measurement of a path; as a `Rest`."""

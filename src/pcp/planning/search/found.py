@@ -8,7 +8,7 @@ disturbs the other as much, which is not so of the plain program.
 import hashlib
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pcp.backends import Target
@@ -59,6 +59,7 @@ class Found:
         complete: whether nothing was left out for lack of time.
         prediction: what is expected of the path, where it was not measured.
         fit: what it gives up to fit into memory, where that was asked for.
+        look: gives the same with classes and choices, where these were left out because an earlier search had found the path.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class Found:
     complete: bool = True
     prediction: Prediction | None = None
     fit: Fit | None = None
+    look: "Callable[[Found], Found] | None" = field(default=None, compare=False, repr=False)
 
 
 def predicted_path(

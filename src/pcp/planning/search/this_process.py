@@ -1,14 +1,17 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
-The compiled form that the user will call is called once. Its results have to be within the tolerance of those that the
-measuring child judged on the same arguments, or that agreed in an earlier process: both are remembered in a sketch. Otherwise
-the plain program is called beside it, which takes time, and may take several times the memory. What differs from that by more
-than the tolerance explains is no path here, whatever a child process measured of it.
+The compiled form that the user will call is called once, unless the same bytes of it agreed in an earlier process, and all of
+its kernels are PCP's own. Its results have to be within the tolerance of those that the measuring child judged on the same
+arguments, or that agreed in an earlier process: both are remembered in a sketch. Otherwise the plain program is called beside
+it, which takes time, and may take several times the memory. What differs from that by more than the tolerance explains is no
+path here, whatever a child process measured of it.
 """
 
 import functools
+import hashlib
 import logging
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,6 +47,21 @@ NUDGES = 4
 LOST = 0.3
 """A gradient that `NUDGE` changes by more than this is nothing but roundings, and is judged on the scale of its group."""
 
+_SWITCHES = (
+    "XLA_",
+    "JAX_",
+    "PCP_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "NVIDIA_",
+    "CUDA_",
+    "CUBLAS",
+    "CUDNN_",
+    "TF_",
+)
+"""How variables of the environment begin that libraries read when compiled code runs."""
+
 Array = np.ndarray[Any, Any]
 _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 _compared: set[tuple[str, str, str]] = set()
@@ -78,11 +96,27 @@ def difference_here(whole: Whole, path: Path, evidence: Evidence | None = None) 
 
 def _difference(whole: Whole, path: Path, evidence: Evidence | None) -> str | None:
     target = path.target(whole.target.devices)
-    arrays = _arguments(whole)
-    results = _Called(path.applied(whole.program), target, path.placement, path.bound)(arrays)
+    called = _Called(path.applied(whole.program), target, path.placement, path.bound)
     if evidence is None:
-        return _compared_with_plain(whole, arrays, results)
+        arrays = _arguments(whole)
+        return _compared_with_plain(whole, arrays, called(arrays))
     asked = whole.agreement(path)
+    is_ours = not any(kernel.is_added for kernel in path.kernels().values())
+    form = "" if path.placement is not None or path.bound or not is_ours else called.form
+    same = hashlib.sha256(f"{asked} {form} {_switches()}".encode()).hexdigest() if form else ""
+    evidence.compiled = called.runnable  # so that the plan has it, too
+    if same and evidence.agreed(same) is not None:
+        return None
+    said = _unlike_what_was_right(whole, called, evidence, asked)
+    if said is None and same:
+        evidence.agree(same, b"")
+    return said
+
+
+def _unlike_what_was_right(whole: Whole, called: "_Called", evidence: Evidence, asked: str) -> str | None:
+    """What is different between results and those that were right before; where none are known, the plain program's."""
+    arrays = _arguments(whole)
+    results = called(arrays)
     sketch = Sketch.of(whole.program, arrays, results, whole.ignored, exact=not whole.tolerance)
     known = evidence.agreed(asked)
     # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
@@ -93,6 +127,12 @@ def _difference(whole: Whole, path: Path, evidence: Evidence | None) -> str | No
     if said is None:
         evidence.agree(asked, sketch.to_bytes())
     return said
+
+
+def _switches() -> list[object]:
+    """What may change the results of compiled code from outside."""
+    set_here = sorted(item for item in os.environ.items() if item[0].startswith(_SWITCHES))
+    return [core_count(), *set_here]
 
 
 class _Called:
@@ -106,7 +146,10 @@ class _Called:
         bound: tuple[int, ...] = (),
     ) -> None:
         self.program, self.target = program, target
-        self.runnable = Runnable(compiled_in_places(program, target, placement, bound), program.arguments)
+        executable = compiled_in_places(program, target, placement, bound)
+        self.form: str = getattr(executable, "form", "")
+        """Digest of the compiled form that is kept on disk; empty where there is none."""
+        self.runnable = Runnable(executable, program.arguments)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         buffers = place(self.program, arrays, self.target)

@@ -1,0 +1,43 @@
+"""Large programs that paths make, kept on disk beside compiled forms: to put hundreds of kernels in takes seconds."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Protocol
+
+from pcp.backends.cache import cache_key, default_cache
+from pcp.ir import Program
+from pcp.ir.program_file import code_digest
+from pcp.kernels import Kernel
+from pcp.kernels.features import KINDS, features_of
+
+LARGE = 1 << 18
+"""Bytes of a program for which what is made of it is kept; of a smaller one it is made sooner than it is found."""
+
+
+class _Chosen(Protocol):
+    """A path."""
+
+    @property
+    def digest(self) -> str: ...
+
+    def kernels(self) -> Mapping[str, Kernel]: ...
+
+
+def kept(path: _Chosen, program: Program, make: Callable[[], Program]) -> Program:
+    """What a path makes of a program, as the same code and kernels made it before on a machine with the same features.
+
+    Arguments:
+        make: makes it where that was not so.
+    """
+    if len(program.bytecode) < LARGE:
+        return make()
+    kernels = sorted({(each.name, each.version, each.artifact.digest) for each in path.kernels().values()})
+    features = [sorted(features_of(kind)) for kind in sorted(KINDS)]
+    facts = (kernels, features, code_digest(), version("jax"), version("jaxlib"))
+    store, key = default_cache(), cache_key(["applied", program.bytecode, path.digest, repr(facts)])
+    bytecode = store.get(key)
+    if bytecode is None:
+        made = make()
+        store.put(key, made.bytecode)
+        return made
+    return Program(bytecode)

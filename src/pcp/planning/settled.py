@@ -1,0 +1,120 @@
+"""What searches came to, kept beside their measurements: the same request in another process is answered by that.
+
+Going through a search again costs no measurement, but time: other forms of the program are made, sites are looked for in each.
+An outcome stands as long as nothing more is known of the program's paths than when it was entered, and the same code, kernels
+and machine would search. It stands for every budget where nothing was left out for lack of time; otherwise for no larger one
+than it was found in, and only where a path was found.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.ir.program_file import code_digest
+from pcp.kernels.features import features_of
+from pcp.kernels.registry import FAMILIES
+from pcp.planning.conditions import Conditions, evidence_of
+from pcp.planning.paths.path import Path
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.found import Found
+from pcp.planning.search.loop import answered
+from pcp.planning.search.question import Asking, Here
+from pcp.planning.search.search import Search
+from pcp.planning.search.tuning import tune
+from pcp.planning.search.whole import Whole
+
+log = logging.getLogger("pcp.planning.search")
+
+_FINDS_FORMS = ("egglog", "triton", "jax")
+"""Packages by whose presence and version a search asks something else."""
+
+
+def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[Found | None]:
+    """What this search came to before, if that stands; classes of sites are left to whoever asks for them."""
+    read = functools.partial(evidence.agreed, _asked(whole, conditions))
+    entered = yield from Here("what it came to before", read, counts=False).asked()
+    if entered is None:
+        return None
+    outcome = json.loads(entered)
+    if outcome["known"] != _known(whole, evidence):
+        return None
+    if not outcome["complete"] and conditions.budget > outcome["budget"]:
+        return None
+    path = Path.from_json(outcome["path"])
+    try:
+        path.kernels()
+    except PCPError as error:
+        log.info("what was found before cannot be had here: %s", error)
+        return None
+    row = evidence.known(whole.subject).get(path.digest)
+    log.info("path %s was found before", path.digest[:12])
+    look = functools.partial(_classes_too, whole, conditions)
+    return Found(path, row, notes=outcome["notes"], complete=outcome["complete"], look=look)
+
+
+def settle(found: Found, whole: Whole, conditions: Conditions, evidence: Evidence) -> None:
+    """Enter what a search came to, where that is all of an answer."""
+    known, path = evidence.known(whole.subject), found.path
+    is_answer = found.complete or path != whole.plain
+    is_partial = evidence.is_interrupted or evidence.may_change
+    is_guess = (
+        found.prediction is not None or found.fit is not None or found.measurement != known.get(path.digest)
+    )
+    if not is_answer or is_partial or is_guess:
+        return
+    outcome = {
+        "path": path.to_json(),
+        "notes": found.notes,
+        "complete": found.complete,
+        "budget": conditions.budget,
+        "known": _known(whole, evidence),
+    }
+    evidence.agree(_asked(whole, conditions), json.dumps(outcome).encode())
+
+
+def _asked(whole: Whole, conditions: Conditions) -> str:
+    """What an outcome is called: by all that a search depends on beside its measurements, hardware and versions."""
+    target, program = whole.target, whole.program
+    facts = (
+        (whole.subject, whole.tolerance, whole.ignored, whole.bound, str(target), target.options),
+        (conditions.memory_limit, conditions.memory, repr(conditions.strategy)),
+        [(entry.name, entry.role.value, entry.alias) for entry in program.arguments],
+        (
+            code_digest(),
+            _kernels(),
+            sorted(features_of(target.platform)),
+            [_version(each) for each in _FINDS_FORMS],
+        ),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _kernels() -> list[tuple[str, int]]:
+    return [(each.name, each.version) for family in FAMILIES.values() for each in family.kernels.values()]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _known(whole: Whole, evidence: Evidence) -> list[Any]:
+    """What is known of a program's paths, in short: how many rows there are, and when the last was measured."""
+    rows = [row for path in evidence.known(whole.subject) for row in evidence.rows(whole.subject, path)]
+    return [len(rows), max((row.when for row in rows), default=0.0)]
+
+
+def _classes_too(whole: Whole, conditions: Conditions, found: Found) -> Found:
+    """The same with what is known of the classes of sites, and the kernel of each."""
+    with evidence_of(replace(conditions, budget=0.0, progress=None)) as evidence:
+        search = Search(replace(whole, forms=found.path.forms), evidence, conditions.memory_limit)
+        search.classes = answered(functools.partial(tune, search.sites), evidence)
+        seen = search.as_found(found.path, found.measurement)
+    return replace(found, classes=seen.classes, choices=seen.choices, look=None)

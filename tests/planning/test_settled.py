@@ -1,0 +1,182 @@
+"""The same request in another process is answered by what the search came to before, without going through it again."""
+
+import gc
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.planning.fake_bench import FakeBench, chain, kernels
+
+import pcp
+from pcp.backends import xla
+from pcp.backends.xla import XLABackend
+from pcp.ir import Program
+from pcp.planning import chosen, settled
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.paths import kept, preparation
+from pcp.planning.paths import path as path_module
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.search import this_process
+from pcp.planning.search.search import Search
+
+pytestmark = pytest.mark.usefixtures("bench")
+BUDGET = 50.0
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The digests of programs that this process compiles, or loads."""
+    digests: list[str] = []
+    compile_one = XLABackend._compiled
+
+    def noted(program: Program, *more: Any) -> Any:
+        digests.append(program.digest)
+        return compile_one(program, *more)
+
+    monkeypatch.setattr(XLABackend, "_compiled", staticmethod(noted))
+    return digests
+
+
+@pytest.fixture
+def begin_anew(bench: FakeBench, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What a new process knows: nothing."""
+
+    def begin() -> None:
+        this_process._compared.clear()
+        xla._alive.clear()
+        path_module._applied.cache_clear()
+        path_module._suits.cache_clear()
+        preparation._prepared.cache_clear()
+        bench.requests.clear()
+        compiled.clear()
+
+    monkeypatch.setattr(this_process, "_compared", set())
+    begin()
+    return begin
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, *doing: tuple[Any, str]) -> None:
+    """Let whoever does one of these things fail."""
+    for where, name in doing:
+        monkeypatch.setattr(where, name, lambda *_, name=name, **__: pytest.fail(f"{name} is called"))
+
+
+def test_a_second_process_measures_nothing_and_compiles_only_what_it_runs(
+    bench: FakeBench, file: FilePath, compiled: list[str], begin_anew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(*given: Any) -> str | None:
+        said = this_process.difference_here(*given)
+        gc.collect()
+        return said
+
+    monkeypatch.setattr(chosen, "difference_here", compare)
+    monkeypatch.setattr(this_process, "_compared_with_plain", lambda *_: None)  # these kernels are wrong
+    program = chain()
+    first = pcp.plan(program, tolerance=1e-2, database=file, budget=BUDGET)
+    rng = np.random.default_rng(3)
+    given = [rng.standard_normal(entry.spec.shape).astype(np.float32) for entry in program.arguments]
+    wanted, described = (
+        [np.asarray(each) for each in first.run(*given)],
+        json.dumps(first.to_json()["classes"]),
+    )
+    assert not first.path.is_plain
+    del first
+    begin_anew()
+    with monkeypatch.context() as patch:
+        forbid(patch, (Search, "run"), (chosen, "that_fits"), (this_process._Called, "__call__"))
+        second = pcp.plan(program, tolerance=1e-2, database=file, budget=BUDGET)
+    assert bench.requests == []
+    assert len(compiled) == 1  # the form that was compared is the plan's
+    assert compiled == [second.lowered.digest]
+    assert all(np.array_equal(*pair) for pair in zip(second.run(*given), wanted, strict=True))
+    assert kernels(second) == {"sine.fast": 6}
+    assert (second.error, second.to_json()["measurements"]) == (pytest.approx(6**0.5 * 1e-3), 0)
+    assert json.dumps(second.to_json()["classes"]) == described
+    assert len(second.site_measurements) == 9
+    assert bench.requests == []
+
+
+def test_another_request_is_searched_for(
+    file: FilePath, begin_anew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, begun = chain(), list[Search]()
+    pcp.plan(program, tolerance=1e-2, database=file, budget=BUDGET)
+    monkeypatch.setattr(Search, "__init__", noted(Search.__init__, begun))
+
+    def searches(tolerance: float = 1e-2, **more: Any) -> bool:
+        begun.clear()
+        begin_anew()
+        pcp.plan(program, tolerance=tolerance, database=file, **{"budget": BUDGET, **more})
+        return bool(begun)
+
+    assert not searches()
+    assert not searches(budget=2 * BUDGET)  # nothing was left out
+    assert searches(2e-2)
+    assert not searches(2e-2)
+    monkeypatch.setattr(settled, "code_digest", lambda: "other code")
+    assert searches()
+    assert not searches()
+    database = ProfileDatabase(file)
+    row = next(row for row in database.measurements() if row.error is not None and "@" not in row.path)
+    database.add(replace(row, path="0" * 64, failure=Failure.crash, when=9e9))
+    assert searches()  # more is known of the program
+    assert not searches()
+
+
+def test_what_was_cut_short_stands_for_no_larger_budget_and_only_where_a_path_was_found(
+    bench: FakeBench, file: FilePath, begin_anew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = chain()
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            begun = list[Search]()
+            patch.setattr(Search, "__init__", noted(Search.__init__, begun))
+            assert pcp.plan(program, tolerance=1e-2, database=file, budget=0).path.is_plain
+        assert begun
+        begin_anew()
+    settle = chosen.settle
+    monkeypatch.setattr(chosen, "settle", lambda found, *more: settle(replace(found, complete=False), *more))
+    assert not pcp.plan(program, tolerance=1e-2, database=file, budget=BUDGET).path.is_plain
+    assert bench.requests  # the plain path for want of time was no answer
+    for budget, is_searched in ((BUDGET, False), (1.0, False), (2 * BUDGET, True), (2 * BUDGET, False)):
+        begin_anew()
+        with monkeypatch.context() as patch:
+            begun.clear()
+            patch.setattr(Search, "__init__", noted(Search.__init__, begun))
+            plan = pcp.plan(program, tolerance=1e-2, database=file, budget=budget)
+        assert bool(begun) is is_searched
+        assert kernels(plan) == {"sine.fast": 6}
+
+
+def noted(begin: Any, begun: list[Any]) -> Any:
+    """The same, which notes what begins."""
+
+    def beginning(self: Any, *given: Any) -> None:
+        begun.append(self)
+        begin(self, *given)
+
+    return beginning
+
+
+def test_a_large_program_that_a_path_makes_is_kept(
+    file: FilePath, begin_anew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "LARGE", 1)
+    program = chain()
+    path = pcp.plan(program, tolerance=1e-2, database=file, budget=BUDGET).path
+    made = path.applied(program)
+    begin_anew()
+    with monkeypatch.context() as patch:
+        forbid(patch, (path_module, "applied"))
+        again = path.applied(program)
+    assert (again, again.arguments, again.results) == (made, made.arguments, made.results)
+    begin_anew()
+    monkeypatch.setattr(kept, "code_digest", lambda: "other code")
+    with pytest.MonkeyPatch.context() as patch:
+        forbid(patch, (path_module, "applied"))
+        with pytest.raises(pytest.fail.Exception, match="applied is called"):
+            path.applied(program)
