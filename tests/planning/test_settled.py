@@ -127,29 +127,26 @@ def test_another_request_is_searched_for(
     assert not searches()
 
 
-def test_what_was_cut_short_stands_for_no_larger_budget_and_only_where_a_path_was_found(
+def test_what_was_cut_short_goes_on(
     bench: FakeBench, file: FilePath, begin_anew: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = chain()
-    for _ in range(2):
-        with monkeypatch.context() as patch:
-            begun = list[Search]()
-            patch.setattr(Search, "__init__", noted(Search.__init__, begun))
-            assert pcp.plan(program, tolerance=1e-2, database=file, budget=0).path.is_plain
-        assert begun
+    program, settle = chain(), chosen.settle
+
+    def is_searched(budget: float) -> bool:
         begin_anew()
-    settle = chosen.settle
-    monkeypatch.setattr(chosen, "settle", lambda found, *more: settle(replace(found, complete=False), *more))
-    assert not pcp.plan(program, tolerance=1e-2, database=file, budget=BUDGET).path.is_plain
-    assert bench.requests  # the plain path for want of time was no answer
-    for budget, is_searched in ((BUDGET, False), (1.0, False), (2 * BUDGET, True), (2 * BUDGET, False)):
-        begin_anew()
+        begun = list[Search]()
         with monkeypatch.context() as patch:
-            begun.clear()
             patch.setattr(Search, "__init__", noted(Search.__init__, begun))
             plan = pcp.plan(program, tolerance=1e-2, database=file, budget=budget)
-        assert bool(begun) is is_searched
-        assert kernels(plan) == {"sine.fast": 6}
+        assert kernels(plan) == ({"sine.fast": 6} if budget else {})
+        return bool(begun)
+
+    assert [is_searched(0.0), is_searched(0.0)] == [True, True]
+    with monkeypatch.context() as patch:
+        patch.setattr(chosen, "settle", lambda found, *more: settle(replace(found, complete=False), *more))
+        assert is_searched(BUDGET)
+        assert bench.requests  # the plain path for want of time was no answer
+    assert [is_searched(BUDGET), is_searched(BUDGET)] == [True, False]
 
 
 def noted(begin: Any, begun: list[Any]) -> Any:

@@ -2,8 +2,7 @@
 
 Going through a search again costs no measurement, but time: other forms of the program are made, sites are looked for in each.
 An outcome stands as long as nothing more is known of the program's paths than when it was entered, and the same code, kernels
-and machine would search. It stands for every budget where nothing was left out for lack of time; otherwise for no larger one
-than it was found in, and only where a path was found.
+and machine would search. One that was cut short is none: it goes on where it stopped.
 """
 
 import functools
@@ -43,8 +42,6 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
     outcome = json.loads(entered)
     if outcome["known"] != _known(whole, evidence):
         return None
-    if not outcome["complete"] and conditions.budget > outcome["budget"]:
-        return None
     path = Path.from_json(outcome["path"])
     try:
         path.kernels()
@@ -54,24 +51,21 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
     row = evidence.known(whole.subject).get(path.digest)
     log.info("path %s was found before", path.digest[:12])
     look = functools.partial(_classes_too, whole, conditions)
-    return Found(path, row, notes=outcome["notes"], complete=outcome["complete"], look=look)
+    return Found(path, row, notes=outcome["notes"], look=look)
 
 
 def settle(found: Found, whole: Whole, conditions: Conditions, evidence: Evidence) -> None:
     """Enter what a search came to, where that is all of an answer."""
     known, path = evidence.known(whole.subject), found.path
-    is_answer = found.complete or path != whole.plain
-    is_partial = evidence.is_interrupted or evidence.may_change
+    is_partial = not found.complete or evidence.is_interrupted or evidence.may_change
     is_guess = (
         found.prediction is not None or found.fit is not None or found.measurement != known.get(path.digest)
     )
-    if not is_answer or is_partial or is_guess:
+    if is_partial or is_guess:
         return
     outcome = {
         "path": path.to_json(),
         "notes": found.notes,
-        "complete": found.complete,
-        "budget": conditions.budget,
         "known": _known(whole, evidence),
     }
     evidence.agree(_asked(whole, conditions), json.dumps(outcome).encode())

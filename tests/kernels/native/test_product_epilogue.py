@@ -181,13 +181,14 @@ def test_infinities_and_nan_stay_where_they_belong() -> None:
     numbers = np.resize(
         np.float32([np.inf, -np.inf, np.nan, 1e20, -1e20, 100, -100, 9, -9, 4, -4, 1, -1, 1e-30, 0]), (1, 33)
     )
+    numbers = np.concatenate([numbers, np.zeros_like(numbers)])
     for of in ACTIVATIONS:
-        program = pcp.trace(lambda x, w, of=of: of(x @ w), pcp.spec((1, 1), "f32"), pcp.spec((1, 33), "f32"))
+        program = pcp.trace(lambda x, w, of=of: of(x @ w), pcp.spec((1, 2), "f32"), pcp.spec((2, 33), "f32"))
         (site,) = groups(program)
         changed = kernels.apply_kernels(
             prepared(program), {site.key: kernels.kernel_named("product_epilogue.native")}
         )
-        one = np.ones((1, 1), np.float32)
+        one = np.ones((1, 2), np.float32)
         np.testing.assert_allclose(
             run(changed, one, numbers), run(program, one, numbers), rtol=2e-5, atol=1e-6
         )

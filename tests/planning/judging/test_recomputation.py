@@ -55,7 +55,7 @@ def read_after(count: int) -> Program:
 
 
 @pytest.mark.parametrize(("layers", "in_segments"), [pytest.param(4, "1", marks=pytest.mark.long), (2, "0")])
-def test_judging_takes_no_more_memory_than_the_plain_path(
+def test_judging_takes_hardly_more_memory_than_the_plain_path(
     layers: int, in_segments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(segmented.VARIABLE, in_segments)
@@ -65,7 +65,7 @@ def test_judging_takes_no_more_memory_than_the_plain_path(
     judging = Reference(widened(program), program, target).other_roundings.memory
     assert plain.temporaries > 2 * plain.arguments
     assert judging.aliased == 0  # so that the arguments need not be there twice
-    assert judging.peak <= plain.peak
+    assert judging.peak <= 1.01 * plain.peak
     assert judging.temporaries <= plain.temporaries
 
 

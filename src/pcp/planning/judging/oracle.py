@@ -162,7 +162,8 @@ def _choices(block: ir.Block) -> set[Value]:
     choices: list[ir.Operation] = []
     for view in block.operations:
         op = view.operation
-        if has_effect(op) or not free.issuperset((*op.operands, *values_from_outside(op))):
+        is_alone = not has_effect(op) and not any(True for _ in values_from_outside(op))
+        if not is_alone or not free.issuperset(op.operands):
             continue
         free.update(op.results)
         if any(map(_is_float, op.operands)) and not any(map(_is_float, op.results)):

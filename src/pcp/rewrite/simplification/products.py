@@ -81,7 +81,10 @@ def _dot_of_negate(op: ir.Operation) -> Replacement:
 
 def _dot_over_one(op: ir.Operation) -> Replacement:
     dot, whole = DotAxes.of(op), spec(op.results[0])
-    if "algorithm" in op.attributes or any(spec(op.operands[0]).shape[axis] != 1 for axis in dot.contract[0]):
+    is_plain = (
+        "algorithm" not in op.attributes and whole.dtype.kind != "complex"
+    )  # whose products have several sums
+    if not is_plain or any(spec(op.operands[0]).shape[axis] != 1 for axis in dot.contract[0]):
         return None
     batch, left = len(dot.batch[0]), len(dot.free(0, len(spec(op.operands[0]).shape)))
     factors = []
