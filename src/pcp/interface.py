@@ -6,11 +6,9 @@ from pcp import ops as ops
 from pcp import optimizers as optimizers
 from pcp import rewrite as rewrite
 from pcp.autodiff import checkpoint as checkpoint
-from pcp.autodiff import grad as grad
 from pcp.autodiff import hvp as hvp
 from pcp.autodiff import jvp as jvp
 from pcp.autodiff import save_only_these_names as save_only_these_names
-from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
 from pcp.backends import Target as Target
 from pcp.batching import hessian as hessian
@@ -37,6 +35,8 @@ from pcp.planning import paths as paths
 from pcp.planning import plan as plan
 from pcp.planning.profile.database import ProfileDatabase as ProfileDatabase
 from pcp.planning.streaming import streamed as streamed
+from pcp.rewrite.vanishing.gradients import grad as grad
+from pcp.rewrite.vanishing.gradients import value_and_grad as value_and_grad
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

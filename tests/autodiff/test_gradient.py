@@ -214,7 +214,7 @@ def test_gradient_programs_are_lean() -> None:
     tokens = pcp.spec((2, 6), "i32")
     parameters = gpt2.initial_parameters(config)
     program = pcp.trace(partial(gpt2.loss, config=config), parameters, tokens, tokens)
-    differentiated = pcp.value_and_grad(program)
+    differentiated = pcp.autodiff.value_and_grad(program)
 
     def count(text: str, name: str) -> int:
         return text.count(f"stablehlo.{name} ")

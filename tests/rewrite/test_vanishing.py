@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import pcp
-from pcp import Program
+from pcp import Program, autodiff
 from pcp.rewrite.raising import raised
 from pcp.rewrite.softmax_shifts import with_constant_shifts
 from pcp.rewrite.vanishing import without_vanishing_sums
@@ -39,7 +40,7 @@ def gradient(loss: Loss, weights: dict[str, Any], is_named: bool = True) -> Prog
     specs = {name: pcp.spec(each.shape, "f32") for name, each in weights.items()}
     traced = pcp.trace(loss, specs, pcp.spec(X.shape, "f32"), pcp.spec(Y.shape, "f32"))
     program = with_constant_shifts(traced)
-    return pcp.grad(raised(program) if is_named else program, wrt=0)
+    return autodiff.grad(raised(program) if is_named else program, wrt=0)
 
 
 def zeros_in(loss: Loss, weights: dict[str, Any] = SEPARATE, is_named: bool = True) -> dict[str, int]:
@@ -281,6 +282,17 @@ def test_a_mask_inside_of_another_hides_what_the_outer_one_alone_does_not() -> N
 
     plain = gradient(loss, SEPARATE)
     assert without_vanishing_sums(plain) is plain
+
+
+def test_gradients_that_are_asked_for_have_zeros() -> None:
+    specs = {name: pcp.spec(each.shape, "f32") for name, each in SEPARATE.items()}
+    traced = pcp.trace(attention(masked(CAUSAL)), specs, pcp.spec(X.shape, "f32"), pcp.spec(Y.shape, "f32"))
+    w, x, y = jax.tree.map(np.float32, (SEPARATE, X, Y))
+    value, gradient = pcp.plan(pcp.value_and_grad(traced)).run(w, x, y)
+    assert value.shape == ()
+    for each in (gradient, pcp.plan(pcp.grad(traced)).run(w, x, y)):
+        assert not np.asarray(each["bk"]).any()
+        assert np.asarray(each["bq"]).any()
 
 
 def test_a_step_keeps_the_moments_of_such_a_bias() -> None:

@@ -4,11 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
-from pcp.autodiff import grad, value_and_grad, vjp
+from pcp.autodiff import vjp
 from pcp.cli.arrays import read_program, writing
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
+from pcp.rewrite.vanishing.gradients import grad, value_and_grad
 from pcp.symbolic.constraints import SizesRefused
 from pcp.symbolic.program import SymbolicProgram
 
