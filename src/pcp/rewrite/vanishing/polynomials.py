@@ -22,6 +22,8 @@ MONOMIALS = 64
 """How many a value may have that is looked into."""
 VALUES = 128
 """How many values one sum is looked into."""
+DEEPEST = 24
+"""Operations, one after another, that a value is looked into; further back it is a factor as it is."""
 ROUNDING = 2.0**-22
 """A coefficient that is this part of what it is left of is 0: constants such as 1 / 197 are rounded to float32."""
 
@@ -64,6 +66,7 @@ class _Sum:
         self._shape, self._axes = spec_of(value.type).shape, axes
         self._values: list[View] = []
         self._known: dict[View, Polynomial] = {}
+        self._depth = 0
         self.inner: set[frozenset[int]] = set()
 
     def polynomial(self, view: View) -> Polynomial:
@@ -76,7 +79,9 @@ class _Sum:
             if len(self._known) > VALUES:
                 raise _TooLarge
             self._known[view] = {}
-            self._known[view] = self._looked_into(view)
+            self._depth += 1
+            self._known[view] = self._looked_into(view) if self._depth <= DEEPEST else self._factor(view)
+            self._depth -= 1
             if len(self._known[view]) > MONOMIALS:
                 raise _TooLarge
         return self._known[view]
