@@ -280,6 +280,7 @@ LEFT_ALONE: list[Case] = [
     ("dot_of_transpose", lambda x, y: x.transpose(1, 0, 2) @ y, ("f32[2,5,3]", "f32[3,4]")),
     ("dot_of_negate", lambda x, y: x @ -y, ("f32[4,1]", "f32[1,4]")),
     ("dot_over_one", lambda x, y: x @ y, ("f32[1,2]", "f32[2,1]")),
+    ("dot_over_one", lambda x, y: x @ y, ("c64[2,1]", "c64[1,2]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k), ("f32[2,4,5,3]", "f32[3,5,3,2]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, groups=2), ("f32[2,4,4]", "f32[1,2,6]")),
     ("dot_of_convolution", lambda x, k: pcp.conv_general(x, k, 2, [(1, 1)]), ("f32[2,4,3]", "f32[1,3,4]")),

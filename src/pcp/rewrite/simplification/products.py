@@ -81,10 +81,11 @@ def _dot_of_negate(op: ir.Operation) -> Replacement:
 
 def _dot_over_one(op: ir.Operation) -> Replacement:
     dot, whole = DotAxes.of(op), spec(op.results[0])
-    is_plain = (
-        "algorithm" not in op.attributes and whole.dtype.kind != "complex"
-    )  # whose products have several sums
-    if not is_plain or any(spec(op.operands[0]).shape[axis] != 1 for axis in dot.contract[0]):
+    if (
+        "algorithm" in op.attributes or whole.dtype.kind == "complex"
+    ):  # a complex number is made of sums itself
+        return None
+    if any(spec(op.operands[0]).shape[axis] != 1 for axis in dot.contract[0]):
         return None
     batch, left = len(dot.batch[0]), len(dot.free(0, len(spec(op.operands[0]).shape)))
     factors = []
@@ -113,7 +114,7 @@ ROWS: tuple[Row, ...] = (
     exact("dot_of_transpose", "dot_general", _dot_of_transpose),
     # (-a) b = -(a b), but a sum of 0 keeps its sign
     reassociating("dot_of_negate", "dot_general", _dot_of_negate),
-    # a product summed over axes of one place is an outer product, added to 0
+    # a product of real numbers that is summed over axes of one place is an outer product, added to 0
     exact("dot_over_one", "dot_general", _dot_over_one),
     # a convolution by a kernel of one place, at a single place, or of patches beside one another, is a product
     exact("dot_of_convolution", "convolution", _dot_of_convolution),
