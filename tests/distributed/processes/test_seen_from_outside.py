@@ -59,6 +59,10 @@ def is_listening(record: dict[str, Any]) -> bool:
     return record.get("event") == "listening"
 
 
+def has_received(record: dict[str, Any]) -> bool:
+    return record.get("event") == "totals" and record["received"] > 0
+
+
 def fetched(address: str, path: str, body: Any = None, token: str = TOKEN) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
@@ -93,6 +97,7 @@ def test_a_run_is_watched_paused_and_stopped_from_its_page(
         key = key_of("alice", run, capsys)
         with start_worker(listening["address"], key, tmp_path, *devices) as alice:
             shepherd.wait_for(is_round(2))
+            shepherd.wait_for(has_received)  # totals are told at intervals, which rounds need not wait for
             assert main(["status", address, "--json"]) == 0
             told, worker = map(json.loads, capsys.readouterr().out.splitlines())
             assert told["state"] == "running"
