@@ -100,7 +100,7 @@ docs: $(DOCS) ## Build the documentation as web pages in build/docs
 lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgrade takes the newest
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
-		--extra dev --extra corpus --extra web pyproject.toml --output-file requirements/lock.txt
+		--extra dev --extra web pyproject.toml --output-file requirements/lock.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
 		--extra peers --extra ray --extra iree --extra equality pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \

@@ -23,9 +23,7 @@ def main() -> None:
     """Train and sample."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument(
-        "--data", default="shakespeare", help="`shakespeare`, downloaded once, or a text file"
-    )
+    parser.add_argument("--data", default="shakespeare", help="`shakespeare`, or a text file")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--context", type=int, default=32)

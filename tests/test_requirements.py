@@ -44,7 +44,6 @@ def versions(file: str, python: str) -> dict[str, str]:
     ("file", "extra"),
     [
         ("lock.txt", "dev"),
-        ("lock.txt", "corpus"),
         ("lock.txt", "web"),
         ("peers.txt", "peers"),
         ("peers.txt", "ray"),

@@ -2,12 +2,12 @@
 
 import hashlib
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from pcp.training.data import corpus
-from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus, load_corpus
+from pcp.training.data.corpus import DEFAULT_DIGEST, CorpusNotText, EmptyCorpus, MissingCorpus, load_corpus
 
 
 def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
@@ -20,10 +20,16 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert loaded.digest == hashlib.sha256(data).hexdigest()
 
 
-def test_the_default_is_shakespeare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "load_shakespeare", lambda: b"Howl!")
-    assert load_corpus().text == "Howl!"
-    assert load_corpus("shakespeare").name == "shakespeare"
+def test_the_default_is_shakespeare_to_the_byte() -> None:
+    loaded = load_corpus()
+    assert loaded == load_corpus("shakespeare")
+    assert (loaded.name, loaded.digest) == ("shakespeare", DEFAULT_DIGEST)
+    assert (len(loaded.text), len(set(loaded.text))) == (5_057_321, 84)
+
+
+def test_the_default_is_packed_into_the_wheel() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "**/*.xz" in project["tool"]["setuptools"]["package-data"]["pcp"]
 
 
 def test_missing_file(tmp_path: Path) -> None:

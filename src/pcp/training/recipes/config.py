@@ -46,7 +46,7 @@ ALGORITHM_CHOICES = (
 MEANINGS = {
     "model": "name of a model, such as gpt2 or llama-1b, or the file of a loss",
     "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
-    "data": "`shakespeare` (downloaded once), a text file, samples in .npz or .safetensors, or shards that pcp data wrote",
+    "data": "`shakespeare`, a text file, samples in .npz or .safetensors, or shards that pcp data wrote",
     "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",

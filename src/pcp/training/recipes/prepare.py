@@ -100,7 +100,7 @@ def prepare(folder: RunFolder) -> Recipe:
     """Read the model and the data of a run into its folder, or find them there, and put together what is trained.
 
     Raises:
-        MissingCorpus, EmptyCorpus, TinyCorpus, CorpusUnavailable: the text cannot be had or is too small.
+        MissingCorpus, EmptyCorpus, TinyCorpus: the text cannot be had or is too small.
         NotAFile, CorpusNotText: it is no text.
         InvalidConfiguration: the model has no such name.
         UnreadableFile, WrongSamples, TooFewSamples: the samples cannot be had, or are not what the loss takes.
