@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcp import backends
+from pcp import backends, nvidia
 from pcp.backends import Device
 from pcp.cli import doctor, main
 from pcp.cli.doctor import Finding
@@ -112,6 +112,51 @@ def test_devices_and_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.check_devices().message == f"{found}; by other backends: arena:cpu:0"
     monkeypatch.setattr(backends, "backend_names", lambda: ["xla", "torch"])
     assert doctor.check_devices().message == found
+
+
+def a_driver(folder: Path, version: str, *models: str) -> Path:
+    (folder / "gpus").mkdir()
+    (folder / "version").write_text(
+        f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release\nGCC 12\n"
+    )
+    for number, model in enumerate(models):
+        (folder / "gpus" / str(number)).mkdir()
+        (folder / "gpus" / str(number) / "information").write_text(f"Model: \t\t {model}\nIRQ:   5\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("version", "plugins", "status", "text"),
+    [
+        ("580.95.05", ("jax-cuda13-plugin",), "ok", ""),
+        ("570.10", ("jax-cuda12-plugin",), "ok", ""),
+        ("580.95.05", (), "problem", "pip install 'planetary-compute-protocol[cuda]', which brings CUDA 13"),
+        ("570.10", (), "problem", "[cuda12]', which brings CUDA 12"),
+        ("570.10", ("jax-cuda13-plugin",), "problem", "CUDA 12; the plug-in for CUDA 13 needs a newer driver"),
+        ("470.1", ("jax-cuda12-plugin",), "problem", "update the driver: it is 470.1, and CUDA 13 needs 580 or newer"),
+    ],
+)  # fmt: skip
+def test_gpus_of_nvidia(
+    version: str,
+    plugins: tuple[str, ...],
+    status: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = a_driver(tmp_path, version, "NVIDIA H100 80GB HBM3", "NVIDIA L4")
+    monkeypatch.setattr(nvidia, "_is_installed", lambda name: name in plugins)
+    found = nvidia.nvidia(driver)
+    assert (found.gpus, found.driver) == (("NVIDIA H100 80GB HBM3", "NVIDIA L4"), version)
+    monkeypatch.setattr(doctor, "nvidia", lambda: found)
+    said = doctor.check_gpu()
+    assert (said.status, text in said.advice, bool(said.advice)) == (status, True, bool(text))
+    assert said.message.startswith(f"NVIDIA H100 80GB HBM3, NVIDIA L4; driver {version}; JAX")
+
+
+def test_no_driver_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "nvidia", lambda: nvidia.nvidia(tmp_path / "nothing"))
+    assert doctor.check_gpu() == Finding("ok", "the driver of NVIDIA sees none, or there is no driver")
 
 
 def test_a_driver_that_fails_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

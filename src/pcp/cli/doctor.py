@@ -24,6 +24,7 @@ from pcp.errors import PCPError
 from pcp.kernels import kernels_of, native
 from pcp.kernels.features import VARIABLE, hidden
 from pcp.kernels.native import NativeUnavailable, NoCompiler, compiler_here, kept
+from pcp.nvidia import DISTRIBUTION, nvidia
 from pcp.planning.capacity import human
 
 DESCRIPTION = {
@@ -40,7 +41,6 @@ examples:
 """,
 }
 
-DISTRIBUTION = "planetary-compute-protocol"
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAX, FIRST_UNKNOWN_JAX = (0, 10, 2), (0, 12)
 LIBRARIES = ("numpy", "ml_dtypes", "pycapnp", "cryptography", "rich", "matplotlib")
@@ -152,6 +152,17 @@ def _of_other_backends() -> list[str]:
         except PCPError:  # an optional one that is not installed
             continue
     return named
+
+
+def check_gpu() -> Finding:
+    """GPUs of NVIDIA that the driver sees, and whether JAX can use them."""
+    found = nvidia()
+    if not found.gpus:
+        return Finding("ok", "the driver of NVIDIA sees none, or there is no driver")
+    words = f"{', '.join(found.gpus)}; driver {found.driver or 'of no known version'}"
+    if found.advice:
+        return Finding("problem", f"{words}; JAX cannot use it", found.advice)
+    return Finding("ok", f"{words}; JAX's plug-in for CUDA {found.plugins[0]}")
 
 
 def check_processor() -> Finding:
@@ -294,6 +305,7 @@ CHECKS: Mapping[str, Callable[[], Finding]] = {
     "libraries": check_libraries,
     "extras": check_extras,
     "devices": check_devices,
+    "gpu": check_gpu,
     "processor": check_processor,
     "compiler": check_compiler,
     "kernels": check_kernels,
