@@ -38,7 +38,7 @@ WIRE_TESTS = tests/planning/test_libraries.py tests/ops/test_records.py tests/ke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-times test-facts test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs lock clean
+.PHONY: help install demo test test-times test-facts test-runs simulated-share test-schedules fuzz test-peers test-gpu test-long check format bench docs wheel lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -95,6 +95,12 @@ bench: install ## Measure PCP beside its peers
 docs: $(DOCS) ## Build the documentation as web pages in build/docs
 	$(BIN)/python -m sphinx -q -b html docs build/docs
 	@echo "Open build/docs/index.html"
+
+wheel: install ## Build the wheel in dist, with the native kernels for every kind of vector unit, named by the oldest glibc it runs on
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	rm -rf build/wheel
+	@ls dist/*.whl
 
 # uv reads no pip configuration: where packages come from an index of your own, set UV_DEFAULT_INDEX for this command.
 lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgrade takes the newest

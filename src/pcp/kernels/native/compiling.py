@@ -40,9 +40,10 @@ VECTORS = (
     ((), ()),
 )
 """Features of a processor, and the flags that use them; the first row whose features are all there counts."""
-OWN_LIBRARY = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-s")
-"""How a library gets a C++ standard library of its own. Without it, what else is in the process may lend it other functions of
-the same names: on machines with JAX's plug-in for CUDA, the first error that a handler put into words ended the process."""
+OWN_LIBRARY = ("-static-libstdc++", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", "-s")
+"""How a library gets a C++ standard library of its own, of which it keeps what it uses. Without it, what else is in the process
+may lend it other functions of the same names: on machines with JAX's plug-in for CUDA, the first error that a handler put into
+words ended the process. What it does not use would ask for a newer glibc."""
 _WATCHED = 'exec 3<&0; (read _ <&3; kill -9 0) >/dev/null 2>&1 & exec "$@" </dev/null 3<&-'
 """Runs a command in a session of its own. When whoever holds the other end of its input lets go or dies, all that is left of
 the session is killed: a compiler starts processes that would outlive it."""
