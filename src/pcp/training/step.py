@@ -256,8 +256,10 @@ def _has_metrics(program: Program, changes_buffers: bool) -> bool:
     tree, first = program.result_tree, program.results[0].spec if program.results else None
     is_pair = tree.kind == "tuple" and len(tree.children) == 2 and tree.children[0].kind == "leaf"
     if first is None or first.shape != () or not first.dtype.is_float or not (tree.kind == "leaf" or is_pair):
+        named = tree.kind == "dict" and "loss" in tree.keys
         raise NotALoss(
             f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not"
+            + "; take the loss alone: pcp.from_torch(..., output='loss')" * named
         )
     if is_pair:
         _expect_metrics(program, changes_buffers)

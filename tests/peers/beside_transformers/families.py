@@ -85,7 +85,7 @@ TRANSLATING: dict[str, tuple[str, dict[str, Any]]] = {
 def built(head: str, settings: dict[str, Any]) -> Any:
     """A model in float32 without dropout, whose weights are larger than those of a fresh one, so that gradients are as well."""
     model_class = getattr(transformers, head)
-    configuration = model_class.config_class(use_cache=False, **settings)
+    configuration = model_class.config_class(**settings)
     torch.manual_seed(0)
     model = model_class(configuration).eval()
     with torch.no_grad():

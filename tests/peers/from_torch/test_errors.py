@@ -69,11 +69,12 @@ REFUSED: list[tuple[type[pcp.PCPError], str, Callable[..., Any], tuple[Any, ...]
     (ConstantInContainer, "2.5 stands among the tensors of an argument", lambda x: x[0] * x[1], ([X, 2.5],)),
     (UnknownElementType, "element type torch.float8_e5m2; expected one of", lambda x: x.float(), (X.to(torch.float8_e5m2),)),
     (
-        CannotImport,
-        r"scaled_dot_product_attention.default: .*dropout_p=0.5; expected 0(.*\n)*.*from File .*test_errors",
+        RandomWithoutSeed,
+        r"draws random numbers:\n  scaled_dot_product_attention.default\n    File .*test_errors(.*\n)*.*a seed",
         lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
         (X,),
     ),
+    (NoModule, r"the class Linear was given .*model = Linear\(in_features, out_features\)", torch.nn.Linear, (X,)),
     (NoModule, "int was given to from_torch; expected a torch.nn.Module", 3, ()),  # type: ignore[list-item]  # is the point
 ]  # fmt: skip
 
@@ -97,7 +98,9 @@ torch.utils._pytree.register_pytree_node(
 
 
 def test_an_unknown_container_is_refused() -> None:
-    with pytest.raises(UnsupportedContainer, match=r"a Boxed was found .*wrap the module .*use_cache=False"):
+    with pytest.raises(
+        UnsupportedContainer, match=r"a Boxed was found .*wrap the module .*leave use_cache out"
+    ):
         pcp.from_torch(lambda x: Boxed(x + 1), X)
 
 

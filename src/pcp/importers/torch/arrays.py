@@ -78,5 +78,5 @@ def plain_containers(value: Any, leaf: Any) -> Any:
         return leaf(value)
     raise UnsupportedContainer(
         f"a {type(value).__name__} was found among arguments or results; expected tensors in lists, tuples, dictionaries and "
-        "dataclasses: wrap the module in one that returns such (of transformers: use_cache=False)"
+        "dataclasses: wrap the module in one that returns such (of transformers: leave use_cache out)"
     )

@@ -60,11 +60,38 @@ def exported(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any])
             first = "\n".join(str(error).strip().splitlines()[:12])
             raise CannotExport(
                 f"torch.export refuses {type(module).__name__}: {type(error).__name__}: {first}\n"
-                "expected a module whose control flow does not depend on the values of tensors"
+                f"{_advice(error, arguments, keywords)}"
             ) from error
     for warning in caught:
         _LOG.info("torch.export: %s", warning.message)
     return program
+
+
+_OWN = (TypeError, ValueError, AttributeError, KeyError, IndexError)
+"""What Python code raises for arguments that it does not take. Exceptions of PyTorch's are subclasses or others."""
+
+
+def _advice(error: Exception, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """What to do about something that an export raised."""
+    if "not a known type" in str(error):
+        return (
+            "expected results that are tensors in lists, tuples, dictionaries and dataclasses; of transformers, leave "
+            "use_cache out: from_torch imports the model without its cache of keys and values"
+        )
+    if type(error) not in _OWN:
+        return "expected a module whose control flow does not depend on the values of tensors"
+    given = [_described(entry) for entry in arguments]
+    given += [f"{name}={_described(entry)}" for name, entry in keywords.items()]
+    return (
+        f"the module raises this itself where it is called with ({', '.join(given)}); give from_torch the arguments that the "
+        "module takes, as it is called: from_torch(model, input_ids=tokens), with tensors, arrays or pcp.spec(shape, dtype)"
+    )
+
+
+def _described(value: Any) -> str:
+    if hasattr(value, "shape"):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return type(value).__name__
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.importers.torch.arrays import Arrays, example_from
+from pcp.importers.torch.caches import without_caches
 from pcp.importers.torch.checking import check_beside_torch
 from pcp.importers.torch.dynamic import mapped, of_exported
 from pcp.importers.torch.exporting import exported, torch_package
@@ -32,6 +33,14 @@ RANDOM_KEY = "random_key"
 
 class NoModule(PCPError):
     """Something given to `from_torch` that is neither a module nor a function."""
+
+
+class TwiceGiven(PCPError):
+    """An argument that was given in `keywords` and by its name."""
+
+
+class NoSuchResult(PCPError):
+    """A result of a module that it does not return."""
 
 
 class HiddenParameters(PCPError):
@@ -75,10 +84,11 @@ def from_torch(
     module: Any,
     *inputs: Any,
     keywords: Mapping[str, Any] | None = None,
-    output: Callable[[Any], Any] | None = None,
+    output: str | Callable[[Any], Any] | None = None,
     seed: int | None = None,
     check: bool = False,
     constraints: Sequence[str] = (),
+    **named: Any,
 ) -> Imported:
     """A Program that computes what a module of PyTorch does, in the mode (`train()` or `eval()`) in which it stands.
 
@@ -89,7 +99,10 @@ def from_torch(
             element types count, and they become fixed. Numbers, strings, flags and None are constants of the program. Where a
             spec has symbols, the module is exported at a few sizes, and the program is a `SymbolicProgram`.
         keywords: examples of keyword arguments; those that are tensors follow the others as arguments of the program.
-        output: from what the module returns to what the program does, as `lambda output: output["loss"]`; None: all of it.
+        named: the same, written as the module is called: `from_torch(model, input_ids=tokens)`. An argument that is called
+            like one of `from_torch` goes into `keywords`.
+        output: from what the module returns to what the program does, as `lambda output: output["loss"]`, or the name of one
+            result, as `"loss"`; None: all of it.
         seed: of the random numbers that the module draws, as dropout does in training; the key of the generator becomes
             the buffer `random_key`, which every call replaces. The numbers are not those of PyTorch's generator.
         check: whether to run the program and the module beside one another at once, and compare results, changed buffers, and
@@ -99,11 +112,13 @@ def from_torch(
 
     Returns:
         The program, and the weights and buffers by name: NumPy arrays that share the module's memory where they can.
-        A model's output object becomes a dictionary.
+        A model's output object becomes a dictionary, without the cache that models of transformers return unasked.
 
     Raises:
         TorchMissing: PyTorch is not installed.
-        NoModule: `module` is neither a module nor a function.
+        NoModule: `module` is neither a module nor a function, or the class of one.
+        TwiceGiven: an argument stands in `keywords` and beside them.
+        NoSuchResult: `output` names a result that the module does not return.
         HiddenParameters: it is a function that uses parameters of a module.
         OwnDerivative: a `torch.autograd.Function` or a hook changes gradients in a way that no graph holds.
         CannotExport: `torch.export` refuses the module.
@@ -115,18 +130,28 @@ def from_torch(
         CannotCheck: with `check`, the module draws random numbers.
         InvalidConstraint, BuiltDifferently: of symbols, as `pcp.trace`.
     """
-    module, positional, named, more = of_exported(module, inputs, keywords)
+    if isinstance(module, type):
+        raise NoModule(
+            f"the class {module.__name__} was given to from_torch; expected an instance: make one first, as "
+            f"model = {module.__name__}({_taken_by(module)}), and give that: from_torch(model, ...)"
+        )
+    twice = sorted(named.keys() & (keywords or {}).keys())
+    if twice:
+        raise TwiceGiven(f"{', '.join(twice)} stands in keywords= and beside it; give each argument once")
+    module, positional, by_name, more = of_exported(module, inputs, {**(keywords or {}), **named})
+    chosen = result_named(output) if isinstance(output, str) else output
     first: list[Imported] = []
 
     def make(closed: tuple[Any, ...]) -> Program:
-        imported = _imported(module, closed[0], closed[1], output, seed, check and not first)
+        imported = _imported(module, closed[0], closed[1], chosen, seed, check and not first)
         if not first:
             first.append(imported)
         return imported.program
 
-    open_arguments = (tuple(positional), dict(named))
+    open_arguments = (tuple(positional), dict(by_name))
     conditions = (*constraints, *more)
-    program = at_sizes(open_arguments, conditions, make, mapped, _numbers_in(module), _COST, _UNSEEN)
+    with without_caches(module):
+        program = at_sizes(open_arguments, conditions, make, mapped, _numbers_in(module), _COST, _UNSEEN)
     return replace(first[0], program=program)
 
 
@@ -215,6 +240,31 @@ def _as_module(module: Any) -> Any:
             return module(*arguments, **keywords)
 
     return Function()
+
+
+def _taken_by(kind: type) -> str:
+    """What the class of a module takes, as one writes it."""
+    try:
+        parameters = list(inspect.signature(kind).parameters.values())
+    except (TypeError, ValueError):
+        return "..."
+    required = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return ", ".join(required)
+
+
+def result_named(name: str) -> Callable[[Any], Any]:
+    """The function that takes one of the results that a module returns by name."""
+
+    def chosen(returned: Any) -> Any:
+        names = list(returned) if isinstance(returned, Mapping) else []
+        if name not in names:
+            raise NoSuchResult(
+                f"output is {name!r}, but the module returns {', '.join(names) or 'no results by name'}"
+                + ("; a model of transformers computes its loss where it is given labels" * (name == "loss"))
+            )
+        return returned[name]
+
+    return chosen
 
 
 def _used_names(function: Callable[..., Any]) -> dict[str, Any]:

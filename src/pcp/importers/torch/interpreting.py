@@ -81,7 +81,7 @@ def check_supported(graph: Any, has_seed: bool) -> None:
             continue
         if name not in TABLE:
             missing.setdefault(name, []).append(user_line(node))
-        elif TABLE[name].is_random:
+        elif TABLE[name].draws(node):
             drawing.setdefault(name, []).append(user_line(node))
     if missing:
         raise UnsupportedOperations(
@@ -164,7 +164,7 @@ class Interpreter:
             values = {k: convert(v, dtype) if isinstance(v, Tensor) else v for k, v in values.items()}
         if row.knows_result:
             values["result"] = wanted
-        if row.is_random:
+        if row.draws(node):
             assert self.key is not None  # check_supported saw to it
             keys = random.split(self.key)
             self.key, values["key"] = keys[0], keys[1]

@@ -22,15 +22,19 @@ class Row:
         promotion: for an elementwise operation, in which element type its Tensors are given.
         knows_result: whether the function takes `result`, the `TensorSpec` of what PyTorch's returns; if that is several
             tensors, a tuple with None for those that nothing uses.
-        is_random: whether the function takes `key`, of which every call gets another one.
+        is_random: whether the function takes `key`, of which every call gets another one; or what says it of a node.
         is_contiguous: whether the first Tensor must lie in memory in one piece, alone, as the operation looks at its strides.
     """
 
     function: Callable[..., Any]
     promotion: Promotion | None = None
     knows_result: bool = False
-    is_random: bool = False
+    is_random: bool | Callable[[Any], bool] = False
     is_contiguous: bool = False
+
+    def draws(self, node: Any) -> bool:
+        """Whether a node of this operation draws random numbers."""
+        return self.is_random(node) if callable(self.is_random) else self.is_random
 
 
 TABLE: dict[str, Row] = {}
@@ -43,7 +47,7 @@ def row(
     *names: str,
     promotion: Promotion | None = None,
     knows_result: bool = False,
-    is_random: bool = False,
+    is_random: bool | Callable[[Any], bool] = False,
     is_contiguous: bool = False,
 ) -> Callable[[_F], _F]:
     """Enter a function in the table under the names of the operations that it computes."""

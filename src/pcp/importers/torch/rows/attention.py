@@ -5,9 +5,9 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pcp import ops
-from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import DType
 from pcp.ir.composites import Number
@@ -15,6 +15,7 @@ from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.nn.attention import axes_of_mask, named_attention
+from pcp.ops.dropping import dropped
 from pcp.ops.promotion import broadcast_shape
 from pcp.rewrite.canonical.known import Known
 from pcp.rewrite.canonical.masks import form_of
@@ -24,14 +25,15 @@ from pcp.rewrite.view import FOLDED, View
 from pcp.tensor import Tensor, current_builder
 
 
-class DropoutInAttention(PCPError):
-    """Attention with dropout, which has no counterpart."""
+def _drops(node: Any) -> bool:
+    """Whether a node has dropout, its fifth operand."""
+    return bool(node.kwargs.get("dropout_p", node.args[4] if len(node.args) > 4 else 0.0))
 
 
-@row("scaled_dot_product_attention.default")
+@row("scaled_dot_product_attention.default", is_random=_drops)
 def scaled_dot_product_attention(
     query: Tensor,
-    key: Tensor,
+    keys: Tensor,
     value: Tensor,
     mask: Tensor | None = None,
     dropout: float = 0.0,
@@ -39,35 +41,42 @@ def scaled_dot_product_attention(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
+    key: Tensor | None = None,
 ) -> Tensor:
-    """softmax(query key^T scale + mask) value; a row that the mask hides from everything gives 0."""
-    if dropout:
-        raise DropoutInAttention(
-            f"scaled_dot_product_attention has dropout_p={dropout}; expected 0: call module.eval(), or set the model's "
-            "attention dropout to 0"
-        )
+    """softmax(query keys^T scale + mask) value; a row that the mask hides from everything gives 0.
+
+    With dropout, weights become 0 at its rate and the others are scaled up, by random numbers of `key`; no kernel of attention
+    computes that.
+    """
     if enable_gqa:
-        key, value = (ops.repeat(t, query.shape[-3] // t.shape[-3], t.ndim - 3) for t in (key, value))
+        keys, value = (ops.repeat(t, query.shape[-3] // t.shape[-3], t.ndim - 3) for t in (keys, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    masked = Masked.of(mask, is_causal, (*query.shape[:-1], key.shape[-2]))
+    masked = Masked.of(mask, is_causal, (*query.shape[:-1], keys.shape[-2]))
 
     def form(
-        softmax: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor, *added: Tensor
+        softmax: Callable[[Tensor], Tensor], query: Tensor, keys: Tensor, value: Tensor, *added: Tensor
     ) -> Tensor:
-        scores, some = masked.applied(ops.matmul(query, ops.swapaxes(key, -2, -1)) * factor, *added)
-        mixed = ops.matmul(softmax(scores), value)
+        scores, some = masked.applied(ops.matmul(query, ops.swapaxes(keys, -2, -1)) * factor, *added)
+        weights = softmax(scores)
+        mixed = ops.matmul(weights if key is None else _dropped(weights, key, dropout), value)
         return mixed if some is None else ops.where(some, mixed, 0.0)
 
-    if query.shape[:-2] != key.shape[:-2] or any(
-        x.dtype not in (query.dtype, DType.bool) for x in masked.added
+    if (
+        key is not None
+        or query.shape[:-2] != keys.shape[:-2]
+        or any(x.dtype not in (query.dtype, DType.bool) for x in masked.added)
     ):
-        return form(_softmax, query, key, value, *masked.added)
-    *batch, queries, keys = range(query.ndim)
+        return form(_softmax, query, keys, value, *masked.added)
+    *batch, queries, places = range(query.ndim)
     attributes: dict[str, Number] = {
-        "query": (*batch, queries, CONTRACTED), "key": (*batch, keys, CONTRACTED), "value": (*batch, keys, FREE),
-        "result": (*batch, queries, FREE), "axis": keys, "scale": factor, **masked.attributes,
+        "query": (*batch, queries, CONTRACTED), "key": (*batch, places, CONTRACTED), "value": (*batch, places, FREE),
+        "result": (*batch, queries, FREE), "axis": places, "scale": factor, **masked.attributes,
     }  # fmt: skip
-    return named_attention(form, (query, key, value), masked.added, attributes)
+    return named_attention(form, (query, keys, value), masked.added, attributes)
+
+
+def _dropped(weights: Tensor, key: Tensor, rate: float) -> Tensor:
+    return dropped(weights, key, rate, divides=False) if rate < 1 else ops.zeros(weights.shape, weights.dtype)
 
 
 @dataclass(frozen=True, slots=True)
