@@ -15,7 +15,7 @@ from pcp.inference import Sampling, generate
 from pcp.models import gpt2
 from pcp.models.parameters import Parameters, parameter_count
 from pcp.training.data.batches import Batches
-from pcp.training.data.corpus import load_corpus
+from pcp.training.data.corpus import load_text
 from pcp.training.data.tokenizer import CharacterTokenizer
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     settings = parser.parse_args()
 
-    text = load_corpus(settings.data).text
+    text = load_text(settings.data)
     tokenizer = CharacterTokenizer.of_text(text)
     batches = Batches(tokenizer.encode(text), settings.batch, settings.context, seed=0)
 

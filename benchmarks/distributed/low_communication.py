@@ -110,11 +110,11 @@ def _token_file(arguments: argparse.Namespace) -> Path:
 def prepare(file: Path) -> None:
     """Write the characters of Shakespeare as tokens."""
     # A machine without network has not what downloads either.
-    from pcp.training.data.corpus import load_corpus
+    from pcp.training.data.corpus import load_text
 
-    corpus = load_corpus()
-    tokenizer = CharacterTokenizer.of_text(corpus.text)
-    write_token_file(file, tokenizer.encode(corpus.text), tokenizer.vocabulary_size)
+    text = load_text()
+    tokenizer = CharacterTokenizer.of_text(text)
+    write_token_file(file, tokenizer.encode(text), tokenizer.vocabulary_size)
 
 
 def variants(name: str, arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, Any], ...]]:

@@ -147,7 +147,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         (
             None,
-            "There is no corpus at {path}. Give --data a text file, a folder that `pcp data shard` wrote, or 'shakespeare'",
+            "There is no corpus at {path}. Give --data a file, a folder, a pattern such as 'texts/*.txt', or 'shakespeare'",
         ),
         (b"", "The corpus {path} is empty."),
         (b"to be or not to be", "The training part has 16 tokens; batch 4 x context 64 needs at least 257."),
@@ -182,7 +182,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
             ["--workers", "2", "--inner-steps", "5"],
             "inner_steps is 5; expected a divisor of steps, which is 12",
         ),
-        (["--tokenizer", "words"], "tokenizer is 'words'; expected one of characters, bytes, bpe"),
+        (["--tokenizer", "words"], "cannot read the tokenizer words: No such file"),
         (["--device", "tpu:0"], "tpu"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml; give a TOML file of settings"),
         (["--resume", "nowhere"], "nowhere is not the folder of a run: there is no config.json in it"),

@@ -56,6 +56,8 @@ examples:
   pcp train --workers 8 --engine ray --address auto
                                                the same on the Ray cluster that this machine belongs to
   pcp train --data my.txt --steps 500 --json   another text; print one JSON object per line
+  pcp train --data notes.jsonl --field text    the field of records that holds their text; also of .csv and .json
+  pcp train --data train.bin val.bin           token numbers as nanoGPT prepares them
   pcp train --tokenizer bpe --vocabulary 2048  learn tokens from the text instead of characters
   pcp train --tolerance 1e-2                   search for a faster step whose error is below 1 %
   pcp train --resume runs/gpt2-nano            continue after an interruption
@@ -94,6 +96,19 @@ _DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "we
 }
 
 
+class _Joined(argparse.Action):
+    """Several files as one setting, with commas between them: a shell makes several of a pattern."""
+
+    def __call__(
+        self, _parser: object, namespace: argparse.Namespace, values: Any, _option: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, ",".join(values))
+
+
+_SEVERAL: dict[str, dict[str, Any]] = {"data": {"nargs": "+", "action": _Joined}}
+"""The options that take several values."""
+
+
 class EngineNotUsable(PCPError):
     """Options of an engine that do not go together with the others."""
 
@@ -113,6 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=type(default),
             default=argparse.SUPPRESS,
             help=f"{meaning} (default: {shown})",
+            **_SEVERAL.get(name, {}),
         )
     parser.add_argument(
         "--engine",
@@ -323,9 +339,8 @@ def _prompt(folder: RunFolder) -> str:
 def _opening(folder: RunFolder) -> str:
     """What the sample goes on from: a line break, or else the first token of the corpus, or token 0 of shards."""
     tokenizer = folder.tokenizer()
-    try:
-        tokenizer.encode("\n")
-    except UnknownCharacter:
-        first = int(TokenFile.open(folder.token_file).training[0]) if folder.token_file.exists() else 0
-        return tokenizer.decode([first])
-    return "\n"
+    with contextlib.suppress(UnknownCharacter):
+        if tokenizer.encode("\n").size:
+            return "\n"
+    first = int(TokenFile.open(folder.token_file).training[0]) if folder.token_file.exists() else 0
+    return tokenizer.decode([first])

@@ -37,7 +37,7 @@ class World:
         self.folder, self.place = folder, folder / "place"
         text = folder / "text"
         text.write_bytes(np.random.default_rng().bytes(1000))
-        self.index = write_shards(text, Place(str(self.place)), tokenizer="bytes", shard_tokens=64)
+        self.index = write_shards(str(text), Place(str(self.place)), tokenizer="bytes", shard_tokens=64)
         self.shepherd, self.store = BlobStore(folder / "shepherd"), BlobStore(folder / "worker")
         self.shepherd.lend(
             {blob_of_shard(self.index, each): self.place / each.name for each in self.index.training}

@@ -73,7 +73,7 @@ def test_a_run_on_ray_equals_one_of_processes(tmp_path: Path) -> None:
 def test_workers_on_ray_train_on_shards(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(np.random.default_rng().bytes(20_000))
-    write_shards(text, Place(str(tmp_path / "place")), tokenizer="bytes", shard_tokens=1024)
+    write_shards(str(text), Place(str(tmp_path / "place")), tokenizer="bytes", shard_tokens=1024)
     settings = [
         f"--data={tmp_path / 'place'}",
         "--workers=1",

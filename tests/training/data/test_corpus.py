@@ -1,4 +1,4 @@
-"""Corpora from files, and what is said when there is none."""
+"""The text of a corpus whole in memory, and what is said when there is none."""
 
 import hashlib
 import os
@@ -7,24 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from pcp.training.data.corpus import DEFAULT_DIGEST, CorpusNotText, EmptyCorpus, MissingCorpus, load_corpus
+from pcp.training.data.corpus import load_text
+from pcp.training.data.kinds.kind import CorpusNotText
+from pcp.training.data.kinds.shakespeare import DIGEST
+from pcp.training.data.kinds.source import EmptyCorpus, MissingCorpus
 
 
 def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
     data = "\ufeffÉlan\r\nvital \n\n".encode()
     (tmp_path / "text.txt").write_bytes(data)
-    loaded = load_corpus(tmp_path / "text.txt")
-    assert loaded.data == data
-    assert loaded.text == data.decode()
-    assert loaded.name == str(tmp_path / "text.txt")
-    assert loaded.digest == hashlib.sha256(data).hexdigest()
+    assert load_text(str(tmp_path / "text.txt")) == data.decode()
 
 
 def test_the_default_is_shakespeare_to_the_byte() -> None:
-    loaded = load_corpus()
-    assert loaded == load_corpus("shakespeare")
-    assert (loaded.name, loaded.digest) == ("shakespeare", DEFAULT_DIGEST)
-    assert (len(loaded.text), len(set(loaded.text))) == (5_057_321, 84)
+    text = load_text()
+    assert hashlib.sha256(text.encode()).hexdigest() == DIGEST
+    assert (len(text), len(set(text))) == (5_057_321, 84)
 
 
 def test_the_default_is_packed_into_the_wheel() -> None:
@@ -33,30 +31,28 @@ def test_the_default_is_packed_into_the_wheel() -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(MissingCorpus, match=r"no corpus at .*none\.txt\. Give --data a text file"):
-        load_corpus(tmp_path / "none.txt")
-
-
-def test_folder(tmp_path: Path) -> None:
-    with pytest.raises(MissingCorpus, match="is a folder, not a file"):
-        load_corpus(tmp_path)
+    with pytest.raises(MissingCorpus, match=r"no corpus at .*none\.txt\. Give --data a file, a folder"):
+        load_text(str(tmp_path / "none.txt"))
 
 
 def test_unreadable_file(tmp_path: Path) -> None:
     os.symlink(tmp_path / "loop", tmp_path / "loop")
     with pytest.raises(MissingCorpus, match="cannot be read: Too many levels of symbolic links"):
-        load_corpus(tmp_path / "loop")
+        load_text(str(tmp_path / "loop"))
 
 
-def test_empty_file(tmp_path: Path) -> None:
+def test_empty_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(MissingCorpus, match=r"has no files\. Give --data"):
+        load_text(str(tmp_path))
     (tmp_path / "empty.txt").write_bytes(b"")
-    with pytest.raises(EmptyCorpus, match=r"empty\.txt is empty\. Give --data a text file"):
-        load_corpus(tmp_path / "empty.txt")
+    with pytest.raises(EmptyCorpus, match=r"empty\.txt is empty\. Give a file with something in it"):
+        load_text(str(tmp_path / "empty.txt"))
 
 
 def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 noir")
-    loaded = load_corpus(tmp_path / "latin.txt")
-    assert loaded.data == b"caf\xe9 noir"
-    with pytest.raises(CorpusNotText, match="not UTF-8 text: byte 0xe9 at offset 3"):
-        _ = loaded.text
+    with pytest.raises(CorpusNotText, match=r"not UTF-8 text: byte 0xe9 at offset 3\. .*--tokenizer bytes"):
+        load_text(str(tmp_path / "latin.txt"))
+    (tmp_path / "cut.txt").write_bytes("é".encode()[:1])
+    with pytest.raises(CorpusNotText, match="not UTF-8 text: byte 0xc3 at offset 0"):
+        load_text(str(tmp_path / "cut.txt"))

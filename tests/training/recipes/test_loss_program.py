@@ -295,7 +295,7 @@ def test_a_text_with_more_tokens_than_the_loss_knows(tmp_path: Path) -> None:
     text.write_text("abcdef" * 100)
     message = (
         r"the tokenizer 'characters' has 6 tokens, but .*network\.pcp embeds 5; choose another --tokenizer "
-        r"\(characters, bytes, bpe with --vocabulary\), or export the loss with more"
+        r"\(characters, bytes, bpe with --vocabulary, or the tokenizer.json of the model\), or export the loss with more"
     )
     refused(files, tmp_path, TokenOutOfRange, message, data=str(text))
     text.write_text("abcde" * 50)

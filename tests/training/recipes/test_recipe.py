@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pcp.training.data.tokenizer import TokenizerUnreadable
 from pcp.training.extras import MissingExtra
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.recipes.prepare import prepare
@@ -52,9 +53,7 @@ def test_byte_pairs_without_the_package(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_unknown_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidTrainingConfig, match="tokenizer is 'words'; expected one of characters, bytes, bpe"
-    ):
+    with pytest.raises(TokenizerUnreadable, match="cannot read the tokenizer words: No such file"):
         prepared(tmp_path, tokenizer="words")
 
 

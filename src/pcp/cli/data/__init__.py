@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from pcp.errors import PCPError
 from pcp.training.data.shards.place import Place
@@ -17,6 +16,7 @@ Shepherd where the place is a folder of its machine, else from the place itself.
 
 examples:
   pcp data shard corpus.txt --out corpus-shards
+  pcp data shard notes.jsonl --field text --out corpus-shards
   pcp data shard corpus.txt --out s3://bucket/corpus --tokenizer bytes
   pcp data shard corpus.txt --out corpus-shards --tokenizer bpe --vocabulary 8192
   pcp data shard corpus.txt --out corpus-shards --tokenizer gpt2/tokenizer.json
@@ -39,9 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["shard"], help="what to do with the text")
     parser.add_argument(
         "text",
-        type=Path,
         metavar="TEXT",
-        help="the text file, in UTF-8; JSON and CSV only with --tokenizer bytes",
+        help="a file, folder or pattern: text in UTF-8, JSON lines, tables, or token numbers, as of `pcp train --data`",
+    )
+    parser.add_argument(
+        "--field", default="", help="of JSON lines, JSON and tables: the one that holds the text"
     )
     parser.add_argument("--out", required=True, metavar="PLACE", help="folder or URL to write to")
     parser.add_argument(
@@ -68,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         place,
         tokenizer=arguments.tokenizer,
         vocabulary=arguments.vocabulary,
+        field=arguments.field,
         shard_tokens=arguments.shard_tokens,
     )
     tokens = sum(shard.tokens for shard in index.training)

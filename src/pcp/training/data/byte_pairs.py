@@ -14,6 +14,8 @@ import numpy as np
 from pcp.training.data.tokenizer import TokenizerUnreadable, Tokens, UnknownToken, token_dtype
 from pcp.training.extras import import_extra
 
+_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>")
+
 
 class BytePairTokenizer:
     """A byte-level byte-pair encoding.
@@ -86,6 +88,12 @@ class BytePairTokenizer:
     def vocabulary_size(self) -> int:
         """The number of tokens."""
         return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def end_of_text(self) -> int | None:
+        """The token that ends a document, where the encoding has one of the names that are usual."""
+        ids = (self._tokenizer.token_to_id(name) for name in _ENDS)
+        return next((int(each) for each in ids if each is not None), None)
 
     def encode(self, text: str) -> Tokens:
         """Turn a text into tokens."""

@@ -2,9 +2,16 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from pcp.training.data.byte_pairs import BytePairTokenizer
-from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer, TokenizerUnreadable
+from pcp.training.data.tokenizer import (
+    ByteTokenizer,
+    CharacterTokenizer,
+    NumberTokenizer,
+    Tokenizer,
+    TokenizerUnreadable,
+)
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:
@@ -30,8 +37,9 @@ def tokenizer_from_json(text: str) -> Tokenizer:
         ) from error
 
 
-_KINDS: dict[str, Callable[[dict[str, str]], Tokenizer]] = {
+_KINDS: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
     "characters": lambda content: CharacterTokenizer(content["characters"]),
     "bytes": lambda content: ByteTokenizer(),  # noqa: ARG005
+    "numbers": lambda content: NumberTokenizer(int(content["count"])),
     "byte_pairs": lambda content: BytePairTokenizer(content["definition"]),
 }

@@ -9,8 +9,10 @@ import hashlib
 import os
 import struct
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ _MAGIC = b"PCPTOKEN"
 _VERSION = 1
 _FIELDS = struct.Struct("<8sIIQQQ32s")
 _HEADER_BYTES = 128
-_CHUNK_BYTES = 1 << 22
+_CHUNK_TOKENS = 1 << 21
 
 
 class TokenFileMissing(PCPError):
@@ -100,19 +102,53 @@ def write_token_file(
     Raises:
         TokenOutOfRange: a token lies outside the vocabulary.
     """
-    check_tokens(tokens, vocabulary_size, str(path))
-    stored = np.ascontiguousarray(tokens, np.dtype(token_dtype(vocabulary_size)).newbyteorder("<"))
-    training_count = int(stored.size * training_fraction)
-    fields = _FIELDS.pack(
-        _MAGIC, _VERSION, stored.itemsize, stored.size, vocabulary_size, training_count, _digest_of(stored)
-    )
-    header = (fields + hashlib.sha256(fields).digest()).ljust(_HEADER_BYTES, b"\0")
+    return write_token_stream(path, (tokens,), None, vocabulary_size, training_fraction=training_fraction)
+
+
+def write_token_stream(
+    path: Path,
+    training: Iterable[npt.NDArray[np.integer[Any]]],
+    validation: Iterable[npt.NDArray[np.integer[Any]]] | None,
+    vocabulary_size: int,
+    *,
+    training_fraction: float = 0.9,
+    source: str = "",
+) -> TokenFile:
+    """Write tokens that come in pieces; see `write_token_file`.
+
+    Arguments:
+        training: vectors of token numbers.
+        validation: those of the validation part; None takes the end of the others.
+        source: where they come from, for the message.
+    """
+    dtype = np.dtype(token_dtype(vocabulary_size)).newbyteorder("<")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    digest = hashlib.sha256()
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(header)
-            file.write(stored.data)
+            file.write(bytes(_HEADER_BYTES))
+
+            def write(pieces: Iterable[npt.NDArray[np.integer[Any]]]) -> int:
+                count = 0
+                for whole in pieces:
+                    for start in range(0, whole.size, _CHUNK_TOKENS):
+                        piece = whole[start : start + _CHUNK_TOKENS]
+                        check_tokens(piece, vocabulary_size, source or str(path), count)
+                        stored = np.ascontiguousarray(piece, dtype)
+                        digest.update(stored.data)
+                        file.write(stored.data)
+                        count += stored.size
+                return count
+
+            count = write(training)
+            split = int(count * training_fraction) if validation is None else count
+            count += 0 if validation is None else write(validation)
+            fields = _FIELDS.pack(
+                _MAGIC, _VERSION, dtype.itemsize, count, vocabulary_size, split, digest.digest()
+            )
+            file.seek(0)
+            file.write(fields + hashlib.sha256(fields).digest())
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -150,7 +186,6 @@ def _read_header(path: Path) -> tuple[int, int, int, int, bytes]:
 
 def _digest_of(tokens: npt.NDArray[np.unsignedinteger]) -> bytes:
     digest = hashlib.sha256()
-    step = _CHUNK_BYTES // tokens.itemsize
-    for start in range(0, tokens.size, step):
-        digest.update(np.ascontiguousarray(tokens[start : start + step]).data)
+    for start in range(0, tokens.size, _CHUNK_TOKENS):
+        digest.update(np.ascontiguousarray(tokens[start : start + _CHUNK_TOKENS]).data)
     return digest.digest()

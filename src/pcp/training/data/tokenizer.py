@@ -120,6 +120,36 @@ class ByteTokenizer:
         return json.dumps({"kind": "bytes"})
 
 
+class NumberTokenizer:
+    """Tokens that are known as numbers only: their text is these numbers with a space after each.
+
+    Arguments:
+        vocabulary_size: every token is smaller.
+    """
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self.vocabulary_size = vocabulary_size
+
+    def encode(self, text: str) -> Tokens:
+        """Turn numbers with spaces between them into tokens; raises UnknownCharacter for other text, UnknownToken."""
+        try:
+            numbers = [int(word) for word in text.split()]
+        except ValueError:
+            raise UnknownCharacter(
+                f"{text[:40]!r} is no text of this model: it was trained on token numbers, and no tokenizer was given. Write "
+                "numbers with spaces between them, or train with --tokenizer tokenizer.json"
+            ) from None
+        return np.asarray(_in_range(numbers, self.vocabulary_size), token_dtype(self.vocabulary_size))
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Turn tokens into their numbers; raises UnknownToken for a number outside the vocabulary."""
+        return "".join(f"{token} " for token in _in_range(tokens, self.vocabulary_size))
+
+    def to_json(self) -> str:
+        """Write how many there are as JSON."""
+        return json.dumps({"kind": "numbers", "count": self.vocabulary_size})
+
+
 def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
     """Yield the text of tokens as they come.
 

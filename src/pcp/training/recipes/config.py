@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,9 @@ ALGORITHM_CHOICES = (
 MEANINGS = {
     "model": "name of a model, such as gpt2 or llama-1b, or the file of a loss",
     "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
-    "data": "`shakespeare`, a text file, samples in .npz or .safetensors, or shards that pcp data wrote",
-    "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
+    "data": "`shakespeare`; files, a folder or pattern of texts, JSON lines, tables, token numbers, samples; or shards",
+    "field": "of JSON lines, JSON and tables: the one that holds the text",
+    "tokenizer": "`characters`, `bytes`, `bpe` (byte pairs), a tokenizer.json or a folder with one; these two need an extra",
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch; a loss from a file fixes this number",
@@ -104,6 +105,7 @@ class TrainingConfig:
     model: str = "gpt2-nano"
     weights: str = ""
     data: str = "shakespeare"
+    field: str = ""
     tokenizer: str = "characters"
     vocabulary: int = 1024
     steps: int = 2000
@@ -141,7 +143,7 @@ class TrainingConfig:
     artifacts: str = ""
     audit_rate: float = 0.0
     audit_tolerance: float = 0.0
-    wire: dict[str, float] = field(default_factory=dict)
+    wire: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "inner_steps"):

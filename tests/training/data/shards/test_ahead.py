@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> Watched:
 def index(tmp_path: Path, place: Watched) -> ShardIndex:
     text = tmp_path / "text"
     text.write_bytes(np.random.default_rng().bytes(1000))
-    return write_shards(text, place, tokenizer="bytes", shard_tokens=64)
+    return write_shards(str(text), place, tokenizer="bytes", shard_tokens=64)
 
 
 def batches(index: ShardIndex, place: Watched, limit: int) -> ShardedBatches:

@@ -9,14 +9,16 @@ import pytest
 from pcp.cli.main import main
 from pcp.temporary import TemporaryFolderUnusable
 from pcp.training.data.batches import InvalidBatches, TinyCorpus
-from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus
+from pcp.training.data.encoding import CannotCut
+from pcp.training.data.kinds.kind import CorpusNotText
+from pcp.training.data.kinds.source import EmptyCorpus, MissingCorpus
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
 from pcp.training.data.shards.batches import ShardedBatches
 from pcp.training.data.shards.cache import CacheTooSmall, ShardCache, ShardCorrupt
 from pcp.training.data.shards.index import INDEX_NAME, ShardIndex, ShardIndexCorrupt
 from pcp.training.data.shards.place import MissingDriver, Place, PlaceUnreachable
 from pcp.training.data.shards.sharded_tokens import fetch_index
-from pcp.training.data.shards.write import CannotCut, write_shards
+from pcp.training.data.shards.write import write_shards
 from pcp.training.data.tokenizer import TokenizerUnreadable
 
 
@@ -30,7 +32,7 @@ def text(tmp_path: Path) -> Path:
 
 def opened(text: Path, limit: int = 1 << 20) -> ShardCache:
     place = Place(str(text.parent / "place"))
-    index = write_shards(text, place, tokenizer="characters", shard_tokens=64)
+    index = write_shards(str(text), place, tokenizer="characters", shard_tokens=64)
     return ShardCache(index, [place], text.parent / "cache", limit)
 
 
@@ -43,7 +45,7 @@ def rows(batches: ShardedBatches, index: int) -> list[tuple[int, int]]:
 
 
 def test_the_shards_are_the_text(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcp.training.data.shards.write._PIECE", 7)  # cuts characters
+    monkeypatch.setattr("pcp.training.data.kinds.plain_text.HEAD_BYTES", 7)  # cuts characters
     cache = opened(text)
     tokens = np.concatenate([whole(cache), cache.tokens(cache.index.validation)])
     assert tokenizer_from_json(cache.index.tokenizer).decode(tokens) == text.read_text(encoding="utf-8")
@@ -129,14 +131,14 @@ def test_an_index_names_no_file_but_by_its_digest(text: Path, name: str, value: 
 
 def test_wrong_texts_batches_and_urls_are_refused(text: Path, tmp_path: Path) -> None:
     place, wrong = Place(str(tmp_path / "p")), tmp_path / "wrong"
-    with pytest.raises(MissingCorpus, match="cannot read"):
-        write_shards(wrong, place, tokenizer="bytes", shard_tokens=8)
+    with pytest.raises(MissingCorpus, match="There is no corpus at"):
+        write_shards(str(wrong), place, tokenizer="bytes", shard_tokens=8)
     wrong.write_bytes(b"")
-    with pytest.raises(EmptyCorpus, match="has 0 tokens"):
-        write_shards(wrong, place, tokenizer="bytes", shard_tokens=8)
+    with pytest.raises(EmptyCorpus, match="wrong is empty"):
+        write_shards(str(wrong), place, tokenizer="bytes", shard_tokens=8)
     wrong.write_bytes(b"ab\xff")
     with pytest.raises(CorpusNotText, match="not UTF-8"):
-        write_shards(wrong, place, tokenizer="characters", shard_tokens=8)
+        write_shards(str(wrong), place, tokenizer="characters", shard_tokens=8)
     with pytest.raises(TinyCorpus, match="a batch needs 5000"):
         ShardedBatches(opened(text), 5000, 4, 0)
     with pytest.raises(InvalidBatches, match="Batch -1"):
@@ -163,21 +165,23 @@ def words(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("_PIECE", 1000), ("_WINDOW", 200), ("_CHECKED", 60)):
-        monkeypatch.setattr(f"pcp.training.data.shards.write.{name}", size)
+        monkeypatch.setattr(f"pcp.training.data.encoding.{name}", size)
 
 
 @pytest.mark.usefixtures("small_pieces")
 def test_byte_pairs_in_pieces_are_those_of_the_whole_text(words: Path, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     learnt, place = (
-        write_shards(words, Place(str(tmp_path / "a")), tokenizer="bpe", shard_tokens=500, vocabulary=400),
+        write_shards(
+            str(words), Place(str(tmp_path / "a")), tokenizer="bpe", shard_tokens=500, vocabulary=400
+        ),
         "b",
     )
     tokenizer = tokenizer_from_json(learnt.tokenizer)
     assert (learnt.vocabulary_size, tokenizer.vocabulary_size) == (400, 400)
     file = tmp_path / "tokenizer.json"
     file.write_text(json.loads(learnt.tokenizer)["definition"], encoding="utf-8")
-    given = write_shards(words, Place(str(tmp_path / place)), tokenizer=str(file), shard_tokens=500)
+    given = write_shards(str(words), Place(str(tmp_path / place)), tokenizer=str(file), shard_tokens=500)
     assert given == learnt
     cache = ShardCache(given, [Place(str(tmp_path / place))], tmp_path / "cache", 1 << 20)
     tokens = np.concatenate([whole(cache), cache.tokens(given.validation)])
@@ -196,18 +200,18 @@ def test_texts_and_tokenizers_that_cannot_be_cut_are_refused(words: Path, tmp_pa
     words.write_text("b a " * 3000, encoding="utf-8")
     across.save(str(file))
     with pytest.raises(CannotCut, match=r"gives other tokens for .* than for both together"):
-        write_shards(words, place, tokenizer=str(file), shard_tokens=500)
+        write_shards(str(words), place, tokenizer=str(file), shard_tokens=500)
     joined = tmp_path / "joined.txt"
     joined.write_text("a" * 5000, encoding="utf-8")
     with pytest.raises(
         CannotCut, match=r"200 characters hold no space between words: 'aaa.*use --tokenizer bytes"
     ):
-        write_shards(joined, place, tokenizer="bpe", shard_tokens=500)
+        write_shards(str(joined), place, tokenizer="bpe", shard_tokens=500)
     with pytest.raises(
         TokenizerUnreadable,
-        match=r"cannot read the tokenizer .*Give characters, bytes, bpe, or a tokenizer\.json",
+        match=r"cannot read the tokenizer .*Give characters, bytes, bpe, a tokenizer\.json",
     ):
-        write_shards(words, place, tokenizer=str(tmp_path / "none.json"), shard_tokens=500)
+        write_shards(str(words), place, tokenizer=str(tmp_path / "none.json"), shard_tokens=500)
     assert not list((tmp_path / "a").glob("*"))  # nothing is half written
 
 
@@ -215,7 +219,7 @@ def test_a_full_disk_is_said(words: Path, tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip("tokenizers")
     monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("r+b"))  # noqa: SIM115  (the caller closes it)
     with pytest.raises(TemporaryFolderUnusable, match="No space left on device; free some space there"):
-        write_shards(words, Place(str(tmp_path / "a")), tokenizer="bpe", shard_tokens=500)
+        write_shards(str(words), Place(str(tmp_path / "a")), tokenizer="bpe", shard_tokens=500)
     assert not list((tmp_path / "a").glob("*"))
 
 
@@ -228,7 +232,7 @@ def test_too_small_a_vocabulary_is_refused(words: Path, capsys: pytest.CaptureFi
 def test_a_url_is_written_and_read(text: Path) -> None:
     pytest.importorskip("fsspec")
     place = Place("memory://corpus")
-    index = write_shards(text, place, tokenizer="characters", shard_tokens=64)
+    index = write_shards(str(text), place, tokenizer="characters", shard_tokens=64)
     assert fetch_index("memory://corpus") == index
     assert (
         ShardCache(index, [place], text.parent / "c", 1 << 20).tokens(index.validation).size

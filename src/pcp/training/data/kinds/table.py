@@ -1,121 +1,86 @@
-"""Kinds of files that are no text: how they begin, how they are called, and how text or samples are made of them."""
+"""The kinds of data that are trained on, a row each; the first that a file is of counts."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-SAMPLES = (
-    "to train a loss from a file on arrays, save one array for each argument of its batch, samples along the first axis: "
-    "np.savez('samples.npz', x, y), then --model loss.pcp --data samples.npz"
-)
-_COLUMN = "write its column of text to a file, for example that of pandas.read_{}(FILE)['text']"
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of file that is no text.
-
-    Arguments:
-        name: as in "FILE is ...".
-        remedy: what to do with it; `{}` stands for the file.
-        begins: how its files begin, with the offset of that.
-        suffixes: how the names of its files end.
-    """
-
-    name: str
-    remedy: str
-    begins: tuple[tuple[int, bytes], ...] = ()
-    suffixes: tuple[str, ...] = ()
-
-    def is_of(self, head: bytes, path: Path) -> bool:
-        """Whether a file is of this kind, by its first bytes and its name."""
-        return path.suffix.lower() in self.suffixes or any(
-            head.startswith(magic, offset) for offset, magic in self.begins
-        )
+from pcp.training.data.kinds.kind import Gives, Kind, named
+from pcp.training.data.kinds.plain_text import bytes_of, holds_a_table, holds_json, holds_json_lines
+from pcp.training.data.kinds.records import json_document, json_lines, table
+from pcp.training.data.kinds.token_arrays import bin_tokens, npy_tokens
 
 
-def _at(*magics: bytes, offset: int = 0) -> tuple[tuple[int, bytes], ...]:
-    return tuple((offset, magic) for magic in magics)
+def _by_loss(_: Path) -> Iterator[Any]:
+    yield from ()
 
 
 KINDS = (
-    Kind("an array of NumPy (.npy)", SAMPLES, _at(b"\x93NUMPY"), (".npy",)),
-    Kind("a file of arrays (.npz)", SAMPLES, suffixes=(".npz",)),
     Kind(
-        "a zip archive, as .npz, .pt and .docx are",
-        f"unpack it, or, if it is an .npz of samples, {SAMPLES}",
-        _at(b"PK\x03\x04", b"PK\x05\x06"),
-        (".zip",),
+        "samples in arrays",
+        Gives.samples,
+        "a name in .npz or .safetensors, written by np.savez or safetensors; needs --model FILE",
+        "--model loss.pcp --data samples.npz",
+        named(".npz", ".safetensors"),
+        _by_loss,
     ),
     Kind(
-        "a compressed file",
-        "unpack it first, with gunzip, bunzip2, unxz, unzstd or lz4 -d",
-        _at(b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c")
-        + _at(b"1AY&SY", offset=4),
-        (".gz", ".bz2", ".xz", ".zst", ".lz4", ".7z"),
+        "token numbers",
+        Gives.tokens,
+        "a name in .bin: uint16 or uint32 one after another, as nanoGPT writes them, or with the header of llm.c",
+        "--data train.bin",
+        named(".bin"),
+        bin_tokens,
     ),
     Kind(
-        "a tar archive", "unpack it first: tar -xf {}", _at(b"ustar\0", b"ustar  \0", offset=257), (".tar",)
-    ),
-    Kind("Parquet", _COLUMN.format("parquet"), _at(b"PAR1"), (".parquet",)),
-    Kind(
-        "an Arrow or Feather file", _COLUMN.format("feather"), _at(b"ARROW1", b"FEA1"), (".arrow", ".feather")
-    ),
-    Kind("ORC", _COLUMN.format("orc"), suffixes=(".orc",)),
-    Kind("Avro", "write its texts to a file first", _at(b"Obj\x01"), (".avro",)),
-    Kind("weights or arrays (.safetensors)", SAMPLES, suffixes=(".safetensors",)),
-    Kind(
-        "a file of PyTorch or pickled objects", SAMPLES, suffixes=(".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-    ),
-    Kind("an HDF5 file", SAMPLES, _at(b"\x89HDF\r\n\x1a\n"), (".h5", ".hdf5")),
-    Kind(
-        "a GGUF file of weights",
-        "give the text that the model shall learn",
-        _at(b"GGUF\x03\0", b"GGUF\x02\0"),
-        (".gguf",),
-    ),
-    Kind("a token file of a run", "give the text that it was made from", _at(b"PCPTOKEN")),
-    Kind(
-        "a program, not data",
-        "give it as --model, and the text or the samples as --data",
-        _at(b"ML\xefR", b"PCPprog\n"),
-        (".mlir", ".mlirbc", ".pcp"),
+        "token numbers of NumPy",
+        Gives.tokens,
+        "a name in .npy: a vector of integers",
+        "--data tokens.npy",
+        lambda path, head: head.startswith(b"\x93NUMPY") or path.suffix.lower() == ".npy",
+        npy_tokens,
     ),
     Kind(
-        "a file of numbers (.bin), such as the tokens that nanoGPT prepares",
-        "give the text that they were made from: --tokenizer bpe, or `pcp data shard TEXT --tokenizer tokenizer.json`, makes "
-        "tokens of it",
-        suffixes=(".bin",),
+        "JSON lines",
+        Gives.records,
+        "a name in .jsonl or .ndjson, or lines that are JSON objects",
+        "--data notes.jsonl --field text",
+        lambda path, head: named(".jsonl", ".ndjson")(path, head) or holds_json_lines(path, head),
+        json_lines,
     ),
     Kind(
-        "an SQLite database", "write its texts to a file: sqlite3 {} 'select ...'", _at(b"SQLite format 3\0")
-    ),
-    Kind("a PDF", "extract its text first: pdftotext {}", _at(b"%PDF-"), (".pdf",)),
-    Kind(
-        "a document of a word processor",
-        "save it as plain text first",
-        _at(b"{\\rtf", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
-        (".doc", ".docx", ".odt", ".rtf"),
+        "JSON",
+        Gives.records,
+        "a name in .json, or one JSON document: a list of objects",
+        "--data notes.json --field text",
+        lambda path, head: named(".json")(path, head) or holds_json(path, head),
+        json_document,
     ),
     Kind(
-        "an image, a sound or a film",
-        SAMPLES,
-        _at(
-            b"\x89PNG\r\n\x1a\n",
-            b"\xff\xd8\xff",
-            b"GIF87a",
-            b"GIF89a",
-            b"II*\0",
-            b"MM\0*",
-            b"OggS\0",
-            b"fLaC\0",
-        ),
-        (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".wav", ".mp3", ".mp4", ".ogg", ".flac"),
+        "a table",
+        Gives.records,
+        "a name in .csv or .tsv, or, in .txt or without an ending, lines with as many commas each below names of columns",
+        "--data notes.csv --field text",
+        lambda path, head: named(".csv", ".tsv")(path, head) or holds_a_table(path, head),
+        table,
     ),
-    Kind("a program of the machine", "give the text to train on", _at(b"\x7fELF", b"\xcf\xfa\xed\xfe")),
     Kind(
-        "text in UTF-16 or UTF-32, not in UTF-8",
-        "convert it: iconv -f UTF-16 -t UTF-8 {} > text.txt (or -f UTF-32)",
-        _at(b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"),
+        "text",
+        Gives.text,
+        "anything else in UTF-8 without a zero byte",
+        "--data my.txt",
+        lambda _path, _head: True,
+        bytes_of,
     ),
 )
-"""Kinds that are refused whatever the tokenizer; the first that a file is of counts."""
+TEXT = KINDS[-1]
+
+
+def accepted() -> str:
+    """All kinds, and by what each is recognised, for messages."""
+    rows = [f"{kind.name} ({kind.recognised}): {kind.option}" for kind in KINDS]
+    rows += [
+        "several files of one kind: --data a.txt b.txt, a folder, or a pattern such as 'texts/*.txt'",
+        "shards (a folder or URL that `pcp data shard` wrote): --data corpus-shards",
+        "'shakespeare': the corpus that PCP brings",
+    ]
+    return "--data takes\n  " + "\n  ".join(rows)
