@@ -171,14 +171,21 @@ def test_a_tensor_of_an_outer_trace_does_not_enter_an_inner_one() -> None:
     assert "whose trace has ended" in mistake(outer, error=LeakedTensor)
 
 
-def test_outside_of_a_trace_nothing_can_be_computed() -> None:
+def test_outside_of_a_trace_no_tensor_of_one_can_be_used() -> None:
     kept: list[Tensor] = []
     pcp.trace(lambda x: kept.append(x) or x, F)
-    for wrong in (lambda: kept[0] + 1, lambda: pcp.where(True, 1, 2), current_builder):
+    for wrong in (lambda: kept[0] + 1, current_builder):
         with pytest.raises(TracingError, match=r"traced function|trace has ended") as caught:
             wrong()
         assert isinstance(caught.value, NoTrace | LeakedTensor)
         assert "test_tensor.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("use", [lambda x: x.item(), lambda x: x.tolist(), lambda x: f"{x:.3f}"])
+def test_a_tensor_without_a_value_says_how_to_read_it(use: Callable[[Tensor], Any]) -> None:
+    message = mistake(lambda x: use(x.sum()), error=TensorHasNoValue)
+    assert "it has no value during tracing: return it and read the result" in message
+    assert pcp.trace(lambda x: (f"{x}", x)[1], F).results[0].spec.shape == (2, 3)
 
 
 def test_other_threads_do_not_see_the_trace() -> None:

@@ -14,6 +14,10 @@ from pcp.backends import Target as Target
 from pcp.batching import hessian as hessian
 from pcp.batching import jacobian as jacobian
 from pcp.batching import vmap as vmap
+from pcp.calling.array import Array as Array
+from pcp.calling.array import array as array
+from pcp.calling.array import asarray as asarray
+from pcp.calling.jit import jit as jit
 from pcp.composites import composite as composite
 from pcp.errors import PCPError as PCPError
 from pcp.importers.jax import from_jax as from_jax
@@ -24,7 +28,7 @@ from pcp.importers.torch import Imported as Imported
 from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
-from pcp.ops import *
+from pcp.ops import *  # type: ignore[assignment]  # mypy does not see its __all__, which has no Array
 from pcp.ops import random as random
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Path as Path

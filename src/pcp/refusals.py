@@ -7,6 +7,7 @@ becomes a `WrongArgument` at the border, which finds the argument that its annot
 import collections.abc
 import contextvars
 import functools
+import importlib
 import inspect
 import sys
 import types
@@ -77,6 +78,19 @@ STANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("pcp_standing", 
 """Whether such may be among the arguments of operations."""
 
 
+BUILDER: contextvars.ContextVar[Any] = contextvars.ContextVar("pcp_builder", default=None)
+"""What operations add to, in this thread; None outside of any trace."""
+_AT_ONCE = "pcp.calling.at_once"
+"""A later layer, imported by whoever first computes outside of a trace."""
+
+
+@functools.cache
+def at_once() -> Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
+    """What computes the result of a function of Tensors that is called outside of any trace, with arrays."""
+    computed: Callable[..., Any] = importlib.import_module(_AT_ONCE).at_once
+    return computed
+
+
 def numbers_of(tree: Any) -> Any:
     """Nested arguments with a number for whatever stands for one."""
     match tree:
@@ -125,7 +139,8 @@ _FOREIGN = {"numpy", "ml_dtypes", "jaxlib", "jax", *sys.stdlib_module_names}
 
 
 def explained(function: _F) -> _F:
-    """The function, whose caller outside of this package learns in PCP's words what is wrong with its arguments.
+    """The function, whose caller outside of this package learns in PCP's words what is wrong with its arguments. Outside of any
+    trace it computes at once.
 
     What a function of the caller raises, such as the body of a loop, passes unchanged.
     """
@@ -143,6 +158,8 @@ def explained(function: _F) -> _F:
                     f"{_name(function)}: {flag} = {_shown(switch)} was given; expected True or False"
                 )
         try:
+            if BUILDER.get() is None:
+                return at_once()(function, arguments, named)
             return function(*arguments, **named)
         except _UNPLACED as error:
             if _is_called_inside() or "\n  at " in str(error):

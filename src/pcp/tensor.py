@@ -3,20 +3,21 @@
 It holds no data. Its operators are the functions of `pcp.ops`, which enter themselves in `OPERATIONS` when they are defined.
 """
 
-import contextvars
 import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pcp.foreign import on_host
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
+from pcp.refusals import BUILDER as _CURRENT
 from pcp.refusals import DTypeMismatch as DTypeMismatch
 from pcp.refusals import IndexOutOfBounds as IndexOutOfBounds
 from pcp.refusals import LeakedTensor as LeakedTensor
@@ -29,8 +30,6 @@ from pcp.refusals import explained as explained
 from pcp.refusals import numbers_of as numbers_of
 from pcp.refusals import user_frame as user_frame
 from pcp.symbolic.watching import WATCH
-
-_CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("pcp_builder", default=None)
 
 Scalar = bool | int | float | complex
 """A Python number: it takes the element type of the tensor that it meets."""
@@ -84,24 +83,39 @@ class Tensor:
         """All axes in reverse order."""
         return _call("transpose", self)
 
+    def _entering(self, builder: Builder | None) -> "Tensor":
+        """What stands for it in a trace that did not make it."""
+        if self._scope.open and builder is not None and builder.capture is not None:
+            captured: Tensor = builder.capture(self)
+            return captured
+        raise LeakedTensor(
+            f"{self!r} was made in a function or block whose trace has ended; return it from there, or pass it as an argument"
+        )
+
     def __repr__(self) -> str:
         return f"Tensor({self._spec})"
 
     def __len__(self) -> int:
         return self._length()
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:
         raise TensorHasNoValue(
             f"{self!r} was used as a Python condition, but it has no value during tracing; "
             "use pcp.where to choose between values"
         )
 
-    def _no_number(self) -> NoReturn:
-        raise TensorHasNoValue(f"{self!r} was used as a Python number, but it has no value during tracing")
+    def _no_number(self, *_: Any) -> Any:
+        raise TensorHasNoValue(
+            f"{self!r} was used as a Python number, but it has no value during tracing: return it and read the result, or "
+            "compute with it by pcp's operations"
+        )
 
-    __float__ = __int__ = __index__ = __complex__ = _no_number
+    __float__ = __int__ = __index__ = __complex__ = item = tolist = numpy = _no_number
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+    def __format__(self, form: str) -> str:
+        return str(self) if isinstance(form, str) and not form else str(self._no_number())
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
         raise TensorHasNoValue(
             f"{self!r} was given to NumPy, but it has no value during tracing; use pcp's operations"
         )
@@ -182,6 +196,26 @@ class Tensor:
     __hash__ = None  # type: ignore[assignment]  # equality compares elements, so a Tensor cannot be a key
 
 
+class NumberTensor(Tensor):
+    """A scalar that a program takes in the place of a Python number: it takes the element type of the tensor that it meets.
+
+    Arguments:
+        weak: the element type that it has where it meets none.
+    """
+
+    __slots__ = ("weak",)
+
+    def __init__(self, value: Value, builder: Builder, weak: DType) -> None:
+        super().__init__(value, builder)
+        self.weak = weak
+
+    def of(self, dtype: DTypeLike | None) -> Tensor:
+        """The scalar in an element type."""
+        plain = Tensor(self.value, self._builder, self._spec)
+        plain._scope = self._scope
+        return plain.astype(self.weak if dtype is None else dtype)
+
+
 Axes = int | tuple[int, ...] | None
 TensorLike = Tensor | np.ndarray[Any, Any] | np.generic | Scalar
 Limit = TensorLike | None
@@ -237,7 +271,7 @@ def current_builder() -> Builder:
     Raises:
         NoTrace: no function is being traced.
     """
-    builder = _CURRENT.get()
+    builder: Builder | None = _CURRENT.get()
     if builder is None:
         raise NoTrace(
             "operations on Tensors work only inside a traced function; wrap the computation: pcp.trace(f, ...)"
@@ -259,12 +293,7 @@ def checked(tensor: Tensor) -> Tensor:
     """
     builder = _CURRENT.get()
     if not tensor._scope.open or tensor._builder is not builder:
-        if tensor._scope.open and builder is not None and builder.capture is not None:
-            captured: Tensor = builder.capture(tensor)
-            return captured
-        raise LeakedTensor(
-            f"{tensor!r} was made in a function or block whose trace has ended; return it from there, or pass it as an argument"
-        )
+        return tensor._entering(builder)
     return tensor
 
 
@@ -276,23 +305,20 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
         DTypeMismatch: it is nothing that a tensor can be made from.
     """
     if isinstance(value, Tensor):
-        return checked(value)
+        tensor = checked(value)
+        return tensor.of(dtype) if isinstance(tensor, NumberTensor) else tensor
     value = numbers_of(value)
     builder = current_builder()
-    if isinstance(value, Scalar) or is_weak(value):
-        wanted = (
-            dtype_of(type(value) if isinstance(value, Scalar) else value.dtype)
-            if dtype is None
-            else dtype_of(dtype)
-        )
+    if is_weak(value):
+        wanted = weak_dtype(value) if dtype is None else dtype_of(dtype)
         try:
             array = np.asarray(value, wanted.numpy)
         except OverflowError:
             raise DTypeMismatch(
                 f"{value} does not fit in {wanted}; convert the tensor with .astype"
             ) from None
-    elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-        array = np.asarray(value)
+    elif isinstance(value, np.ndarray) or hasattr(value, "__array__"):
+        array = on_host(value)
         if array.dtype.hasobject:
             raise DTypeMismatch(f"an array of {array.dtype} cannot become a tensor; give numbers")
     else:
@@ -304,7 +330,14 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
 
 def is_weak(value: object) -> bool:
     """Whether a value takes the element type of the tensor it meets: Python and NumPy scalars do, arrays do not."""
-    return isinstance(value, bool | int | float | complex | np.generic)
+    return isinstance(value, bool | int | float | complex | np.generic | NumberTensor)
+
+
+def weak_dtype(value: Any) -> DType:
+    """The element type that a scalar has where it meets no tensor."""
+    if isinstance(value, NumberTensor):
+        return value.weak
+    return dtype_of(value.dtype if isinstance(value, np.generic) else type(value))
 
 
 def emit(

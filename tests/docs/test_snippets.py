@@ -169,7 +169,7 @@ def test_a_wrong_page_is_noticed(tmp_path: Path, text: str, message: str) -> Non
 
 
 def test_the_page_of_errors_names_errors_that_exist() -> None:
-    page = (ROOT / "docs" / "concepts" / "errors.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     named = {
         name
         for row in re.findall(r"^\|.*\|$", page, re.MULTILINE)

@@ -14,7 +14,8 @@ from pcp.ir.composites import Number
 from pcp.ir.custom_derivatives import DERIVATIVES, ORDERS, attributes_of_derivative
 from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten
-from pcp.tensor import Tensor, as_tensor, is_weak
+from pcp.refusals import at_once
+from pcp.tensor import Tensor, as_tensor, is_tracing, is_weak
 
 _OPEN: ContextVar[tuple["Composite", ...]] = ContextVar("pcp_open_derivatives", default=())
 """The composites whose derivatives are being traced: a derivative may use the function that it belongs to."""
@@ -42,6 +43,8 @@ class Composite:
             InvalidComposite: a program cannot hold an attribute, or the function uses Tensors from around it.
             InvalidDerivative: its derivative returns something else than is asked of it.
         """
+        if not is_tracing():
+            return at_once()(self, arguments, named)
         arguments, keywords = self._bound(arguments, named)
         attributes = attributes_of(self.name, keywords)
         leaves, tree = flatten(arguments)

@@ -240,10 +240,15 @@ class Program:
         describe_signature(main_of(module), entries, self.results, self.argument_tree, self.result_tree)
         return Program.from_module(module)
 
-    def donating(self) -> "Program":
+    def donating(self, places: Sequence[int] | None = None) -> "Program":
         """The same program, given the memory of arguments for results of the same shape and element type; itself if it can be
-        given none."""
-        free = [place for place, entry in enumerate(self.arguments) if entry.alias is None]
+        given none.
+
+        Arguments:
+            places: of the arguments whose memory may be given; None for all.
+        """
+        taken_from = range(len(self.arguments)) if places is None else places
+        free = [place for place in taken_from if self.arguments[place].alias is None]
         taken = {entry.alias for entry in self.arguments}
         entries = list(self.arguments)
         for number, result in enumerate(self.results):

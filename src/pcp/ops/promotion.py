@@ -7,11 +7,8 @@ float takes the float's type; signed and unsigned meet in the next wider signed 
 
 import functools
 
-import numpy as np
-
 from pcp.ir import DType
-from pcp.ir.types import dtype_of
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, is_weak
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, is_weak, weak_dtype
 
 _KINDS = ("bool", "unsigned", "signed", "float", "complex")
 _DEFAULT = {"unsigned": DType.i32, "signed": DType.i32, "float": DType.f32, "complex": DType.c64}
@@ -54,7 +51,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     dtype = functools.reduce(promote, (t.dtype for t in tensors))
     for value in values:
         if is_weak(value) and dtype.kind != "storage":
-            kind = dtype_of(value.dtype if isinstance(value, np.generic) else type(value)).kind
+            kind = weak_dtype(value).kind
             if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (
                 kind == "signed" and dtype.kind == "unsigned"
             ):

@@ -12,7 +12,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec, Tree
 from pcp.ir.tree import flatten
-from pcp.ops.control.loops import as_weak, end_block, may_become, truth
+from pcp.ops.control.loops import end_block, may_become, truth
 from pcp.ops.elementwise import clip, convert
 from pcp.ops.promotion import promote
 from pcp.ops.record import Kind, Supplied, declare
@@ -26,6 +26,7 @@ from pcp.tensor import (
     export_operations,
     is_weak,
     operation,
+    weak_dtype,
 )
 
 
@@ -126,11 +127,11 @@ def _common_specs(name: str, trees: Sequence[Tree], returned: Sequence[Sequence[
 def _common_spec(name: str, leaf: str, column: Sequence[Any]) -> TensorSpec:
     strong = {number: entry.spec for number, entry in enumerate(column) if isinstance(entry, Tensor)}
     if not strong:
-        return TensorSpec((), functools.reduce(promote, map(as_weak, column)))
+        return TensorSpec((), functools.reduce(promote, map(weak_dtype, column)))
     first, spec = next(iter(strong.items()))
     for number in range(len(column)):
         weak = number not in strong
-        other = TensorSpec((), as_weak(column[number])) if weak else strong[number]
+        other = TensorSpec((), weak_dtype(column[number])) if weak else strong[number]
         if weak and spec.shape == () and may_become(other.dtype, spec.dtype):
             continue
         if other != spec:

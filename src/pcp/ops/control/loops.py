@@ -11,7 +11,6 @@ from typing import Any
 from pcp.ir import Builder, DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.tree import flatten
-from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, less
 from pcp.ops.promotion import promote
 from pcp.ops.record import Kind, Supplied, declare
@@ -25,6 +24,7 @@ from pcp.tensor import (
     export_operations,
     is_weak,
     operation,
+    weak_dtype,
 )
 
 Carry = Any
@@ -83,7 +83,7 @@ class LoopCarry:
         for index, (name, spec, leaf) in enumerate(
             zip(self.tree.names("carry"), self.specs, leaves, strict=True)
         ):
-            adapts = is_weak(leaf) and may_become(as_weak(leaf), spec.dtype)
+            adapts = is_weak(leaf) and may_become(weak_dtype(leaf), spec.dtype)
             tensor = as_tensor(leaf, spec.dtype if adapts else None)
             if tensor.shape != spec.shape:
                 raise CarryMismatch(
@@ -111,11 +111,6 @@ class LoopCarry:
                 for index in wanted.dtypes:
                     self.weak[index] = False
         raise AssertionError("each round fixes at least one leaf")  # pragma: no cover
-
-
-def as_weak(number: Any) -> DType:
-    """The element type that a Python or NumPy scalar has where nothing else decides."""
-    return dtype_of(type(number) if isinstance(number, bool | int | float | complex) else number.dtype)
 
 
 def may_become(weak: DType, wanted: DType) -> bool:
