@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pcp.importers.transformers_folder import holds_transformers_model
 from pcp.importers.weights import WeightsUnreadable, _places
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
 from pcp.training.data.tokenizer import TokenizerUnreadable
+from pcp.training.recipes.model_folder import holds_transformers_model
 
 NESTED = "[" * 100_000
 

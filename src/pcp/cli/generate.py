@@ -7,10 +7,12 @@ from pathlib import Path
 
 from pcp.backends import default_device
 from pcp.errors import PCPError
-from pcp.importers.transformers_folder import holds_transformers_model, read_transformers_folder
+from pcp.importers.transformers_folder import read_transformers_folder
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
 from pcp.nn.quantised import FORMS
+from pcp.training.recipes.model_folder import holds_transformers_model
+from pcp.training.recipes.written_model import write_model
 from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
@@ -119,8 +121,9 @@ def open_model(path: Path) -> TextModel:
         runs = sorted(inner.parent for inner in path.glob("*/config.json"))
         hint = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
         raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{hint}")
-    return (
-        read_transformers_folder(path)
-        if holds_transformers_model(path)
-        else TextModel.of_run(RunFolder.open(path))
-    )
+    if holds_transformers_model(path):
+        return read_transformers_folder(path)
+    run = RunFolder.open(path)
+    if run.source_folder.exists():
+        return read_transformers_folder(write_model(run, run.model_folder))
+    return TextModel.of_run(run)

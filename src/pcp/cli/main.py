@@ -24,6 +24,7 @@ _UNREAD = 141
 COMMANDS = {
     "train": "train a model, in one process or with a Shepherd and Workers on this machine",
     "data": "write a text as token shards",
+    "export": "write the model of a run as a folder that transformers loads",
     "generate": "continue a text with a trained model",
     "run": "run any StableHLO program on arrays from a file",
     "grad": "write the gradient of a program",

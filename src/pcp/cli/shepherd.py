@@ -27,6 +27,7 @@ from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, Stamped
 from pcp.training.recipes.config import InvalidTrainingConfig, is_in_pairs, read_config
+from pcp.training.recipes.model_folder import holds_transformers_model
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
@@ -198,6 +199,10 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
 def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
     """What the run trains. Where that cannot be had, a run that was just made leaves its folder to the next try."""
     try:
+        if holds_transformers_model(Path(folder.config().model)):
+            from pcp.importers.training_folder import bring_model  # what it imports takes a moment
+
+            bring_model(folder)
         recipe = prepare(folder)
         check_run(recipe)
     except PCPError:

@@ -36,6 +36,7 @@ from pcp.training.recipes.config import (
     is_in_pairs,
     read_config,
 )
+from pcp.training.recipes.model_folder import holds_transformers_model
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
@@ -65,6 +66,7 @@ examples:
                                                train a loss from a file, made by JAX, PyTorch or PCP
   pcp train --model loss.mlir --weights random --data my.txt
                                                train a language model from a file that came without weights
+  pcp train --model my-llama --data my.txt     fine-tune a model in a folder that transformers wrote
 
 algorithms of --workers:
   data-parallel  workers average their gradients in every step; the baseline, and the most bytes
@@ -78,6 +80,10 @@ algorithms of --workers:
 With --engine ray the Shepherd and the Workers are actors: the Shepherd on this machine, each Worker with a GPU (--device
 cuda:0) or with its share of a node's processors. Everybody in a Ray cluster may run code as everybody else in it: use it among
 machines of one owner only, and `pcp shepherd` with `pcp worker` among others.
+
+A folder that transformers wrote (config.json, model.safetensors or several, tokenizer.json) is fine-tuned: on text, if it is a
+decoder, or on the arrays that the model takes, by name, with labels. PyTorch and transformers make its program once, without
+dropout (pip install 'planetary-compute-protocol[torch]'). The result is a folder that transformers loads.
 
 A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
 parameter, named like the argument; `random` draws them by --seed. The data is a text if the loss takes tokens and targets;
@@ -217,7 +223,11 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
     print(f"validation loss {final['validation_loss']:.4f} after {final['step']} steps, {seconds:.0f} s")
     print(f"loss plot    {folder.plot_file}")
     print(f"checkpoints  {folder.checkpoints}")
-    if weights:
+    if weights == folder.model_folder:
+        print(
+            f"model        {weights}, a folder that transformers loads; elsewhere: pcp export {folder.path} FOLDER"
+        )
+    elif weights:
         print(f"weights      {weights}, under the names of the given weights")
         print("no text is sampled, because a loss from a file does not say how its model makes text")
     else:
@@ -298,6 +308,10 @@ def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
             raise EngineNotUsable(
                 "--engine ray has no exchanges between workers, which --algorithm noloco is made of; choose another of the two"
             )
+        if holds_transformers_model(Path(folder.config().model)):
+            from pcp.importers.training_folder import bring_model  # what it imports takes a moment
+
+            bring_model(folder)
         recipe = prepare(folder)
         if not on_ray:  # the cluster's nodes have the devices, not this process
             memory_limit(Target.of(folder.config().device), folder.config().memory or None)

@@ -1,6 +1,5 @@
 """A model from the folder that `save_pretrained` of the `transformers` library writes: settings, weights, tokenizer."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pcp.models.gpt2 import GPT2Config
 from pcp.models.llama import LlamaConfig
 from pcp.models.parameters import Parameters
 from pcp.training.data.byte_pairs import BytePairTokenizer
+from pcp.training.recipes.model_folder import settings_of
 
 _Settings = Mapping[str, Any]
 
@@ -122,12 +122,6 @@ class TokenizerMissing(PCPError):
     """A folder of `transformers` that holds a model without its tokenizer."""
 
 
-def holds_transformers_model(folder: Path) -> bool:
-    """Whether a folder's config.json is one that `transformers` wrote."""
-    settings = _settings(folder)
-    return "model_type" in settings or "architectures" in settings
-
-
 def read_transformers_folder(folder: Path) -> TextModel:
     """The model in a folder of `transformers`; float32, whatever type the file has.
 
@@ -141,7 +135,7 @@ def read_transformers_folder(folder: Path) -> TextModel:
         TokenizerMissing, TokenizerUnreadable: the tokenizer is absent or damaged.
         MissingExtra: the package `tokenizers` is not installed.
     """
-    settings = _settings(folder)
+    settings = settings_of(folder)
     kind = _kind(folder, settings)
     config = kind.config(settings)
     tokenizer = _tokenizer(folder)
@@ -188,11 +182,3 @@ def _tokenizer(folder: Path) -> BytePairTokenizer:
         f"{folder} has a model but neither tokenizer.json nor vocab.json and merges.txt; write the tokenizer of this model "
         f"there with transformers: AutoTokenizer.from_pretrained(NAME).save_pretrained({str(folder)!r})"
     )
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

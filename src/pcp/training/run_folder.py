@@ -51,6 +51,10 @@ class RunFolder:
     """The weights that such a loss begins with."""
     trained_file = _Inside("trained.safetensors")
     """The weights that such a loss ends with, under the same names."""
+    source_folder = _Inside("source")
+    """What a run keeps of the folder of a model that it began with: everything but the weights that it trains."""
+    model_folder = _Inside("model")
+    """The model that such a run ends with, as a folder that transformers loads."""
     training_file = _Inside("training.safetensors")
     """The samples that are trained on, where the data is no text."""
     validation_file = _Inside("validation.safetensors")
@@ -96,7 +100,8 @@ class RunFolder:
             self.training_file,
             self.validation_file,
         )
-        shutil.rmtree(self.shard_folder, ignore_errors=True)
+        for inner in (self.shard_folder, self.source_folder):
+            shutil.rmtree(inner, ignore_errors=True)
         for file in (self.config_file, self.loss_file, self.weights_file, *data):
             file.unlink(missing_ok=True)
         if not any(self.path.iterdir()):

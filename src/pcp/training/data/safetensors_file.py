@@ -60,8 +60,11 @@ class SafetensorsCorrupt(PCPError):
     """The header describes arrays that cannot be."""
 
 
-def header_of(arrays: Mapping[str, Array]) -> bytes:
+def header_of(arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:
     """The header of a file of these arrays, after the eight bytes of its length; only element types and shapes matter.
+
+    Arguments:
+        metadata: what else it says, as `{"format": "pt"}`, which transformers wants.
 
     Raises:
         UnsupportedArray: an array's dtype is not one of the format's.
@@ -72,7 +75,7 @@ def header_of(arrays: Mapping[str, Array]) -> bytes:
                 f"Array {name!r} has dtype {array.dtype}; a safetensors file holds "
                 f"{', '.join(str(dtype) for dtype in _CODE_OF)}."
             )
-    header: dict[str, object] = {}
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name in _in_file_order(arrays):
         array = arrays[name]
@@ -88,12 +91,15 @@ def _in_file_order(arrays: Mapping[str, Array]) -> list[str]:
     return sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
 
 
-def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
+def write_arrays(
+    file: BinaryIO, arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> str:
     """Write arrays to an open file, largest elements first so that every array is aligned.
 
     Arguments:
         file: where the bytes go; only `write` is used.
         arrays: name -> array of any shape and memory order.
+        metadata: texts by name beside them.
 
     Returns:
         SHA-256 of what was written, in hex.
@@ -103,19 +109,21 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
         OSError: as the file raises it, for example when the disk is full.
     """
     digest = hashlib.sha256()
-    for piece in pieces_of(arrays):
+    for piece in pieces_of(arrays, metadata):
         file.write(piece)
         digest.update(piece)
     return digest.hexdigest()
 
 
-def pieces_of(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
+def pieces_of(
+    arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
     """The bytes of a file of arrays, in order: the header, then each array, copied only where its memory is in another order.
 
     Raises:
         UnsupportedArray: an array's dtype is not one of the format's.
     """
-    text = header_of(arrays)
+    text = header_of(arrays, metadata)
     yield struct.pack("<Q", len(text)) + text
     for name in _in_file_order(arrays):
         array = arrays[name]

@@ -19,6 +19,7 @@ _NOT_NEGATIVE = (
     "tolerance",
     "plan_seconds",
     "seed",
+    "context",
     "audit_tolerance",
 )
 
@@ -44,7 +45,7 @@ ALGORITHM_CHOICES = (
 
 
 MEANINGS = {
-    "model": "name of a model, such as gpt2 or llama-1b, or the file of a loss",
+    "model": "name of a model, such as gpt2 or llama-1b; the file of a loss; or a folder that transformers wrote",
     "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
     "data": "`shakespeare`; files, a folder or pattern of texts, JSON lines, tables, token numbers, samples; or shards",
     "field": "of JSON lines, JSON and tables: the one that holds the text",
@@ -52,6 +53,8 @@ MEANINGS = {
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch; a loss from a file fixes this number",
+    "context": "tokens in a window, for a model from a folder; 0: what it was made for, at most 512",
+    "dtype": "of the parameters and moments of a model from a folder: f32, or bf16; empty: f32",
     "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
     "remat": "what is kept for the backward pass: a policy such as dots_saveable",
     "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
@@ -110,6 +113,8 @@ class TrainingConfig:
     vocabulary: int = 1024
     steps: int = 2000
     batch: int = 12
+    context: int = 0
+    dtype: str = ""
     accumulate: int = 1
     remat: str = "everything"
     memory: str = ""

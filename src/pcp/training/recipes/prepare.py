@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pcp.errors import PCPError
 from pcp.ir.program_file import write_atomically
 from pcp.models.decoder import CONFIGURATIONS, configuration
 from pcp.training.data.validation import validation_windows
@@ -13,8 +14,14 @@ from pcp.training.recipes.data_of_run import data_of, gives_tokens, run_gives_to
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.imported_recipe import ImportedRecipe
 from pcp.training.recipes.loss_program import LossProgram, read_loss
+from pcp.training.recipes.model_folder import configured_for_folder, holds_transformers_model
 from pcp.training.recipes.recipe import Recipe
+from pcp.training.recipes.written_model import write_model
 from pcp.training.run_folder import RunFolder, load_state
+
+
+class ModelNotBrought(PCPError):
+    """A run whose model lies in a folder, and whose program was not made of it yet."""
 
 
 def names_a_file(model: str) -> bool:
@@ -50,6 +57,8 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
     config = TrainingConfig()
     data, field = settings.get("data", config.data), settings.get("field", config.field)
     of_tokens = gives_tokens(str(data), str(field))
+    if holds_transformers_model(Path(model)):
+        return configured_for_folder(settings, of_tokens)
     parts = accumulate if type(accumulate) is int else 1
     # Any seed will do where only the size of the batch is asked for.
     size = _read_loss(Path(model), settings.get("weights", ""), of_tokens, 0).batch_size
@@ -85,16 +94,19 @@ def prepare(folder: RunFolder) -> Recipe:
 
 
 def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
-    """Write the parameters of the newest checkpoint under the names that the weights of a loss from a file were given by.
+    """Write the parameters of the newest checkpoint under the names that the weights of a loss from a file were given by; of a
+    model from a folder, as a folder that transformers loads.
 
     Returns:
-        The file, or None for a model that PCP knows by name.
+        The file or the folder, or None for a model that PCP knows by name.
 
     Raises:
         CheckpointNotFound, CheckpointCorrupt, CheckpointTruncated: there is no checkpoint that can be read.
     """
     if not isinstance(recipe, ImportedRecipe):
         return None
+    if folder.source_folder.exists():
+        return write_model(folder, folder.model_folder)
     _, state, _ = load_state(folder)
     recipe.imported.write_weights(folder.trained_file, state["params"])
     return folder.trained_file
@@ -103,6 +115,12 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
 def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
     of_tokens = run_gives_tokens(folder, config)
     if not folder.loss_file.exists():
+        if Path(config.model).is_dir():
+            raise ModelNotBrought(
+                f"{config.model} is a folder, and the program of a model in it is not made yet: pcp train and pcp shepherd do; "
+                "in Python, call pcp.importers.training_folder.bring_model(folder) before prepare(folder). A folder with a "
+                "model has a config.json that transformers wrote"
+            )
         original = _read_loss(Path(config.model), config.weights, of_tokens, config.seed)
         original.write_weights(folder.weights_file, original.parameters)
         write_atomically(folder.loss_file, Path(config.model).read_bytes())

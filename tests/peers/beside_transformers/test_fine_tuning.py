@@ -1,0 +1,124 @@
+"""`pcp train --model FOLDER`: what transformers wrote is trained, and transformers loads what comes out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from tests.peers.beside_transformers.families import BIDIRECTIONAL, CAUSAL
+
+from pcp.cli import main
+from pcp.importers.training_folder import bring_model
+from pcp.training.data.safetensors_file import read_arrays
+from pcp.training.data.validation import validation_windows
+from pcp.training.loop import train
+from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
+from pcp.training.run_folder import RunFolder
+
+TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer. " * 12
+QUICK = "qwen2"
+SHORT = {"steps": 12, "warmup_steps": 2, "batch": 4, "learning_rate": 1e-2, "evaluate_every": 0}
+
+
+def saved(family: str, folder: Path, dtype: Any = torch.float32, **more: Any) -> Any:
+    """A tiny model of a family in a folder, of bytes."""
+    head, settings = CAUSAL[family]
+    kind = getattr(transformers, head)
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**{**settings, "vocab_size": 256})).to(dtype)
+    model.save_pretrained(folder, **more)
+    return kind
+
+
+def trained(folder: Path, settings: dict[str, Any]) -> tuple[Any, list[dict[str, Any]], Path]:
+    """A run to its end: recipe, records and the folder that was written."""
+    run = RunFolder.create(folder, configured(SHORT | settings))
+    bring_model(run)
+    recipe, records = prepare(run), []
+    train(recipe, run, records.append)
+    out = write_trained_weights(run, recipe)
+    assert out is not None
+    return recipe, records, out
+
+
+@pytest.mark.parametrize(
+    "family",
+    [QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in CAUSAL if name != QUICK)],
+)
+def test_a_decoder_learns_a_text_and_transformers_agrees(family: str, tmp_path: Path) -> None:
+    """The validation loss of what transformers loads is that of the run."""
+    kind = saved(family, tmp_path / "model")
+    text = tmp_path / "my.txt"
+    text.write_text(TEXT)
+    settings = {"model": str(tmp_path / "model"), "data": str(text), "tokenizer": "bytes", "context": 16}
+    recipe, records, out = trained(tmp_path / "run", settings)
+    losses = [record["loss"] for record in records if "loss" in record]
+    assert losses[-1] < losses[0]
+    loaded, report = kind.from_pretrained(out, output_loading_info=True)
+    assert not any(report.values()), report
+    mean = []
+    for chunk in validation_windows(recipe.data.tokens.validation, 16, 4):
+        if chunk.windows == 4:
+            x, y = (torch.from_numpy(each.astype(np.int64)) for each in (chunk.inputs, chunk.targets))
+            with torch.no_grad():
+                mean.append(F.cross_entropy(loaded.eval()(x).logits.flatten(0, 1), y.flatten()).item())
+    assert len(mean) > 0
+    assert records[-1]["validation_loss"] == pytest.approx(np.mean(mean), rel=1e-5)
+
+
+def test_weights_in_bfloat16_and_several_files_train_in_float32_and_come_back_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved("gpt2", tmp_path / "model", torch.bfloat16, max_shard_size="8KB")
+    assert (tmp_path / "model" / "model.safetensors.index.json").exists()
+    text, run, out = tmp_path / "my.txt", tmp_path / "run", tmp_path / "out"
+    text.write_text(TEXT)
+    command = ["train", "--model", str(tmp_path / "model"), "--data", str(text), "--tokenizer", "bytes"]
+    short = ["--steps", "3", "--batch", "2", "--context", "8", "--run", str(run)]
+    assert main([*command, *short]) == 0
+    assert f"model        {run / 'model'}, a folder that transformers loads" in capsys.readouterr().out
+    state = read_arrays(next((run / "checkpoints").glob("*/arrays.safetensors")))[0]
+    assert {str(array.dtype) for array in state.values()} == {"float32", "int32"}
+    assert main(["export", str(run), str(out)]) == 0
+    names = [read_arrays(folder / "model.safetensors")[0] for folder in (run / "model", out)]
+    assert {str(array.dtype) for array in names[0].values()} == {"bfloat16"}
+    assert all((names[0][name] == names[1][name]).all() for name in names[0])
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    assert model.dtype == torch.bfloat16
+    assert not (out / "model.safetensors.index.json").exists()
+
+
+def test_arrays_by_name_train_what_is_no_decoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A classifier; the loss is the model's own, and what the loss does not read stays as it was."""
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**BIDIRECTIONAL, num_labels=3))
+    model.save_pretrained(tmp_path / "model")
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(3, 43, (80, 9))
+    labels = tokens[:, 4] % 3
+    arrays = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "labels": labels}
+    np.savez(tmp_path / "samples.npz", **arrays)
+    settings = {"model": str(tmp_path / "model"), "data": str(tmp_path / "samples.npz"), "steps": 40}
+    recipe, records, out = trained(tmp_path / "run", settings)
+    losses = [record["loss"] for record in records if "loss" in record]
+    assert losses[-1] < losses[0]
+    loaded, report = type(model).from_pretrained(out, output_loading_info=True)
+    assert not any(report.values()), report
+    names = [entry.name for entry in recipe.imported.batch]
+    own = []
+    for batch in recipe.data.validation.in_batches(4):
+        given = {name: torch.from_numpy(np.array(each)) for name, each in zip(names, batch, strict=True)}
+        with torch.no_grad():
+            own.append(loaded.eval()(**given).loss.item())
+    assert records[-1]["validation_loss"] == pytest.approx(np.mean(own), rel=1e-5)
+
+    np.savez(tmp_path / "others.npz", input_idss=tokens, labels=labels)
+    refused = ["train", "--model", str(tmp_path / "model"), "--run", str(tmp_path / "other")]
+    assert main([*refused, "--data", str(tmp_path / "others.npz")]) == 2
+    assert "BertForSequenceClassification takes no input_idss; name the arrays" in capsys.readouterr().err
+    (tmp_path / "my.txt").write_text(TEXT)
+    assert main([*refused, "--data", str(tmp_path / "my.txt"), "--tokenizer", "bytes"]) == 2
+    assert "is BertForSequenceClassification, which is no decoder of text" in capsys.readouterr().err
