@@ -237,6 +237,28 @@ def test_a_plain_program_that_does_not_run_is_no_failure_of_a_candidate(bench: B
     assert bench.measure(request("good")).failure is None
 
 
+def test_a_plain_program_that_fails_beside_others_is_tried_once_more_in_a_new_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.measure(request("good")).failure is None
+    starts, asked, ask = bench.starts, [], MeasuringProcess.ask
+
+    def fail_once(process: MeasuringProcess, *words: Any) -> None:
+        asked.append(process)
+        if len(asked) == 1:
+            process.kill()
+            raise PlainProgramFailed("memory ran out")
+        ask(process, *words)
+
+    monkeypatch.setattr(MeasuringProcess, "ask", fail_once)
+    assert bench.measure(request("good")).failure is None
+    assert bench.starts == starts + 1
+    asked.clear()
+    with Bench() as fresh, pytest.raises(PlainProgramFailed, match="memory ran out"):
+        fresh.measure(request("good"))
+    assert len(asked) == 1, "a new process keeps nothing"
+
+
 def test_options_of_the_compiler_are_those_of_the_plain_program_too(bench: Bench) -> None:
     with pytest.raises(PlainProgramFailed, match="xla_no_such_option"):
         bench.measure(request(BF16, target=Target.of().with_options({"xla_no_such_option": True})))

@@ -38,7 +38,7 @@ def whole_only(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:  # no
 
     def measured(self: FakeBench, request: Request) -> object:
         if request.timing_seconds and "@" in request.path:
-            raise PlainProgramFailed("a kernel alone")
+            raise PlainProgramFailed("a kernel alone", is_of_all=False)
         return measure(self, request)
 
     monkeypatch.setattr(FakeBench, "measure", measured)

@@ -13,6 +13,7 @@ from tests.planning.fake_bench import (
     counted_in,
     kernels,
     set_strategy,
+    tried_together,
 )
 
 import pcp
@@ -395,3 +396,49 @@ def test_paths_are_equal_whoever_writes_them_down(file: FilePath) -> None:
     path = pcp.plan(chain(), tolerance=1e-2, database=file).path
     assert Path.from_json(path.to_json()) == path
     assert Path.from_json(path.to_json()).digest == path.digest
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_search_whose_plain_program_does_not_run_asks_for_it_once_and_ends(
+    is_large: bool, bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_large:
+        set_strategy(monkeypatch, large_seconds=0.0)
+        tried_together(monkeypatch, "sine.fast", "sine.middle")
+        tried_together(monkeypatch, "log1p.other")
+    asked, measure = [], FakeBench.measure
+
+    def measured(self: FakeBench, request: Request) -> Measurement:
+        if request.site is not None:
+            return measure(self, request)
+        asked.append(request.path)
+        raise PlainProgramFailed("it cannot be measured: memory ran out")
+
+    monkeypatch.setattr(FakeBench, "measure", measured)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert plan.path.is_plain
+    assert asked == [plan.path.digest]
+    assert not bench.requests, "no kernel is measured alone"
+    said = str(plan)
+    assert "the error of the plain path is not known: it cannot be measured: memory ran out" in said
+    assert "nothing more was measured: all paths are held against the plain one" in said
+    monkeypatch.undo()
+
+
+def test_where_the_results_of_one_path_cannot_be_judged_others_are_measured(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = FakeBench.measure
+
+    def measured(self: FakeBench, request: Request) -> Measurement:
+        if request.site is None and request.timing_seconds and counted_in(request)["tanh"]:
+            raise PlainProgramFailed("memory ran out", is_of_all=False)
+        return measure(self, request)
+
+    monkeypatch.setattr(FakeBench, "measure", measured)
+    set_strategy(monkeypatch, large_seconds=0.0, attempts=3)
+    tried_together(monkeypatch, "sine.middle")
+    tried_together(monkeypatch, "log1p.other")
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert kernels(plan) == {"sine.middle": 6}
+    assert bench.requests

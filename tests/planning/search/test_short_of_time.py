@@ -299,7 +299,7 @@ def _stopping_after(count: int, *, at_sites: bool = True) -> object:
 
     def measured(self: FakeBench, request: Request) -> object:
         if len(self.requests) >= count and (request.timing_seconds or not at_sites):
-            raise PlainProgramFailed("the machine is needed otherwise")
+            raise PlainProgramFailed("the machine is needed otherwise", is_of_all=False)
         return measure(self, request)
 
     return measured

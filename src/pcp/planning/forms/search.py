@@ -104,7 +104,8 @@ def looked_at(
     """
     attempts = yield from all_tried(whole, (form for form in known), evidence, limit)
     for offers in OFFERS.values():
-        if evidence.seconds_left and offers.may(whole, evidence):
+        is_of_use = evidence.seconds_left and whole.subject not in evidence.unmeasurable
+        if is_of_use and offers.may(whole, evidence):
             offered = offers.forms(path, whole, evidence)
             attempts = yield from all_tried(whole, offered, evidence, limit, attempts)
     return list(attempts.values())

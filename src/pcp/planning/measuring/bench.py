@@ -37,7 +37,16 @@ _OWN = ("subject", "path", "hardware", "versions", "when")
 
 
 class PlainProgramFailed(PCPError):
-    """Nothing can be measured, because the plain program does not run; that is no fault of a candidate."""
+    """Nothing can be measured, because the plain program does not run; that is no fault of a candidate.
+
+    Attributes:
+        is_of_all: whether no candidate can be measured beside it. Where it ran, but the results of one were not judged,
+            those of another may be.
+    """
+
+    def __init__(self, words: str, *, is_of_all: bool = True) -> None:
+        super().__init__(words)
+        self.is_of_all = is_of_all
 
 
 class Bench:
@@ -64,6 +73,7 @@ class Bench:
         self._temporary = TemporaryFolder()
         self._folder = self._temporary.path
         self._child: MeasuringProcess | None = None
+        self._answered = 0  # requests, by the child
         self._ahead = Ahead(self._folder)
         self._arrays: dict[int, tuple[Arrays, list[str]]] = {}
         self.starts = 0
@@ -92,16 +102,22 @@ class Bench:
     def measure(self, request: Request) -> Measurement:
         """Make one measurement.
 
+        Where the plain program does not run in a child that keeps other programs, it is tried once more in one that keeps none.
+
         Raises:
             PlainProgramFailed: the plain program does not run.
             TemporaryFolderUnusable: its files cannot be written.
         """
+        kept = self._answered
         try:
             return self._answer(request)
-        except BaseException:  # Ctrl-C too: what the child would answer belongs to no later request
+        except BaseException as error:  # Ctrl-C too: what the child would answer belongs to no later request
             self._ahead.end()
             self._end()
-            raise
+            if not kept or not isinstance(error, PlainProgramFailed) or not error.is_of_all:
+                raise
+            log.info("%s; it is tried in a new process", error)
+        return self.measure(request)
 
     def _answer(self, request: Request) -> Measurement:
         with written(self._folder):
@@ -138,6 +154,7 @@ class Bench:
                         "see whether `pcp run` runs it"
                     )
                 else:
+                    self._answered += 1
                     return _checked(request, answer)
         except Failed as ended:
             with contextlib.ExitStack() as ending:
@@ -147,7 +164,8 @@ class Bench:
             if stage in ("candidate", "timing"):
                 return _measurement(request, failure=ended.failure, detail=str(ended))
             raise PlainProgramFailed(
-                f"{request.subject} cannot be measured: {ended} with the plain program; see whether `pcp run` runs it"
+                f"{request.subject} cannot be measured: {ended} with the plain program; see whether `pcp run` runs it",
+                is_of_all=stage != "judging",
             ) from None
         finally:
             self._ahead.pause(is_paused=False)
@@ -155,7 +173,7 @@ class Bench:
     def _end(self) -> None:
         if self._child is not None:
             self._child.kill()
-            self._child = None
+            self._child, self._answered = None, 0
             for left in self._folder.glob("plain-*"):
                 for path in left.iterdir():
                     path.unlink()

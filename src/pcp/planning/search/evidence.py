@@ -109,7 +109,9 @@ class Evidence:
         """Seconds that were spent on verifying PCP's own kernels alone, at sites where a whole was judged with them."""
         self.planned = 0
         self.trouble = ""
-        self._to_verify: tuple[Callable[[], float], float] = _nothing, 0.0
+        self.unmeasurable: dict[str, str] = {}
+        """Why nothing more is measured of a program: its plain form does not run."""
+        self._to_verify: tuple[Callable[[], float], float] = float, 0.0
         self.too_wrong: set[tuple[int, int]] = set()
         """How exact kernels of all families were that are too wrong together, in the program as it is written."""
         self.took: dict[tuple[str, str], float] = {}
@@ -142,7 +144,7 @@ class Evidence:
         """End what measures, so that its memory is free, until something has to be measured again."""
         self._ending.close()
         self._measurer, self._is_measuring = None, False
-        self.keep_back(_nothing)  # what was the search's keeps that, and the example, alive
+        self.keep_back(float)  # what was the search's keeps that, and the example, alive
 
     @contextlib.contextmanager
     def leaving(self, part: float, of: float | None = None) -> Iterator[None]:
@@ -230,10 +232,9 @@ class Evidence:
         """A path that some row speaks of."""
         if digest not in self._paths:
             path = self._telling.said("path", self._database.path_of, digest)
-            if path is None:
-                return None
-            self._paths[digest] = path
-        return self._paths[digest]
+            if path is not None:
+                self._paths[digest] = path
+        return self._paths.get(digest)
 
     def knows(self, asked: Question) -> bool:
         """Whether what is known of a path of a program is enough."""
@@ -259,7 +260,7 @@ class Evidence:
             Unanswered: this is a copy, and what it was made of was not told that.
             BaseException: what doing it raises.
         """
-        self._tell(None, _nothing)
+        self._tell(None, float)
         began = self.seconds_spent
         if isinstance(asked, Here):
             try:
@@ -268,6 +269,9 @@ class Evidence:
                 if self.budget and not asked.counts:
                     self.budget += self.seconds_spent - began
         subject, label = asked.subject, asked.label
+        if subject in self.unmeasurable:
+            self.trouble = self.unmeasurable[subject]
+            return None
         if isinstance(asked, Rest):
             wait = self.pause(subject, label, asked.seconds)
             if wait >= self.seconds_left - self._kept_from(subject, kept):
@@ -278,8 +282,7 @@ class Evidence:
             return True
         if self.seconds_left <= self._kept_from(subject, kept):
             self.trouble = "the time was up"
-            again = self.of(asked) is not None and self._is_tried_again(subject, label)
-            return self.of(asked) if again else None
+            return self.of(asked) if self._is_tried_again(subject, label) else None
         if not self._is_measuring:
             self._tell(asked, self._start_measuring)
             self._is_measuring = True
@@ -291,6 +294,8 @@ class Evidence:
         except PlainProgramFailed as error:  # that says nothing of the path
             log.warning("%s", error)
             self.trouble = str(error)
+            if error.is_of_all:
+                self.unmeasurable[subject] = str(error)
             return None
         self.took.pop((subject, label), None)  # the last one stands last
         self.took[subject, label] = self.seconds_spent - began
@@ -301,9 +306,8 @@ class Evidence:
             self._paths[asked.path.digest] = asked.path
         region = None if asked.region is None else Region.of(asked.region)
         self._add(label, replace(measured, subject=subject), asked.path, asked.about, region)
-        log.debug(
-            "%s: %s %s", asked.what, measured.failure or f"{measured.ratio:.3f} of plain", measured.detail
-        )
+        outcome = measured.failure or f"{measured.ratio:.3f} of plain"
+        log.debug("%s: %s %s", asked.what, outcome, measured.detail)
         return self.of(asked)
 
     def _tell(self, asked: Asked | None, do: Callable[[], _T]) -> _T:
@@ -388,12 +392,8 @@ class Evidence:
 
     def _is_tried_again(self, subject: str, label: str) -> bool:
         """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""
-        rows = self._known[subject][label]
+        rows = self.rows(subject, label)
         failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
         if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
             return False
         return sum(row.when > self._when - _DAY_SECONDS for row in failures) < self.strategy.tries_a_day
-
-
-def _nothing() -> float:
-    return 0.0

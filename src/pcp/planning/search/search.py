@@ -98,6 +98,10 @@ class Search:
             }
             for step in self.strategy.steps:
                 yield from steps[step]()
+                if self.whole.subject in self.evidence.unmeasurable:
+                    self._say("nothing more was measured: all paths are held against the plain one")
+                    self.complete = False
+                    break
                 if self._is_settled:
                     break
         except KeyboardInterrupt:
