@@ -15,6 +15,7 @@ import pcp
 from pcp.importers import jax as importer
 from pcp.importers.imported_module import NotImportable
 from pcp.importers.jax_trees import PrecisionMismatch
+from pcp.ir import TreeMismatch
 from pcp.ir.tree import map_tree
 from pcp.tracing import InvalidArgument
 
@@ -101,7 +102,10 @@ def test_a_node_of_another_kind_is_a_dictionary_and_what_is_no_array_is_constant
     ]  # fmt: skip
     whole = pcp.from_jax(network, layers, normal(4, 3))
     assert [entry.name for entry in whole.results] == ["0.mean", "0.count.bias", "0.count.weight"]
-    assert whole.unflatten_results([1, 2, 3]) == ((1, {"bias": 2, "weight": 3}), None)
+    moments, word = whole.unflatten_results([1, 2, 3])
+    assert moments == Moments(1, Layer(3, 2, jnp.tanh, 0.5))
+    assert word == "a word"
+    assert whole.result_tree.plain().unflatten([1, 2, 3]) == ((1, {"bias": 2, "weight": 3}), None)
 
 
 def test_a_static_argument_leaves_its_place() -> None:
@@ -109,7 +113,12 @@ def test_a_static_argument_leaves_its_place() -> None:
         return x + y if how == "plus" else x - y
 
     program = pcp.from_jax(scaled, normal(2), "plus", normal(2))
-    np.testing.assert_allclose(run(program, normal(2), None, normal(2)), 2 * normal(2), rtol=1e-6)
+    for how in ("plus", None):
+        np.testing.assert_allclose(run(program, normal(2), how, normal(2)), 2 * normal(2), rtol=1e-6)
+    with pytest.raises(
+        TreeMismatch, match=r"'minus', but the program was made with 'plus', which is fixed in it"
+    ):
+        run(program, normal(2), "minus", normal(2))
 
 
 def test_unused_arguments_stay() -> None:

@@ -122,11 +122,54 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], Any, Any]]] = {
 def test_values_and_gradients_are_those_of_jax(case: str) -> None:
     function, params, x = CASES[case]()
     program = pcp.from_jax(function, params, pcp.spec(x.shape, "f32"))
-    arrays = pcp.jax_arrays(params)
-    value, gradient = run(pcp.value_and_grad(program), arrays, x)
     expected, expected_gradient = eqx.filter_value_and_grad(function)(params, x)
-    np.testing.assert_allclose(value, expected, rtol=2e-5)
-    assert_close(gradient, expected_gradient)
+    for given in (params, pcp.jax_arrays(params)):
+        value, gradient = run(pcp.value_and_grad(program), given, x)
+        np.testing.assert_allclose(value, expected, rtol=2e-5)
+        assert_close(pcp.jax_arrays(gradient), expected_gradient)
+        assert jax.tree.structure(gradient) == jax.tree.structure(params)
+
+
+@flax.struct.dataclass
+class Pair:
+    left: Any
+    right: Any
+    word: str = flax.struct.field(pytree_node=False)
+
+
+def test_a_traced_function_takes_and_returns_what_other_libraries_registered() -> None:
+    optimizer = optax.adam(1e-3)
+    pair = Pair(normal(2), {"a": normal(2)}, "w")
+    state = optimizer.init({"pair": pair})
+
+    def function(pair: Any, state: Any) -> Any:
+        assert pair.word == "w"
+        moment = state[0].mu["pair"]
+        return pair.replace(left=pair.left + moment.left), state
+
+    program = pcp.trace(function, pair, state)
+    found, after = run(program, pair, state)
+    assert type(found) is Pair
+    assert (found.word, type(after[0]).__name__) == ("w", "ScaleByAdamState")
+    np.testing.assert_array_equal(found.left, pair.left)
+    assert jax.tree.structure(after[0].mu) == jax.tree.structure(state[0].mu)
+    with pytest.raises(
+        pcp.ir.TreeMismatch, match=r"argument.0 is Pair with .*, but the program was made with Pair"
+    ):
+        run(program, pair.replace(word="x"), state)
+
+
+def test_a_step_trains_a_module_and_returns_one() -> None:
+    module, x = eqx.nn.MLP(3, 2, 4, 1, key=key()), normal(5, 3)
+    loss = lambda m, x: (jax.vmap(m)(x) ** 2).mean()  # noqa: E731
+    step = pcp.training_step(
+        pcp.from_jax(loss, module, x, roles=["weight", "input"]), pcp.optimizers.sgd(0.1)
+    )
+    state, metrics = run(step, step.initial_state(module), (x,))
+    assert metrics["loss"] == pytest.approx(float(loss(module, x)), rel=1e-5)
+    wanted = eqx.apply_updates(module, jax.tree.map(lambda g: -0.1 * g, eqx.filter_grad(loss)(module, x)))
+    assert isinstance(state["params"], eqx.nn.MLP)
+    np.testing.assert_allclose(state["params"](x[0]), wanted(x[0]), rtol=1e-4, atol=1e-6)
 
 
 def test_names_are_paths_in_the_module() -> None:

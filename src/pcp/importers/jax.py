@@ -12,12 +12,13 @@ from pcp.importers.imported_module import NotImportable, clean, largest_constant
 from pcp.importers.jax_checking import check_beside_jax
 from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_exported import exported_program, mapped_leaves, with_symbols
-from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
+from pcp.importers.jax_trees import check_precision, is_key, is_number, key_data
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, ir, parse_module
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
+from pcp.ir.trees.nodes import varies
 from pcp.ir.types import dtype_of
 from pcp.symbolic.numbers import numbers_in
 from pcp.tracing import ArgumentSpec, aliases_of, at_sizes, leaf_names, leaf_spec
@@ -62,8 +63,9 @@ def from_jax(
         constraints: what holds of symbolic sizes, as in `pcp.trace`; those of `jax.export.symbolic_shape` are added.
 
     Returns:
-        A Program with arguments and results nested as `pcp.jax_arrays` nests them; unused arguments are kept. Arguments that
-        are `state` throughout must have their successors returned first, as in `pcp.trace`.
+        A Program that takes the same pytrees, and what `pcp.jax_arrays` makes of them, and returns what the function returns,
+        in its types; unused arguments are kept. Arguments that are `state` throughout must have their successors returned
+        first, as in `pcp.trace`.
 
     Raises:
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
@@ -96,22 +98,19 @@ def _imported(
     """As `from_jax`, where all sizes are numbers."""
     if platform not in PLATFORMS:
         raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
-    leaves, treedef = jax_flatten(arguments)
-    marks, tree = flatten(containers(leaves, treedef))
+    leaves, tree = flatten(arguments, varies)
     names = leaf_names(function, tree)
-    entries = [_argument(name, leaves[mark.index]) for name, mark in zip(names, marks, strict=True)]
+    entries = [_argument(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
     specs = [ArgumentSpec(_spec_of(struct), role) for struct, _, role in entries]
     if roles is not None:
         specs = _with_roles(specs, tree, roles)
     result_tree: list[Tree] = []
 
     def flat_function(*values: Any) -> list[Any]:
-        inputs = list(leaves)
-        for value, mark, (_, restore, _) in zip(values, marks, entries, strict=True):
-            inputs[mark.index] = restore(value)
-        returned, structure = flatten(jax_arrays(function(*treedef.unflatten(inputs))))
+        inputs = [restore(value) for value, (_, restore, _) in zip(values, entries, strict=True)]
+        returned, structure = flatten(function(*tree.unflatten(inputs)), varies)
         result_tree[:] = [structure]
-        return returned
+        return list(map(key_data, returned))
 
     flat_function.__name__ = getattr(function, "__name__", "function")
     structs = [struct for struct, _, _ in entries]

@@ -15,9 +15,10 @@ from pcp.importers.checking import (
     random_like,
     values_and_gradients,
 )
-from pcp.importers.jax_trees import containers, is_key, is_spec, jax_arrays, jax_flatten
+from pcp.importers.jax_trees import is_key, is_spec, jax_arrays
 from pcp.ir import Program
 from pcp.ir.tree import flatten
+from pcp.ir.trees.nodes import varies
 from pcp.tracing import leaf_spec
 
 _LOG = logging.getLogger("pcp.importers.jax")
@@ -32,19 +33,20 @@ def check_beside_jax(function: Callable[..., Any], program: Program, arguments: 
     Raises:
         ImportDiffers: a result or a gradient differs.
     """
-    leaves, structure = jax_flatten(tuple(arguments))
+    leaves, structure = flatten(tuple(arguments), varies)
     values = [_filled(leaf, place) for place, leaf in enumerate(leaves)]
     filled = structure.unflatten(values)
     nested = jax_arrays(filled)
     wrt = differentiable_arguments(program)
     moving = by_argument(program, wrt, [nested[i] for i in wrt])
-    marks = flatten([containers(leaves, structure)[i] for i in wrt])[0]
+    numbered = structure.plain().unflatten(range(len(leaves)))
+    places = flatten([numbered[i] for i in wrt])[0]
 
     def of_moving(arrays: dict[str, Any]) -> list[Any]:
         """The results that have cotangents, of what is differentiated for."""
         whole = list(values)
-        for mark, array in zip(marks, arrays.values(), strict=True):
-            whole[mark.index] = array
+        for place, array in zip(places, arrays.values(), strict=True):
+            whole[place] = array
         return [y for y in flatten(jax_arrays(function(*structure.unflatten(whole))))[0] if _moves(y)]
 
     cotangents = cotangents_of(program)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pcp.ir.bindings import InvalidProgram, context, ir, parse_module, run_passes, stablehlo
+from pcp.ir.signature import NODES
 from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.toolkit.inlining import flatten, names_functions
 from pcp.ir.toolkit.legalisation import legalise_chlo
@@ -131,6 +132,9 @@ def plain_module(bytecode: bytes) -> ir.Module:
 
 
 def _plain(module: ir.Module) -> None:
+    for op in module.body.operations:
+        for name in [each for each in op.operation.attributes if each.endswith(f".{NODES}")]:
+            del op.operation.attributes[name]
     legalise_chlo(module)
     run_passes(module, "builtin.module(strip-debuginfo)")
 

@@ -2,6 +2,7 @@
 
 import enum
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,12 @@ class Role(enum.StrEnum):
     state = "state"
     input = "input"
 
+
+NODES = "nodes"
+"""Ends the names of the attributes of `main` that mean structures which make nodes; they do not leave the process."""
+
+_WORDS: dict[tuple[Any, ...], str] = {}
+_STRUCTURES: dict[str, Tree] = {}
 
 PARAMETERS = "params"
 """The group of what a training step updates."""
@@ -92,11 +99,12 @@ def describe_signature(
         main.attributes["pcp.arguments"] = text(argument_tree.to_json())
         main.attributes["pcp.results"] = text(result_tree.to_json())
         for name, tree in (("pcp.arguments", argument_tree), ("pcp.results", result_tree)):
-            orders = tree.orders()
-            if orders:
-                main.attributes[f"{name}.order"] = text(orders)
-            elif f"{name}.order" in main.attributes:
-                del main.attributes[f"{name}.order"]
+            beside = {"order": tree.orders(), NODES: _word_of(tree) if tree.makes_nodes else ""}
+            for part, said in beside.items():
+                if said:
+                    main.attributes[f"{name}.{part}"] = text(said)
+                elif f"{name}.{part}" in main.attributes:
+                    del main.attributes[f"{name}.{part}"]
 
 
 def signature_of(main: ir.Operation) -> Signature:
@@ -184,7 +192,28 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
         return None
     try:
         tree = Tree.from_json(string_of(main.attributes[name]))
-        orders = f"{name}.order"
-        return tree.with_orders(string_of(main.attributes[orders])) if orders in main.attributes else tree
+        orders, nodes = f"{name}.order", f"{name}.{NODES}"
+        if orders in main.attributes:
+            tree = tree.with_orders(string_of(main.attributes[orders]))
+        return _named_by(string_of(main.attributes[nodes]), tree) if nodes in main.attributes else tree
     except ValueError:
         raise InvalidProgram(f"the attribute {name} of the program is not a valid structure") from None
+
+
+def _word_of(tree: Tree) -> str:
+    """A word for a structure that makes nodes, which means it in this process and nothing in any other.
+
+    Programs carry it from trace to gradient to plan. What has a word is kept as long as the process lives, once for all that
+    make the same.
+    """
+    exact = tree.exact
+    if exact not in _WORDS:
+        word = secrets.token_hex(8)
+        _STRUCTURES[word], _WORDS[exact] = tree, word
+    return _WORDS[exact]
+
+
+def _named_by(word: str, tree: Tree) -> Tree:
+    """The structure that a word means; `tree` if it means none here, or one that is nested otherwise."""
+    known = _STRUCTURES.get(word, tree)
+    return known if known == tree else tree

@@ -1,7 +1,11 @@
 """Nested containers (pytrees) of arguments and results: flattened to leaves, rebuilt, and written as JSON.
 
-Dictionaries, lists, tuples, named tuples and None are containers; anything else is a leaf. The structure must survive a trip to
-another machine, which is why it is a plain value with a JSON form.
+Dictionaries, lists, tuples, named tuples and None are containers, and so are dataclasses and registered nodes (`trees.nodes`);
+anything else is a leaf. The structure must survive a trip to another machine, so it is a plain value with a JSON form.
+
+A node is in the structure what a dictionary of its children's names is, without those in which no array stands. How it is made
+again is beside that, in `made`, which does not count in comparisons or JSON. So a value is taken in either form, and a
+structure that was read from a file makes dictionaries. Inside of nodes, what is no array is no leaf but fixed.
 
 The leaves of a dictionary stand in the order of its sorted keys, so dictionaries are matched by their keys and never by the
 order in which these were entered. One that is rebuilt has the caller's order nevertheless, so that `zip(params.values(),
@@ -16,12 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pcp.errors import PCPError
 from pcp.ir.nesting import check_depth
-
-
-class TreeMismatch(PCPError):
-    """Arguments whose nesting is not that of the program."""
+from pcp.ir.trees.differences import TreeMismatch as TreeMismatch
+from pcp.ir.trees.differences import check_fixed, difference
+from pcp.ir.trees.nodes import Assembled, Constant, Key, Made, Node, Other, Wrapped, is_array, opened, varies
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Tree:
         order: the places among `keys` in which a dictionary was entered; empty if they are sorted. Two structures that differ
             in nothing else are equal.
         ordered: whether a dictionary is an `OrderedDict`; as `order`.
+        made: how an object of the caller's type is made of it; as `order`.
     """
 
     kind: str
@@ -42,6 +45,7 @@ class Tree:
     children: tuple["Tree", ...] = ()
     order: tuple[int, ...] = field(default=(), compare=False)
     ordered: bool = field(default=False, compare=False)
+    made: Made | None = field(default=None, compare=False, repr=False)
 
     @property
     def leaf_count(self) -> int:
@@ -66,6 +70,21 @@ class Tree:
         keys = self.keys or range(len(self.children))
         joined = [f"{prefix}.{key}" if prefix else str(key) for key in keys]
         return [name for key, child in zip(joined, self.children, strict=True) for name in child.names(key)]
+
+    @property
+    def makes_nodes(self) -> bool:
+        """Whether some of it is made as an object of the caller's type."""
+        return self.made is not None or any(child.makes_nodes for child in self.children)
+
+    @property
+    def exact(self) -> tuple[Any, ...]:
+        """What is equal, and hashed alike, for structures that make the same of the same leaves."""
+        children = tuple(child.exact for child in self.children)
+        return self.kind, self.keys, self.order, self.ordered, self.made and self.made.exact, children
+
+    def plain(self) -> "Tree":
+        """The same structure, which makes dictionaries, lists and tuples only."""
+        return replace(self, children=tuple(child.plain() for child in self.children), made=None)
 
     def to_json(self) -> str:
         """The structure as one line of JSON."""
@@ -132,14 +151,30 @@ class Tree:
 LEAF = Tree("leaf")
 
 
-def flatten(value: Any) -> tuple[list[Any], Tree]:
+Holds = Callable[[Any], bool]
+"""Whether a value that is no container is a leaf, or else fixed."""
+
+
+def _anything(_value: Any) -> bool:
+    return True
+
+
+def flatten(value: Any, holds: Holds = _anything) -> tuple[list[Any], Tree]:
     """The leaves of a nested container in order, and its structure.
+
+    Arguments:
+        holds: outside of nodes, whether a value is a leaf, or fixed as what is no array is inside of nodes.
 
     Raises:
         NestedTooDeeply: containers hold one another more than 100 deep, or hold themselves.
     """
     leaves: list[Any] = []
-    return leaves, _flatten(value, leaves)
+    return leaves, _flatten(value, leaves, holds)
+
+
+def flatten_inside(value: Any) -> tuple[list[Any], Tree]:
+    """As `flatten`, of what stands inside of a node."""
+    return flatten(value, is_array)
 
 
 def flatten_like(tree: Tree, value: Any, what: str = "argument") -> list[Any]:
@@ -149,9 +184,13 @@ def flatten_like(tree: Tree, value: Any, what: str = "argument") -> list[Any]:
         TreeMismatch: the structures differ; the message names the first place where they do.
     """
     leaves, nesting = flatten(value)
+    if nesting != tree and tree.makes_nodes:  # outside of nodes, too, there may be what is fixed
+        leaves, nesting = flatten(value, varies)
     if nesting != tree:
-        place, expected, actual = _difference(tree, nesting, what)
+        place, expected, actual = difference(tree, nesting, what)
         raise TreeMismatch(f"{place} is {actual}, but the program expects {expected}")
+    if tree.makes_nodes:
+        check_fixed(tree, nesting, what)
     return leaves
 
 
@@ -166,32 +205,68 @@ def map_tree(function: Callable[..., Any], value: Any, *others: Any) -> Any:
     return tree.unflatten(function(*row) for row in zip(*columns, strict=True))
 
 
-def _flatten(value: Any, leaves: list[Any], depth: int = 0) -> Tree:
+def _flatten(value: Any, leaves: list[Any], holds: Holds, depth: int = 0) -> Tree:
     check_depth(depth, "containers", "make them flatter")
     if value is None:
         return Tree("none")
     if isinstance(value, dict):
         entered = tuple(value)
-        keys = tuple(sorted(entered, key=lambda key: (isinstance(key, str), key)))
-        children = tuple(_flatten(value[key], leaves, depth + 1) for key in keys)
-        order = () if keys == entered else tuple(map(keys.index, entered))
-        return Tree("dict", keys, children, order, isinstance(value, OrderedDict))
+        keys = _sorted(entered)
+        children = tuple(_flatten(value[key], leaves, holds, depth + 1) for key in keys)
+        return Tree("dict", keys, children, _order(entered, keys), isinstance(value, OrderedDict))
     if isinstance(value, list):
-        return Tree("list", (), tuple(_flatten(item, leaves, depth + 1) for item in value))
+        return Tree("list", (), tuple(_flatten(item, leaves, holds, depth + 1) for item in value))
     if isinstance(value, tuple):
         fields: Sequence[str] = getattr(value, "_fields", ())
         kind = f"namedtuple:{type(value).__name__}" if fields else "tuple"
-        return Tree(kind, tuple(fields), tuple(_flatten(item, leaves, depth + 1) for item in value))
+        return Tree(kind, tuple(fields), tuple(_flatten(item, leaves, holds, depth + 1) for item in value))
+    found = opened(value)
+    if found is not None:
+        return _flatten_node(*found, leaves, depth)
+    if not holds(value):
+        return Tree("none", made=Constant(value))
     leaves.append(value)
     return LEAF
 
 
+def _flatten_node(node: Node, children: Sequence[Any], leaves: list[Any], depth: int) -> Tree:
+    if node.names == ("value",):
+        inner = _flatten(children[0], leaves, is_array, depth + 1)
+        return replace(inner, made=Wrapped(node, inner))
+    named = dict(zip(node.names, children, strict=True))
+    trees: dict[Key, Tree] = {}
+    others: dict[Key, Other] = {}
+    for name in _sorted(node.names):
+        before = len(leaves)
+        child = _flatten(named[name], leaves, is_array, depth + 1)
+        if len(leaves) > before:
+            trees[name] = child
+        else:
+            others[name] = Other(named[name], child.exact)
+    keys, entered = tuple(trees), [name for name in node.names if name in trees]
+    return Tree("dict", keys, tuple(trees.values()), _order(entered, keys), True, Assembled(node, others))
+
+
+def _sorted(keys: Iterable[Key]) -> tuple[Key, ...]:
+    return tuple(sorted(keys, key=lambda key: (isinstance(key, str), key)))
+
+
+def _order(entered: Sequence[Key], keys: tuple[Key, ...]) -> tuple[int, ...]:
+    return () if keys == tuple(entered) else tuple(map(keys.index, entered))
+
+
 def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
+    if isinstance(tree.made, Wrapped):
+        return tree.made.node.make([_build(tree.made.inner, leaves)])
+    if isinstance(tree.made, Constant):
+        return tree.made.value
     if tree.kind == "leaf":
         return next(leaves)
     if tree.kind == "none":
         return None
     children = [_build(child, leaves) for child in tree.children]
+    if isinstance(tree.made, Assembled):
+        return tree.made.of(tree.keys, children)
     if tree.kind == "dict":
         pairs = list(zip(tree.keys, children, strict=True))
         return (OrderedDict if tree.ordered else dict)([pairs[i] for i in tree.order] or pairs)
@@ -211,32 +286,6 @@ def named_tuple(name: str, fields: tuple[str | int, ...]) -> type[tuple[Any, ...
         ValueError, TypeError: Python allows no such names.
     """
     return namedtuple(name, fields)  # type: ignore[arg-type]  # whose names are data here
-
-
-def _difference(expected: Tree, actual: Tree, place: str) -> tuple[str, str, str]:
-    """Where two structures first differ, and what stands there in each."""
-    same_shape = (expected.kind, expected.keys, len(expected.children)) == (
-        actual.kind,
-        actual.keys,
-        len(actual.children),
-    )
-    if not same_shape:
-        return place, _describe(expected), _describe(actual)
-    keys = expected.keys or range(len(expected.children))
-    for key, left, right in zip(keys, expected.children, actual.children, strict=True):
-        if left != right:
-            return _difference(left, right, f"{place}.{key}")
-    return place, _describe(expected), _describe(actual)
-
-
-def _describe(tree: Tree) -> str:
-    if tree.kind == "leaf":
-        return "an array"
-    if tree.kind == "none":
-        return "None"
-    if tree.keys:
-        return f"a {tree.kind.partition(':')[0]} with keys {', '.join(map(str, tree.keys))}"
-    return f"a {tree.kind} of {len(tree.children)}"
 
 
 def _encode(tree: Tree) -> Any:

@@ -5,6 +5,7 @@ function that consists of the very subscripts a third of that. Keys come from pr
 literals of integers and strings.
 """
 
+import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ from pcp.backends import Backend, Target
 from pcp.backends.base import Buffer
 from pcp.errors import PCPError
 from pcp.ir import Argument, Role, Tree, TreeMismatch
-from pcp.ir.tree import flatten_like, named_tuple
+from pcp.ir.tree import flatten_inside, flatten_like, named_tuple
+from pcp.ir.trees.nodes import Assembled, Constant, Fixed, Wrapped, opened
 from pcp.ir.types import UnknownDType, dtype_of
 
 log = logging.getLogger("pcp.planning.arguments")
@@ -34,12 +36,21 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
     """
     lines: list[str] = []
     leaves: list[str] = []
+    openers: dict[str, Any] = {}
 
     def visit(node: Tree, value: str) -> None:
+        name = f"c{len(lines)}"
+        if node.made is not None:
+            openers[f"open{len(openers)}"] = functools.partial(_parts, node)
+            lines.append(f"{name} = open{len(openers) - 1}({value})")
+            if isinstance(node.made, Wrapped):
+                visit(node.made.inner, name)
+            for place, child in enumerate(node.children if isinstance(node.made, Assembled) else ()):
+                visit(child, f"{name}[{place}]")
+            return
         if node.kind == "leaf":
             leaves.append(value)
             return
-        name = f"c{len(lines)}"
         lines.append(f"{name} = {value}")
         if node.kind == "none":
             lines.append(f"if {name} is not None: raise OtherNesting")
@@ -54,8 +65,38 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
     visit(tree, "value")
     body = [*lines, f"return [{', '.join(leaves)}]"]
     return _function(
-        "value", ["try:", *(f" {line}" for line in body), "except KeyError: raise OtherNesting from None"]
+        "value",
+        ["try:", *(f" {line}" for line in body), "except KeyError: raise OtherNesting from None"],
+        openers,
     )
+
+
+def _parts(tree: Tree, value: Any) -> Any:
+    """The children of a node, or of a dictionary in its place, in the order of the structure's; or what a node wraps.
+
+    Raises:
+        OtherNesting: the value is another node, or holds other fixed values.
+    """
+    found, made = opened(value), tree.made
+    if isinstance(made, Constant):
+        if value is not None and Fixed(value) != made.exact:
+            raise OtherNesting
+        return value
+    if isinstance(made, Wrapped):
+        if found is not None and found[0] != made.node:
+            raise OtherNesting
+        return value if found is None else found[1][0]
+    assert isinstance(made, Assembled)
+    if found is None:
+        if not isinstance(value, dict) or len(value) != len(tree.keys):
+            raise OtherNesting
+        return [value[key] for key in tree.keys]
+    named = dict(zip(found[0].names, found[1], strict=True))
+    if found[0] != made.node or any(
+        flatten_inside(named[name])[1].exact != other.exact for name, other in made.others.items()
+    ):
+        raise OtherNesting
+    return [named[key] for key in tree.keys]
 
 
 def unflattener(tree: Tree) -> Callable[[Sequence[Any]], Any]:
@@ -64,8 +105,16 @@ def unflattener(tree: Tree) -> Callable[[Sequence[Any]], Any]:
     classes: dict[str, Any] = {}
     count = 0
 
+    def known(value: Any) -> str:
+        classes[f"known{len(classes)}"] = value
+        return f"known{len(classes) - 1}"
+
     def visit(node: Tree) -> str:
         nonlocal count
+        if isinstance(node.made, Constant):
+            return known(node.made.value)
+        if isinstance(node.made, Wrapped):
+            return f"{known(node.made.node.make)}([{visit(node.made.inner)}])"
         if node.kind == "leaf":
             count += 1
             return f"leaves[{count - 1}]"
@@ -73,6 +122,9 @@ def unflattener(tree: Tree) -> Callable[[Sequence[Any]], Any]:
             return "None"
         children = [visit(child) for child in node.children]
         name = f"c{len(lines)}"
+        if isinstance(node.made, Assembled):
+            lines.append(f"{name} = {known(node.made.of)}({node.keys!r}, [{', '.join(children)}])")
+            return name
         lines.append(f"{name} = {_display(node, children, classes)}")
         return name
 
