@@ -28,12 +28,8 @@ from pcp.importers.torch import Imported as Imported
 from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
-<<<<<<< HEAD
-from pcp.ops import *  # type: ignore[assignment]  # mypy does not see its __all__, which has no Array
-=======
 from pcp.ir.trees.nodes import register_pytree_node as register_pytree_node
-from pcp.ops import *
->>>>>>> 8b2a6d3b (Dataclasses and registered pytrees are arguments and results of Programs in the caller's types; ir grows by nodes, what from_jax had of its own goes)
+from pcp.ops import *  # type: ignore[assignment]  # mypy does not see its __all__, which has no Array
 from pcp.ops import random as random
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Path as Path

@@ -64,7 +64,8 @@ class Call:
     def key(self) -> Any:
         """Equal for calls that one program serves."""
         statics = tuple((name, type(value), value) for name, value in self.statics)
-        return self.names, self.tree, self.specs, self.weak, statics
+        fixed = self.tree.exact if self.tree.makes_nodes else ()
+        return self.names, self.tree, fixed, self.specs, self.weak, statics
 
     def described(self) -> dict[str, str]:
         """What is known of each argument, by name."""

@@ -238,3 +238,16 @@ def test_what_cannot_be_registered_is_refused() -> None:
             pcp.register_pytree_node(kind, lambda v: ((), v), lambda v, _: v)  # type: ignore[arg-type]  # of 3
     with pytest.raises(InvalidNode, match=r"the names \('a', 'a'\) were given for Other; expected distinct"):
         pcp.register_pytree_node(Other, lambda v: ((1, 2), v), lambda v, _: v, ("a", "a"))
+
+
+def test_a_function_called_with_objects_has_a_program_for_each_that_differs() -> None:
+    model, x = network(), normal(5, 3)
+    function = pcp.jit(lambda model, x: dataclasses.replace(model, scale=model(x).sum(0)))
+    other = dataclasses.replace(model, layers=[model.layers[0], pcp.cos, model.layers[2]])
+    first, last = model.layers[0], model.layers[2]
+    hidden = np.tanh(x @ first.weight + first.bias)
+    for given_, middle in ((model, np.sin), (other, np.cos), (model, np.sin)):
+        found = function(given_, x)
+        assert isinstance(found, Network)
+        wanted = np.exp(middle(hidden) @ last.weight) * model.scale
+        np.testing.assert_allclose(found.scale, wanted.sum(0), rtol=1e-4)
