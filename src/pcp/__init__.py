@@ -29,7 +29,7 @@ else:
         return offered[name]
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_offered()})
+        return sorted(_offered())
 
     def _offered() -> dict[str, object]:
         interface = importlib.import_module(f"{__name__}.interface")

@@ -25,7 +25,7 @@ from pcp.ir.bindings import InvalidProgram
 from pcp.ir.types import InvalidShape, UnknownDType
 
 _PACKAGE = Path(__file__).resolve().parent
-_METHODS = str(Path(__file__).parent / "tensor.py")
+_METHODS = {str(Path(__file__).parent / name) for name in ("tensor.py", "methods.py")}
 
 
 class TracingError(PCPError):
@@ -177,13 +177,18 @@ def _flags(function: Callable[..., Any]) -> list[tuple[int, str]]:
     """Places and names of the parameters that are True or False. Any other value would count as True without a word, as an
     element type that NumPy has at the place of `keepdims`."""
     parameters = enumerate(inspect.signature(function).parameters.values())
-    return [(place, entry.name) for place, entry in parameters if entry.annotation is bool]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    return [
+        (sys.maxsize if entry.kind is by_name else place, entry.name)
+        for place, entry in parameters
+        if entry.annotation is bool
+    ]
 
 
 def _is_called_inside() -> bool:
     """Whether the caller of the border is in this package; methods of Tensor stand for their own caller."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename == _METHODS:
+    while frame is not None and frame.f_code.co_filename in _METHODS:
         frame = frame.f_back
     return frame is not None and is_of_package(frame.f_code.co_filename)
 

@@ -17,6 +17,8 @@ from pcp.ir import Builder, DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
+from pcp.methods import Axes as Axes
+from pcp.methods import Methods
 from pcp.refusals import BUILDER as _CURRENT
 from pcp.refusals import DTypeMismatch as DTypeMismatch
 from pcp.refusals import IndexOutOfBounds as IndexOutOfBounds
@@ -35,7 +37,7 @@ Scalar = bool | int | float | complex
 """A Python number: it takes the element type of the tensor that it meets."""
 
 
-class Tensor:
+class Tensor(Methods):
     """A value of a program under construction: shape and element type, no data.
 
     Tensors come from `pcp.trace`, which passes them to the traced function, and from operations on them.
@@ -78,10 +80,8 @@ class Tensor:
         watch = WATCH.get()
         return self._spec.size if watch is None else math.prod(watch.shape(self._spec.shape))
 
-    @property
-    def T(self) -> "Tensor":
-        """All axes in reverse order."""
-        return _call("transpose", self)
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        return _call(name, self, *arguments, **named)
 
     def _entering(self, builder: Builder | None) -> "Tensor":
         """What stands for it in a trace that did not make it."""
@@ -170,27 +170,6 @@ class Tensor:
     def __eq__(self, other: object) -> "Tensor": return _call("equal", self, other)  # type: ignore[override]  # elementwise, as NumPy
     def __ne__(self, other: object) -> "Tensor": return _call("not_equal", self, other)  # type: ignore[override]  # elementwise, as NumPy
     def __getitem__(self, index: Any) -> "Tensor": return _call("index", self, index)
-
-    def astype(self, dtype: DTypeLike) -> "Tensor": return _call("convert", self, dtype)
-    def reshape(self, *shape: Any) -> "Tensor": return _call("reshape", self, shape[0] if len(shape) == 1 else shape)
-    def transpose(self, *axes: Any) -> "Tensor": return _call("transpose", self, *axes)
-    def swapaxes(self, first: int, second: int) -> "Tensor": return _call("swapaxes", self, first, second)
-    def broadcast_to(self, shape: Any) -> "Tensor": return _call("broadcast_to", self, shape)
-    def sum(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("sum", self, axis, keepdims)
-    def mean(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("mean", self, axis, keepdims)
-    def var(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("var", self, axis, keepdims)
-    def max(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("max", self, axis, keepdims)
-    def min(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("min", self, axis, keepdims)
-    def prod(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("prod", self, axis, keepdims)
-    def std(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("std", self, axis, keepdims)
-    def all(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("all", self, axis, keepdims)
-    def any(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("any", self, axis, keepdims)
-    def argmax(self, axis: int | None = None) -> "Tensor": return _call("argmax", self, axis)
-    def argmin(self, axis: int | None = None) -> "Tensor": return _call("argmin", self, axis)
-    def cumsum(self, axis: int | None = None) -> "Tensor": return _call("cumsum", self, axis)
-    def clip(self, low: "Limit" = None, high: "Limit" = None) -> "Tensor": return _call("clip", self, low, high)
-    def squeeze(self, axis: "Axes" = None) -> "Tensor": return _call("squeeze", self, axis)
-    def ravel(self) -> "Tensor": return _call("ravel", self)
     # fmt: on
 
     __hash__ = None  # type: ignore[assignment]  # equality compares elements, so a Tensor cannot be a key
@@ -216,7 +195,6 @@ class NumberTensor(Tensor):
         return plain.astype(self.weak if dtype is None else dtype)
 
 
-Axes = int | tuple[int, ...] | None
 TensorLike = Tensor | np.ndarray[Any, Any] | np.generic | Scalar
 Limit = TensorLike | None
 
@@ -248,10 +226,10 @@ def export_operations(module: str) -> None:
     held["__all__"] = sorted(name for name in names if name.rstrip("_") not in names - {name})
 
 
-def _call(name: str, *arguments: Any) -> Tensor:
+def _call(name: str, *arguments: Any, **named: Any) -> Tensor:
     if not OPERATIONS:
         importlib.import_module(_OPERATIONS)
-    return OPERATIONS[name](*arguments)
+    return OPERATIONS[name](*arguments, **named)
 
 
 @contextmanager

@@ -125,13 +125,14 @@ COMPOSED: dict[str, list[Row]] = {
     "log2": _unary("log2", np.log2, 0.1, 9),
     "log10": _unary("log10", np.log10, 0.1, 9),
     "softplus": _unary("softplus", lambda x: np.logaddexp(x, 0), -9, 9),
+    "round": [Row(ops.round, np.round, VECTORS, NUMBERS, -9, 9)],
     "trunc": _unary("trunc", np.trunc, -9, 9, NUMBERS),
     "conj": _unary("conj", np.conj, -9, 9, SUMMABLE),
     "is_nan": [Row(ops.is_nan, np.isnan, (((2, 3),),), ALL, operands=_with_gaps)],
     "is_inf": [Row(ops.is_inf, np.isinf, (((2, 3),),), ALL, operands=_with_gaps)],
     "nan_to_num": [
         Row(
-            lambda x: ops.nan_to_num(x, 0.5)[..., :1],
+            lambda x: ops.nan_to_num(x, nan=0.5)[..., :1],
             lambda x: np.nan_to_num(x, nan=0.5)[..., :1],
             (((1, 5),),),
             FLOATS,
@@ -158,9 +159,9 @@ COMPOSED: dict[str, list[Row]] = {
         Row(lambda x: ops.arange(3, 1, dtype=x.dtype), lambda _: np.arange(3, 1), (((),),), NUMBERS),
     ],
     "linspace": [
-        Row(lambda x, y: ops.linspace(x, y, 7, True, x.dtype), lambda x, y: np.linspace(x, y, 7), (((), ()),), FLOATS),
+        Row(lambda x, y: ops.linspace(x, y, 7, dtype=x.dtype), lambda x, y: np.linspace(x, y, 7), (((), ()),), FLOATS),
         Row(
-            lambda x, y: ops.linspace(x, y, 4, False, x.dtype),
+            lambda x, y: ops.linspace(x, y, 4, False, dtype=x.dtype),
             lambda x, y: np.linspace(x, y, 4, endpoint=False),
             (((), ()),),
             FLOATS,
@@ -362,4 +363,6 @@ TESTED_ELSEWHERE = {
     "conv_general", "conv1d", "conv2d", "conv3d", "conv_transpose", "max_pool", "avg_pool", "reduce_window",
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
     "tap",
+    # Families of NumPy's functions: see test_numpy_defaults.py.
+    "cross", "dot", "kron", "matrix_transpose", "matvec", "vdot", "vecdot", "vecmat",
 }  # fmt: skip

@@ -173,7 +173,7 @@ ROWS |= {
             lambda x: np.pad(x, [(1, 2), (0, 1)]),
             _MATRIX,
         ),
-        Row(lambda x: ops.movement.pad(x, [(1, 2, 1), (-1, 0)], 2), _interior, (((3, 4),),), NUMBERS),
+        Row(lambda x: ops.movement.pad(x, [(1, 2, 1), (-1, 0)], constant_values=2), _interior, (((3, 4),),), NUMBERS),
     ],
     "concatenate": [
         Row(

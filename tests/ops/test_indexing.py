@@ -124,7 +124,17 @@ def test_small_index_types_reach_the_end_of_a_long_axis() -> None:
         ("rows", DTypeMismatch, "str was given; expected integers, slices"),
         (1.5, DTypeMismatch, "float was given; expected integers"),
         (np.array([1.5]), DTypeMismatch, "an array of float64 was given as an index"),
-        (np.array([True, False, True, True]), DTypeMismatch, "an array of bool was given as an index"),
+        (
+            np.array([True, False, True]),
+            ShapeMismatch,
+            r"a mask has size 3 along axis 0 of shape \(4, 3\); expected 4",
+        ),
+        (
+            (0, np.array([True, False])),
+            ShapeMismatch,
+            r"a mask has size 2 along axis 1 of shape \(4, 3\); expected 3",
+        ),
+        (np.True_, DTypeMismatch, "bool was given; expected integers, slices"),
     ],
 )
 def test_a_wrong_key_is_explained(key: Any, error: type[Exception], message: str) -> None:

@@ -15,6 +15,7 @@ from tests.suite.share import part
 
 import pcp
 from pcp.ir import DType
+from pcp.methods import Methods
 from pcp.ops.elementwise import bitcast
 from pcp.tensor import OPERATIONS, DTypeMismatch
 
@@ -102,7 +103,9 @@ def test_every_case_computes_what_numpy_does(name: str) -> None:
 
 
 def test_every_operation_has_a_row() -> None:
-    assert set(OPERATIONS) == set(EVERY) | OWN_TEST | TESTED_ELSEWHERE
+    aliases = {name for name, function in OPERATIONS.items() if function.__name__.rstrip("_") != name}
+    assert all(OPERATIONS[name] is OPERATIONS[OPERATIONS[name].__name__.rstrip("_")] for name in aliases)
+    assert set(OPERATIONS) - aliases == set(EVERY) | OWN_TEST | TESTED_ELSEWHERE
     assert not set(ROWS) & set(COMPOSED)
 
 
@@ -112,22 +115,22 @@ def test_every_operation_is_in_the_namespace() -> None:
         assert set(OPERATIONS) - held == others
 
 
-METHODS = {name: method for name, method in vars(pcp.Tensor).items() if isfunction(method) and name[0] != "_"}
+METHODS = {name: method for name, method in vars(Methods).items() if isfunction(method) and name[0] != "_"}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_the_operation_of_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcp.tensor._call", lambda called, *_: called)
+    monkeypatch.setattr(Methods, "_call", lambda _, called, *__, **___: called)
     count = sum(p.default is Parameter.empty for p in signature(METHODS[name]).parameters.values())
-    called = METHODS[name](*range(count))
-    assert called == ("convert" if name == "astype" else name)
+    called = METHODS[name](Methods(), *range(count - 1))
+    assert called == {"astype": "convert", "flatten": "ravel"}.get(name, name)
     function = OPERATIONS[called]
     ours, theirs = (list(signature(f).parameters.values())[1:] for f in (METHODS[name], function))
     if ours[:1] and ours[0].kind is Parameter.VAR_POSITIONAL:  # sizes or axes one by one
         return
-    assert [p.default for p in ours] == [p.default for p in theirs[: len(ours)]]
-    if name != "astype":
-        assert [p.name for p in ours] == [p.name for p in theirs[: len(ours)]]
+    assert [p.default for p in ours] == [p.default for p in theirs]
+    assert [p.kind for p in ours] == [p.kind for p in theirs]
+    assert [p.name for p in ours] == [p.name for p in theirs]
 
 
 def test_bitcast_reads_the_bits_as_another_type_of_the_same_width() -> None:
@@ -176,7 +179,7 @@ def test_extremes_return_nan_where_there_is_one() -> None:
 
 def test_a_filler_of_another_kind_is_refused() -> None:
     with pytest.raises(DTypeMismatch, match=r"pad: the value is f32\[\]; expected a scalar of i32"):
-        pcp.trace(lambda x: OPERATIONS["pad"](x, [(1, 1)], 0.5), pcp.spec((2,), "i32"))
+        pcp.trace(lambda x: OPERATIONS["pad"](x, [(1, 1)], constant_values=0.5), pcp.spec((2,), "i32"))
 
 
 def test_a_number_beyond_its_type_is_refused() -> None:

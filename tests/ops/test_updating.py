@@ -110,9 +110,14 @@ def test_gradients_of_updates_are_those_of_jax() -> None:
             "mode 'append' was given; expected one of set, add",
         ),
         (
-            lambda x: pcp.index_update(x, x > 0, 0.0),
+            lambda x: pcp.index_update(x, (x > 0, 0), 0.0),
             DTypeMismatch,
             "expected integers .use pcp.where for masks",
+        ),
+        (
+            lambda x: pcp.index_update(x, x > 0, x),
+            ShapeMismatch,
+            r"a mask of shape .* and a value of shape .*choose others by pcp.where",
         ),
         (
             lambda x: pcp.ops.scatter_add(x, 0, 1.0, 2),

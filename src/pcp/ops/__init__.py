@@ -8,6 +8,7 @@ from pcp.ops import elementwise as elementwise
 from pcp.ops import movement as movement
 from pcp.ops import random as random
 from pcp.ops import structure as structure
+from pcp.ops.aliases import *
 from pcp.ops.collectives import *
 from pcp.ops.control.branches import *
 from pcp.ops.control.loops import *
@@ -23,6 +24,7 @@ from pcp.ops.indexing.reading import *
 from pcp.ops.indexing.updating import *
 from pcp.ops.linear import fourier as fourier
 from pcp.ops.linear import lapack as lapack
+from pcp.ops.linear.contractions import *
 from pcp.ops.linear.factorization import *
 from pcp.ops.linear.matrices import *
 from pcp.ops.linear.products import *
@@ -30,6 +32,7 @@ from pcp.ops.movement import *
 from pcp.ops.normalizing import *
 from pcp.ops.reductions import primitives as reduction
 from pcp.ops.reductions.cumulative import *
+from pcp.ops.reductions.extremes import *
 from pcp.ops.reductions.primitives import *
 from pcp.ops.scanning import *
 from pcp.ops.sorting.sorting import *
@@ -52,10 +55,5 @@ any = reduction.any_
 max = reduction.max_
 min = reduction.min_
 sum = reduction.sum_
-
-# Under NumPy's names, too.
-isfinite = elementwise.is_finite
-isinf = elementwise.is_inf
-isnan = elementwise.is_nan
 
 _export_operations(__name__)

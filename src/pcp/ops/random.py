@@ -34,7 +34,7 @@ from pcp.ops.movement import iota, stack
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.record import Cost, Kind, declare
-from pcp.ops.reductions.primitives import argmax
+from pcp.ops.reductions.extremes import argmax
 from pcp.ops.sorting.sorting import argsort
 from pcp.ops.threefry import checked_key, counted_words, folded, random_words
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained

@@ -38,13 +38,13 @@ MOVEMENT = [
     Row("slice", lambda x: x[2:2], None, [normal(3, 2)]),
     Row(
         "pad",
-        lambda x, v: movement.pad(x, [(1, 2, 1), (-1, 3, 0)], v),
+        lambda x, v: movement.pad(x, [(1, 2, 1), (-1, 3, 0)], constant_values=v),
         lambda x, v: lax.pad(x, v, [(1, 2, 1), (-1, 3, 0)]),
         [normal(3, 4), normal()],
     ),
     Row(
         "pad",
-        lambda x, v: movement.pad(x, [(-2, -1, 2)], v),
+        lambda x, v: movement.pad(x, [(-2, -1, 2)], constant_values=v),
         lambda x, v: lax.pad(x, v, [(-2, -1, 2)]),
         [normal(4), normal()],
     ),

@@ -55,7 +55,10 @@ def test_parts_of_one_size_are_found_in_the_order_of_their_places() -> None:
         (lambda a, b: _placed(a, 0, 2) + _placed(b, 3, 0), (PART, (4, 2))),
         (lambda a, b: pcp.pad(a, [(0, 4), (0, 0)]) + pcp.pad(b, [(4, 0), (0, 0)]), (PART, PART)),
         (
-            lambda a, b: pcp.pad(a, [(0, 0), (0, 3)], 1.0) + pcp.pad(b, [(0, 0), (3, 0)], 1.0),
+            lambda a, b: (
+                pcp.pad(a, [(0, 0), (0, 3)], constant_values=1.0)
+                + pcp.pad(b, [(0, 0), (3, 0)], constant_values=1.0)
+            ),
             (PART, PART),
         ),
         (lambda a, b: _placed(a, 0, 3) * _placed(b, 3, 0), (PART, PART)),

@@ -61,7 +61,8 @@ def test_elements_are_moved_and_kept_as_constants(dtype: DType) -> None:
         return [
             x, constant, x.T, x.reshape(2, 6), x[1:, ::2], x[np.array([2, 0])], ops.concatenate([x, constant], 1),
             ops.flip(x, 0),
-            ops.pad(x, [(1, 0), (0, 1)], constant[0, 0]), ops.where(np.eye(3, 4, dtype=bool), x, constant), ops.stack([x, x]),
+            ops.pad(x, [(1, 0), (0, 1)], constant_values=constant[0, 0]),
+            ops.where(np.eye(3, 4, dtype=bool), x, constant), ops.stack([x, x]),
             ops.take_along_axis(x, np.array([[0, 3], [1, 1], [2, 0]]), 1), x[:1].broadcast_to((5, 4)), ops.roll(x, 1, 1),
             ops.dynamic_slice(x, (1, 1), (2, 2)), ops.index_update(x, (slice(1, 2),), constant[:1]),
         ]  # fmt: skip

@@ -25,13 +25,15 @@ def moved(name: str, x: Tensor, shape: tuple[int, ...], **attributes: Any) -> Te
 
 
 def padded(x: Tensor, low: tuple[int, ...], high: tuple[int, ...], value: float = 1.5) -> Tensor:
-    return movement.pad(x, list(zip(low, high, strict=True)), value)
+    return movement.pad(x, list(zip(low, high, strict=True)), constant_values=value)
 
 
 def padded_twice(x: Tensor, second: float) -> Tensor:
     filler = as_tensor(np.array(1.5, np.float32))
     other = filler if second == 1.5 else as_tensor(np.array(second, np.float32))
-    return movement.pad(movement.pad(x, [(1, 0), (0, 2)], filler), [(0, 1), (1, 1)], other)
+    return movement.pad(
+        movement.pad(x, [(1, 0), (0, 2)], constant_values=filler), [(0, 1), (1, 1)], constant_values=other
+    )
 
 
 def at(x: Tensor, places: Any, sizes: tuple[int, ...]) -> Tensor:

@@ -164,7 +164,7 @@ class Calls:
             return []
         bias, (_, _, _, queries, keys, _) = self.added.bias, self.sizes
         more = [(0, 0), (0, 0), (0, queries - bias.shape[2]), (0, keys - bias.shape[3])]
-        return [pad(bias, more, 4 * LOWEST) if any(map(any, more)) else bias]
+        return [pad(bias, more, constant_values=4 * LOWEST) if any(map(any, more)) else bias]
 
     @property
     def ends(self) -> list[Tensor]:

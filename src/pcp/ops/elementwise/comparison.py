@@ -16,7 +16,16 @@ from pcp.ops.elementwise.forms import ANY, ORDERED, REAL, binary, by_numpy, comp
 from pcp.ops.movement import broadcast_to
 from pcp.ops.promotion import broadcast_shape, promoted
 from pcp.ops.record import Cost, Linear
-from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, emit, export_operations, operation
+from pcp.tensor import (
+    DTypeMismatch,
+    Tensor,
+    TensorLike,
+    WrongArgument,
+    as_tensor,
+    emit,
+    export_operations,
+    operation,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -95,12 +104,18 @@ elementwise(
 
 
 @operation
-def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
+def where(condition: TensorLike, x: TensorLike | None = None, y: TensorLike | None = None) -> Tensor:
     """x where `condition` holds, else y, elementwise; shapes broadcast.
 
     Raises:
         DTypeMismatch: the condition is not boolean.
+        WrongArgument: x and y were not given: the places where a condition holds are `pcp.nonzero(condition, size=...)`.
     """
+    if x is None or y is None:
+        raise WrongArgument(
+            "where: a condition was given without x and y; expected where(condition, x, y). The places where it holds are "
+            "pcp.nonzero(condition, size=n): how many there are must be known"
+        )
     chosen = as_tensor(condition)
     if chosen.dtype is not DType.bool:
         raise DTypeMismatch(
@@ -129,11 +144,11 @@ elementwise("clamp", cost=Cost.arithmetic, rounds=False, scalars=(0, 2), derivat
 
 
 @operation
-def clip(x: TensorLike, low: TensorLike | None = None, high: TensorLike | None = None) -> Tensor:
-    """x limited to low <= x <= high, elementwise; None is no limit; shapes broadcast."""
+def clip(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
+    """x limited to min <= x <= max, elementwise; None is no limit; shapes broadcast."""
     tensor = as_tensor(x)
-    above = tensor if low is None else maximum(tensor, low)
-    return above if high is None else minimum(above, high)
+    above = tensor if min is None else maximum(tensor, min)
+    return above if max is None else minimum(above, max)
 
 
 is_finite = unary(

@@ -7,8 +7,9 @@ import numpy as np
 from pcp.ir import DType
 from pcp.ops.elementwise.arithmetic import abs_
 from pcp.ops.elementwise.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
-from pcp.ops.elementwise.comparison import equal, less, maximum, minimum, not_equal, where
-from pcp.ops.elementwise.conversion import convert
+from pcp.ops.elementwise.comparison import equal, less, maximum, minimum, not_equal
+from pcp.ops.elementwise.comparison import where as chosen
+from pcp.ops.elementwise.conversion import complex_, convert, imag, real
 from pcp.ops.elementwise.functions import exp, log, log1p, sqrt
 from pcp.ops.promotion import aligned, promoted
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
@@ -69,12 +70,33 @@ def is_inf(x: TensorLike) -> Tensor:
 
 
 @operation
-def nan_to_num(x: TensorLike, nan: float = 0.0) -> Tensor:
-    """x with NaN replaced by `nan` and infinities by the largest finite numbers of their sign."""
-    tensor = _floating("nan_to_num", x)
+def nan_to_num(
+    x: TensorLike,
+    *,
+    nan: TensorLike = 0.0,
+    posinf: TensorLike | None = None,
+    neginf: TensorLike | None = None,
+) -> Tensor:
+    """x with NaN replaced by `nan`, and infinities by `posinf` and `neginf`; integers stay as they are.
+
+    Arguments:
+        posinf, neginf: None is the largest finite number, of this sign.
+    """
+    tensor = as_tensor(x)
+    if not tensor.dtype.is_differentiable:
+        return tensor
+    if tensor.dtype.kind == "complex":
+        parts = (
+            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (real(tensor), imag(tensor))
+        )
+        return complex_(*parts)
     infinity, zero = (np.asarray(number, tensor.dtype.numpy) for number in (math.inf, 0))
     top = float(np.nextafter(infinity, zero))
-    return where(is_nan(tensor), nan, minimum(maximum(tensor, -top), top))
+    if posinf is None and neginf is None:
+        return chosen(is_nan(tensor), nan, minimum(maximum(tensor, -top), top))
+    finite = chosen(equal(tensor, math.inf), top if posinf is None else posinf, tensor)
+    finite = chosen(equal(tensor, -math.inf), -top if neginf is None else neginf, finite)
+    return chosen(is_nan(tensor), nan, finite)
 
 
 @operation
@@ -101,9 +123,9 @@ def logaddexp(x: TensorLike, y: TensorLike) -> Tensor:
     left, right = (_floating("logaddexp", t) for t in aligned("logaddexp", x, y))
     distance = left - right
     # A maximum would share its derivative between equal operands, and |distance| has the derivative 1 at 0: not a half each.
-    larger = where(less(left, right), right, left)
+    larger = chosen(less(left, right), right, left)
     # Infinities of one sign have no difference; their sum is right then.
-    return where(is_nan(distance), left + right, larger + log1p(exp(-abs_(distance))))
+    return chosen(is_nan(distance), left + right, larger + log1p(exp(-abs_(distance))))
 
 
 @operation
@@ -117,16 +139,23 @@ def hypot(x: TensorLike, y: TensorLike) -> Tensor:
     """sqrt(x^2 + y^2) without overflow, elementwise; shapes broadcast."""
     left, right = (abs_(_floating("hypot", t)) for t in aligned("hypot", x, y))
     large, small = maximum(left, right), minimum(left, right)
-    ratio = small / where(equal(large, 0), 1, large)
-    return where(is_inf(large), math.inf, large * sqrt(1 + ratio * ratio))
+    ratio = small / chosen(equal(large, 0), 1, large)
+    return chosen(is_inf(large), math.inf, large * sqrt(1 + ratio * ratio))
 
 
 @operation
-def isclose(x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
-    """Whether |x - y| <= atol + rtol |y|, elementwise, as booleans; infinities of one sign are close, NaNs are not."""
-    left, right = (_floating("isclose", t) for t in promoted(x, y))
+def isclose(
+    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """Whether |x - y| <= atol + rtol |y|, elementwise, as booleans; infinities of one sign are close.
+
+    Arguments:
+        equal_nan: whether NaN is close to NaN.
+    """
+    left, right = (t if t.dtype.kind == "complex" else _floating("isclose", t) for t in promoted(x, y))
     near = abs_(left - right) <= atol + rtol * abs_(right)
-    return bitwise_or(equal(left, right), bitwise_and(near, not_equal(abs_(right), math.inf)))
+    close = bitwise_or(equal(left, right), bitwise_and(near, not_equal(abs_(right), math.inf)))
+    return bitwise_or(close, bitwise_and(is_nan(left), is_nan(right))) if equal_nan else close
 
 
 export_operations(__name__)

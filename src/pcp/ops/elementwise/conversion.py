@@ -12,7 +12,8 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of, holds
 from pcp.ops.derivative import Cotangent, Primal
-from pcp.ops.elementwise.forms import elementwise, require
+from pcp.ops.elementwise.forms import elementwise
+from pcp.ops.movement.filling import full
 from pcp.ops.promotion import aligned
 from pcp.ops.record import Cost, Kind, Linear, declare
 from pcp.tensor import (
@@ -151,19 +152,19 @@ elementwise("chlo.conj", cost=Cost.arithmetic, rounds=False, derivative=(lambda 
 
 @operation
 def real(x: TensorLike) -> Tensor:
-    """The real part of complex numbers, elementwise."""
-    return _part("real", x)
+    """The real part of complex numbers, elementwise; x itself where it is real."""
+    tensor = as_tensor(x)
+    return _part("real", tensor) if tensor.dtype.kind == "complex" else tensor
 
 
 @operation
 def imag(x: TensorLike) -> Tensor:
-    """The imaginary part of complex numbers, elementwise."""
-    return _part("imag", x)
-
-
-def _part(name: str, x: TensorLike) -> Tensor:
+    """The imaginary part of complex numbers, elementwise; 0 where x is real."""
     tensor = as_tensor(x)
-    require(name, tensor, ("complex",))
+    return _part("imag", tensor) if tensor.dtype.kind == "complex" else full(tensor.shape, 0, tensor.dtype)
+
+
+def _part(name: str, tensor: Tensor) -> Tensor:
     return emit(name, (tensor,), (TensorSpec(tensor.shape, real_type(tensor.dtype)),))
 
 

@@ -39,7 +39,7 @@ def parse_key(key: Any, shape: tuple[int, ...]) -> Key:
         ShapeMismatch: there are more indices than axes.
         DTypeMismatch: an entry is nothing that indexes.
     """
-    entries = _expanded(key if isinstance(key, tuple) else (key,), shape)
+    entries = expanded(key if isinstance(key, tuple) else (key,), shape)
     bounds: list[tuple[int, int, int]] = []
     flipped, sizes, arrays = [], [], []
     for entry in entries:
@@ -73,7 +73,7 @@ def is_array(entry: Any) -> bool:
 
 def without_arrays(key: Any) -> tuple[Any, ...]:
     """The key with whole axes in the place of arrays: the block that the arrays index."""
-    entries = key if isinstance(key, tuple) else (key,)
+    entries = unmasked(key if isinstance(key, tuple) else (key,))
     return tuple(slice(None) if is_array(entry) else entry for entry in entries)
 
 
@@ -84,8 +84,9 @@ def _place(entries: list[Any]) -> int:
     return together[0]
 
 
-def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
-    """The key with `...` written out, one entry for each axis and None for each new one."""
+def expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+    """The key with `...` written out, one entry for each axis and None for each new one; masks as the places that they hold."""
+    key = unmasked(key)
     used = sum(entry is not None and entry is not Ellipsis for entry in key)
     if used > len(shape):
         raise ShapeMismatch(f"index: {used} indices were given for shape {shape} of rank {len(shape)}")
@@ -93,7 +94,43 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     if len(places) > 1:
         raise ShapeMismatch("index: more than one ... was given; expected at most one")
     at = places[0] if places else len(key)
-    return [*key[:at], *[slice(None)] * (len(shape) - used), *key[at + 1 :]]
+    entries = [*key[:at], *[slice(None)] * (len(shape) - used), *key[at + 1 :]]
+    for axis, entry in enumerate(entry for entry in entries if entry is not None):
+        if isinstance(entry, Held) and entry.size != shape[axis]:
+            raise ShapeMismatch(
+                f"index: a mask has size {entry.size} along axis {axis} of shape {shape}; expected {shape[axis]}"
+            )
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a mask holds along one of its axes.
+
+    Arguments:
+        places: along the axis, for every element of which it holds.
+        size: of the mask along the axis.
+    """
+
+    places: np.ndarray[Any, Any]
+    size: int
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self.places
+
+
+def unmasked(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key with masks, arrays of booleans, as places for each of their axes."""
+    return tuple(each for entry in key for each in _places_of(entry))
+
+
+def _places_of(entry: Any) -> tuple[Any, ...]:
+    if isinstance(entry, Tensor | Held) or not is_array(entry):
+        return (entry,)
+    array = np.asarray(entry)
+    if array.dtype != np.bool_ or not array.ndim:
+        return (entry,)
+    return tuple(Held(places, size) for places, size in zip(array.nonzero(), array.shape, strict=True))
 
 
 def _bounds(entry: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
@@ -118,6 +155,6 @@ def _bounds(entry: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, in
         return (last, low + 1, -stride, True) if count else (0, 0, 1, False)
     if not is_array(entry):
         raise DTypeMismatch(
-            f"index: {type(entry).__name__} was given; expected integers, slices, ..., None or integer arrays"
+            f"index: {type(entry).__name__} was given; expected integers, slices, ..., None, or arrays of integers or booleans"
         )
     return 0, size, 1, False

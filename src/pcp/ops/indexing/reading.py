@@ -9,8 +9,10 @@ import numpy as np
 from pcp.ir import DType
 from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import convert, equal, less, where
+from pcp.ops.indexing.blocks import dynamic_slice
 from pcp.ops.indexing.gathering import WindowAxes, gather
 from pcp.ops.indexing.keys import Key, parse_key
+from pcp.ops.indexing.offsets import moving_block
 from pcp.ops.movement import (
     along_or_flat,
     broadcast_to,
@@ -37,16 +39,21 @@ from pcp.tensor import (
 
 @operation
 def index(x: TensorLike, key: Any) -> Tensor:
-    """x[key] with integers, slices, `...`, None and integer arrays or Tensors, as in NumPy.
+    """x[key] with integers, slices, `...`, None, arrays of integers or booleans, and Tensors of integers, as in NumPy.
 
     Index Tensors count from the end where negative and are clamped to the axis, because their values are not known here.
+    Bounds of a slice may be Tensors whose distance is known, `x[i : i + 2]`; the block is moved so that it fits.
 
     Raises:
         IndexOutOfBounds: an integer or an array reaches beyond its axis.
         ShapeMismatch: there are more indices than axes.
-        DTypeMismatch: an index is neither of these, or is an array of booleans, whose result has no static shape.
+        DTypeMismatch: an index is neither of these, or is a Tensor of booleans, whose result has no static shape.
     """
     tensor = as_tensor(x)
+    moving = moving_block(key, tensor.shape)
+    if moving is not None:
+        start, extents, key = moving
+        tensor = dynamic_slice(tensor, start, extents)
     parsed = parse_key(key, tensor.shape)
     result = slice_(tensor, parsed.start, parsed.stop, parsed.step)
     if parsed.flipped:

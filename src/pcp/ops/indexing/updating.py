@@ -7,8 +7,10 @@ import numpy as np
 from pcp.ir import DType
 from pcp.ops.elementwise import where
 from pcp.ops.indexing.along_axis import combination, value_for
+from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.indexing.gathering import scatter
 from pcp.ops.indexing.keys import Key, parse_key, without_arrays
+from pcp.ops.indexing.offsets import moving_block
 from pcp.ops.indexing.reading import index, windows_of
 from pcp.ops.movement import broadcast_to, pad, reshape, reverse
 from pcp.tensor import OPERATIONS, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
@@ -19,8 +21,8 @@ def index_update(x: TensorLike, key: Any, value: TensorLike, mode: str = "set") 
     """x with the elements at `x[key]` replaced by `value`, or joined with it.
 
     Arguments:
-        key: as in `x[key]`: integers, slices, `...`, None and integer arrays or Tensors. Indices in Tensors that lie beyond
-            their axis are dropped.
+        key: as in `x[key]`. Indices in Tensors that lie beyond their axis are dropped. A Tensor of booleans alone, of the
+            shape of x or of its first axes, says which elements are meant.
         value: shape that broadcasts to that of `x[key]`, of an element type that that of x holds.
         mode: `"set"`, `"add"`, `"multiply"`, `"min"` or `"max"`. A place that an array names several times gets all
             values in turn; in mode "set" any of them may win.
@@ -28,13 +30,19 @@ def index_update(x: TensorLike, key: Any, value: TensorLike, mode: str = "set") 
     Raises:
         ShapeMismatch: the value does not broadcast, or there are more indices than axes.
         IndexOutOfBounds: an integer or an array reaches beyond its axis.
-        DTypeMismatch: an index is of another kind, such as booleans (use `pcp.where`), the type of x does not hold the values,
-            or there is no such mode.
+        DTypeMismatch: an index is of another kind, the type of x does not hold the values, or there is no such mode.
     """
     tensor = as_tensor(x)
     joined = combination("index_update", mode)
-    parsed = parse_key(key, tensor.shape)
     new = value_for("index_update", tensor, value)
+    if isinstance(key, Tensor) and key.dtype is DType.bool:
+        return _write_where(tensor, key, new, joined)
+    moving = moving_block(key, tensor.shape)
+    if moving is not None:
+        start, extents, rest = moving
+        written = index_update(dynamic_slice(tensor, start, extents), rest, new, mode)
+        return dynamic_update_slice(tensor, written, start)
+    parsed = parse_key(key, tensor.shape)
     if not parsed.arrays:
         return _write_block(tensor, parsed, new, joined)
     block = without_arrays(key)
@@ -43,6 +51,19 @@ def index_update(x: TensorLike, key: Any, value: TensorLike, mode: str = "set") 
     updates = broadcast_to(new, windows.shape)
     written = scatter(part, windows.indices, updates, windows.axes, joined)
     return _write_block(tensor, parse_key(block, tensor.shape), written, None)
+
+
+def _write_where(x: Tensor, mask: Tensor, value: Tensor, joined: str | None) -> Tensor:
+    """Elements of which a mask holds; the value is one for all of them, since it is not known how many there are."""
+    rest = x.ndim - mask.ndim
+    if mask.shape != x.shape[: mask.ndim] or value.ndim > rest:
+        raise ShapeMismatch(
+            f"index_update: a mask of shape {mask.shape} and a value of shape {value.shape} were given for shape {x.shape}; "
+            "expected a mask of its first axes, and a value that broadcasts to the others: choose others by pcp.where"
+        )
+    wide = reshape(mask, (*mask.shape, *[1] * rest))
+    new = broadcast_to(value, x.shape)
+    return where(wide, new if joined is None else OPERATIONS[joined](x, new), x)
 
 
 def _write_block(x: Tensor, key: Key, value: Tensor, joined: str | None) -> Tensor:
@@ -62,7 +83,7 @@ def _write_block(x: Tensor, key: Key, value: Tensor, joined: str | None) -> Tens
     spread = pad(update, widths)
     if joined == "add" and x.dtype is not DType.bool:
         return x + spread
-    inside = pad(as_tensor(np.ones(counts, np.bool_)), widths, False)
+    inside = pad(as_tensor(np.ones(counts, np.bool_)), widths, constant_values=False)
     return where(inside, spread if joined is None else OPERATIONS[joined](x, spread), x)
 
 

@@ -12,10 +12,11 @@ linear algebra functions with application in optimum experimental design", 2010,
 from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import abs_, complex_, conj, convert, equal, imag, real, where
 from pcp.ops.linear.factorization import adjoint, flipped, triangular_solve, with_diagonal
-from pcp.ops.linear.matrices import diagonal, tril, triu
+from pcp.ops.linear.matrices import tril, triu
 from pcp.ops.linear.products import matmul
-from pcp.ops.movement import concatenate, expand_dims, iota, pad, zeros
-from pcp.ops.reductions.primitives import argmax, sum_
+from pcp.ops.movement import concatenate, diagonal, expand_dims, iota, pad, zeros
+from pcp.ops.reductions.extremes import argmax
+from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import Tensor
 
 

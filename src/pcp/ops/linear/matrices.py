@@ -3,84 +3,65 @@
 import math
 from collections.abc import Sequence
 
-from pcp.ir import DType
+from pcp.ir import DType, DTypeLike
 from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear.products import dot_general
-from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape
-from pcp.ops.movement.axes import checked_axes, checked_axis
-from pcp.ops.movement.joining import narrow
+from pcp.ops.movement import broadcast_to, diagonal, expand_dims, iota, pad
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import promoted
 from pcp.ops.reductions.primitives import max_, min_, narrowed, sum_, widened
-from pcp.symbolic.watching import greatest, least
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
-def tril(x: TensorLike, offset: int = 0) -> Tensor:
-    """The last two axes with 0 above a diagonal: where column - row > offset.
+def tril(x: TensorLike, k: int = 0) -> Tensor:
+    """The last two axes with 0 above a diagonal: where column - row > k.
 
     Raises:
         ShapeMismatch: x has less than two axes.
     """
     tensor = matrix_of("tril", x)
     rows, columns = _counted(tensor)
-    return where(less_equal(columns, rows + offset), tensor, _zero(tensor))
+    return where(less_equal(columns, rows + k), tensor, _zero(tensor))
 
 
 @operation
-def triu(x: TensorLike, offset: int = 0) -> Tensor:
-    """The last two axes with 0 below a diagonal: where column - row < offset.
+def triu(x: TensorLike, k: int = 0) -> Tensor:
+    """The last two axes with 0 below a diagonal: where column - row < k.
 
     Raises:
         ShapeMismatch: x has less than two axes.
     """
     tensor = matrix_of("triu", x)
     rows, columns = _counted(tensor)
-    return where(greater_equal(columns, rows + offset), tensor, _zero(tensor))
+    return where(greater_equal(columns, rows + k), tensor, _zero(tensor))
 
 
 @operation
-def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """The elements where place on `axis2` - place on `axis1` = offset, along a new last axis.
-
-    Raises:
-        ShapeMismatch: x has less than two axes, or the two are one.
-    """
-    tensor = matrix_of("diagonal", x)
-    axes = tuple(checked_axis("diagonal", axis, tensor.ndim) for axis in (axis1, axis2))
-    checked_axes("diagonal", axes, tensor.ndim)
-    tensor = moveaxis(tensor, axes, (-2, -1))
-    height, width = tensor.shape[-2:]
-    low, right = max(-offset, 0), max(offset, 0)
-    count = greatest(least(height - low, width - right), 0)
-    block = tensor[..., low : low + count, right : right + count]
-    flat = reshape(block, (*block.shape[:-2], count * count))
-    return narrow(flat, flat.ndim - 1, 0, count * count, count + 1)
-
-
-@operation
-def diag(x: TensorLike, offset: int = 0) -> Tensor:
-    """A matrix with a vector on its diagonal where column - row = offset; or that diagonal, of a matrix.
+def diag(x: TensorLike, k: int = 0) -> Tensor:
+    """A matrix with a vector on its diagonal where column - row = k; or that diagonal, of a matrix.
 
     Raises:
         ShapeMismatch: x is neither a vector nor a matrix.
     """
     tensor = as_tensor(x)
     if tensor.ndim == 2:
-        return diagonal(tensor, offset)
+        return diagonal(tensor, k)
     if tensor.ndim != 1:
         raise ShapeMismatch(f"diag: shape {tensor.shape} was given; expected a vector or a matrix")
     shape = (tensor.size, tensor.size)
     wide = broadcast_to(expand_dims(tensor, 1), shape)
     matrix = where(equal(iota(shape, 0), iota(shape, 1)), wide, _zero(wide))
-    low, right = max(-offset, 0), max(offset, 0)
-    return pad(matrix, [(low, right), (right, low)]) if offset else matrix
+    low, right = max(-k, 0), max(k, 0)
+    return pad(matrix, [(low, right), (right, low)]) if k else matrix
 
 
 @operation
-def trace(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """The sum along a diagonal; arguments as of `diagonal`."""
-    return sum_(diagonal(x, offset, axis1, axis2), -1)
+def trace(
+    x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The sum along a diagonal, in `dtype` if it is given; other arguments as of `diagonal`."""
+    return sum_(diagonal(x, offset, axis1, axis2), -1, dtype=dtype)
 
 
 @operation

@@ -13,6 +13,7 @@ from pcp.ops.batching import Batched
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import convert
 from pcp.ops.linear.dot_axes import DotAxes, led_by_first
+from pcp.ops.linear.formulas import parse_formula
 from pcp.ops.movement import expand_dims, moveaxis, squeeze, transpose
 from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import broadcast_shape, promote, promoted
@@ -95,25 +96,15 @@ def einsum(formula: str, *operands: TensorLike) -> Tensor:
 
     Arguments:
         formula: letters for the axes of each operand, `->`, the letters of the result (without `->`: those that occur
-            once, in alphabetical order).
+            once, in alphabetical order). `...` stands for any number of axes, which broadcast; a letter twice in one
+            operand for its diagonal.
         operands: contracted from left to right.
 
     Raises:
         ShapeMismatch: the formula does not fit the operands.
     """
-    inputs, arrow, output = formula.replace(" ", "").partition("->")
-    terms = inputs.split(",")
-    if not arrow:
-        output = "".join(sorted(c for c in set(inputs) - {","} if inputs.count(c) == 1))
-    tensors = promoted(*operands)
+    terms, output, tensors = parse_formula(formula, promoted(*operands))
     sizes: dict[str, int] = {}
-    if len(terms) != len(tensors) or any(
-        len(t) != x.ndim or len(set(t)) != len(t) for t, x in zip(terms, tensors, strict=False)
-    ):
-        shapes = ", ".join(str(t.shape) for t in tensors)
-        raise ShapeMismatch(
-            f"einsum: {formula!r} does not fit operands of shapes {shapes}; give one distinct letter for each axis"
-        )
     for term, tensor in zip(terms, tensors, strict=True):
         for letter, size in zip(term, tensor.shape, strict=True):
             if sizes.setdefault(letter, size) != size:

@@ -8,6 +8,7 @@ from pcp.ops.movement.arrangement import *
 from pcp.ops.movement.arrangement import along_or_flat as along_or_flat
 from pcp.ops.movement.filling import *
 from pcp.ops.movement.joining import *
+from pcp.ops.movement.padding import *
 from pcp.ops.movement.shape import *
 from pcp.tensor import export_operations
 

@@ -1,13 +1,17 @@
 """Further movements, composed of the primitives: turning, shifting and repeating along axes."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import concatenate, narrow
 from pcp.ops.movement.shape import broadcast_to, expand_dims, reshape, reverse, squeeze, transpose
-from pcp.ops.promotion import broadcast_shape
-from pcp.symbolic.watching import is_symbolic
+from pcp.ops.promotion import broadcast_shape, promoted
+from pcp.symbolic.watching import greatest, is_symbolic, least
 from pcp.tensor import (
+    OPERATIONS,
     DTypeMismatch,
     ShapeMismatch,
     Tensor,
@@ -90,14 +94,14 @@ def roll(x: TensorLike, shift: int | Sequence[int], axis: int | Sequence[int] | 
 
 
 @operation
-def tile(x: TensorLike, times: int | Sequence[int]) -> Tensor:
-    """x repeated as a whole `times[i]` times along axis i; missing leading axes or counts are 1.
+def tile(x: TensorLike, reps: int | Sequence[int]) -> Tensor:
+    """x repeated as a whole `reps[i]` times along axis i; missing leading axes or counts are 1.
 
     Raises:
         ShapeMismatch: a count is negative.
     """
     tensor = as_tensor(x)
-    counts = [times] if isinstance(times, int) else list(times)
+    counts = [reps] if isinstance(reps, int | np.integer) else list(reps)
     if any(count < 0 for count in counts):
         raise ShapeMismatch(f"tile: counts {tuple(counts)} were given; expected none below 0")
     rank = max(tensor.ndim, len(counts))
@@ -110,24 +114,40 @@ def tile(x: TensorLike, times: int | Sequence[int]) -> Tensor:
 
 
 @operation
-def repeat(x: TensorLike, times: int, axis: int | None = None) -> Tensor:
-    """Every element of x along an axis `times` times in a row; along the flattened tensor if `axis` is None.
+def repeat(x: TensorLike, repeats: int | Sequence[int], axis: int | None = None) -> Tensor:
+    """Every element of x along an axis `repeats` times in a row; along the flattened tensor if `axis` is None.
+
+    Arguments:
+        repeats: how many times, or an array or list that says so for each element of the axis.
 
     Raises:
-        ShapeMismatch: `times` is negative.
-        DTypeMismatch: `times` is no Python integer: the shape of the result must be known.
+        ShapeMismatch: a count is negative, or there is not one for each element.
+        DTypeMismatch: a count is no integer that is known: the shape of the result must be known.
     """
-    if not isinstance(times, int):
-        raise DTypeMismatch(
-            f"repeat: {type(times).__name__} was given as a count; expected an integer, so that the shape is known"
-        )
-    if times < 0:
-        raise ShapeMismatch(f"repeat: a count of {times} was given; expected none below 0")
     tensor, along = along_or_flat(x, axis)
     place = checked_axis("repeat", along, tensor.ndim)
+    if isinstance(repeats, Tensor) or np.asarray(repeats).dtype.kind not in "iu":
+        raise DTypeMismatch(
+            f"repeat: {type(repeats).__name__} was given as a count; expected an integer, so that the shape is known"
+        )
+    if np.min(repeats, initial=0) < 0:
+        raise ShapeMismatch(f"repeat: a count of {np.min(repeats)} was given; expected none below 0")
+    if np.size(repeats) != 1:
+        return _repeated_unevenly(tensor, np.asarray(repeats), place)
+    times = int(np.asarray(repeats).item()) if not isinstance(repeats, int) else repeats
     before, size, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
     wide = broadcast_to(expand_dims(tensor, place + 1), (*before, size, times, *after))
     return reshape(wide, (*before, size * times, *after))
+
+
+def _repeated_unevenly(x: Tensor, counts: np.ndarray[Any, Any], axis: int) -> Tensor:
+    if counts.shape != (x.shape[axis],):
+        raise ShapeMismatch(
+            f"repeat: counts of shape {counts.shape} were given for axis {axis} of shape {x.shape}; expected one for each "
+            "element, or one for all"
+        )
+    places = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
+    return OPERATIONS["take"](x, places, axis)
 
 
 @operation
@@ -139,8 +159,17 @@ def unstack(x: TensorLike, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 @operation
-def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
+def diff(
+    x: TensorLike,
+    n: int = 1,
+    axis: int = -1,
+    prepend: TensorLike | None = None,
+    append: TensorLike | None = None,
+) -> Tensor:
     """The differences of neighbours along an axis, taken `n` times: the axis is shorter by n.
+
+    Arguments:
+        prepend, append: what x is lengthened by along the axis first: a scalar, or a tensor that differs in no other axis.
 
     Raises:
         ShapeMismatch: `n` is negative.
@@ -150,10 +179,36 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
     place = checked_axis("diff", axis, tensor.ndim)
     if isinstance(n, bool) or n < 0:
         raise ShapeMismatch(f"diff: n = {n} was given; expected how many times, at least 0")
+    if prepend is not None or append is not None:
+        row = [1 if each == place else size for each, size in enumerate(tensor.shape)]
+        ends = [None if end is None else promoted(tensor, end)[1] for end in (prepend, append)]
+        before, after = (end if end is None or end.shape else broadcast_to(end, row) for end in ends)
+        tensor = concatenate([part for part in (before, tensor, after) if part is not None], place)
     for _ in range(n if n < 2 else min(n, tensor.shape[place])):  # then nothing is left
         size = tensor.shape[place]
         tensor = narrow(tensor, place, min(1, size), size) - narrow(tensor, place, 0, max(size - 1, 0))
     return tensor
+
+
+@operation
+def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The elements where place on `axis2` - place on `axis1` = offset, along a new last axis.
+
+    Raises:
+        ShapeMismatch: x has less than two axes, or the two are one.
+    """
+    tensor = as_tensor(x)
+    if tensor.ndim < 2:
+        raise ShapeMismatch(f"diagonal: shape {tensor.shape} was given; expected at least two axes")
+    axes = tuple(checked_axis("diagonal", axis, tensor.ndim) for axis in (axis1, axis2))
+    checked_axes("diagonal", axes, tensor.ndim)
+    tensor = moveaxis(tensor, axes, (-2, -1))
+    lead, (height, width) = tensor.shape[:-2], tensor.shape[-2:]
+    low, right = max(-offset, 0), max(offset, 0)
+    count = greatest(least(height - low, width - right), 0)
+    block = narrow(narrow(tensor, tensor.ndim - 2, low, low + count), tensor.ndim - 1, right, right + count)
+    flat = reshape(block, (*lead, count * count))
+    return narrow(flat, flat.ndim - 1, 0, count * count, count + 1)
 
 
 @operation

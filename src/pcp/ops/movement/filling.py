@@ -8,7 +8,7 @@ from pcp.ir.types import checked_shape, dtype_of
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.movement.shape import broadcast_to
 from pcp.ops.record import Cost, Kind, declare
-from pcp.tensor import DTypeMismatch, Tensor, as_tensor, emit, export_operations, operation
+from pcp.tensor import Tensor, as_tensor, emit, export_operations, operation
 
 declare("iota", Kind.creation, cost=Cost.free, functions=("iota",))
 declare("constant", Kind.creation, cost=Cost.free)
@@ -25,28 +25,31 @@ def iota(shape: Sequence[int] | int, axis: int = 0, dtype: DTypeLike = DType.i32
 
 
 @operation
-def full(shape: Sequence[int] | int, value: Any, dtype: DTypeLike | None = None) -> Tensor:
-    """A tensor of one repeated scalar.
+def full(shape: Sequence[int] | int, fill_value: Any, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of one repeated scalar, or of what broadcasts to the shape.
+
+    Arguments:
+        dtype: element type; None means that of the value: f32 of a Python float, i32 of an integer.
 
     Raises:
-        DTypeMismatch: the value is no scalar.
+        ShapeMismatch: the value does not broadcast to the shape.
     """
-    scalar = as_tensor(value, dtype)
-    if scalar.shape != ():
-        raise DTypeMismatch(f"full: a value of shape {scalar.shape} was given; expected a scalar")
+    scalar = as_tensor(fill_value, dtype)
+    if dtype is not None and scalar.dtype is not dtype_of(dtype):
+        scalar = emit("convert", (scalar,), (TensorSpec(scalar.shape, dtype_of(dtype)),))
     return broadcast_to(scalar, shape)
 
 
 @operation
-def zeros(shape: Sequence[int] | int, dtype: DTypeLike = DType.f32) -> Tensor:
-    """A tensor of zeros."""
-    return full(shape, 0, dtype)
+def zeros(shape: Sequence[int] | int, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of zeros; of f32 if `dtype` is None."""
+    return full(shape, 0, DType.f32 if dtype is None else dtype)
 
 
 @operation
-def ones(shape: Sequence[int] | int, dtype: DTypeLike = DType.f32) -> Tensor:
-    """A tensor of ones."""
-    return full(shape, 1, dtype)
+def ones(shape: Sequence[int] | int, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of ones; of f32 if `dtype` is None."""
+    return full(shape, 1, DType.f32 if dtype is None else dtype)
 
 
 export_operations(__name__)

@@ -4,18 +4,19 @@ Each is linear, and its transpose moves the cotangent back.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from pcp.ir import DType, TensorSpec
+from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import integer_of, integers_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, following, led_by, led_by_size
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.movement.axes import checked_axis
-from pcp.ops.movement.shape import expand_dims
+from pcp.ops.movement.shape import expand_dims, reshape
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, Linear, declare
 from pcp.tensor import (
@@ -37,7 +38,7 @@ def _put_back(primal: Primal, g: Tensor) -> list[Cotangent]:
         (start, whole - start - max((n - 1) * step + 1, 0) * (n > 0), step - 1)
         for start, step, n, whole in sizes
     ]
-    return [pad(g, widths)]
+    return [padded(g, widths)]
 
 
 def _sliced(op: ir.Operation, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -96,7 +97,7 @@ def _cut_out(primal: Primal, g: Tensor) -> list[Cotangent]:
     )
     # Negative padding cut elements off: they get zeros. Then the padding in front, behind and between is cut off.
     missing = [(max(-a, 0), max(-b, 0)) for a, b in zip(low, high, strict=True)]
-    whole = pad(g, missing) if any(map(any, missing)) else g
+    whole = padded(g, missing) if any(map(any, missing)) else g
     start = [max(a, 0) for a in low]
     stop = [n - max(b, 0) for n, b in zip(whole.shape, high, strict=True)]
     part = slice_(whole, start, stop, [i + 1 for i in inner])
@@ -134,21 +135,10 @@ declare(
 )
 
 
-@operation
-def pad(
-    x: TensorLike, widths: Sequence[tuple[int, int] | tuple[int, int, int]], value: TensorLike = 0
+def padded(
+    tensor: Tensor, widths: Sequence[tuple[int, int] | tuple[int, int, int]], value: TensorLike = 0
 ) -> Tensor:
-    """x with `value` added around it.
-
-    Arguments:
-        widths: for each axis, how many before and after (negative: cut off) and, if a third, how many between elements.
-        value: a scalar.
-
-    Raises:
-        ShapeMismatch: there is not one entry for each axis.
-        DTypeMismatch: the value is no scalar of the element type of x.
-    """
-    tensor = as_tensor(x)
+    """A tensor with a scalar added around it, and between elements; arguments and errors as of `pad`."""
     is_flag = tensor.dtype is DType.bool and isinstance(value, int) and value in (0, 1)
     filler = as_tensor(bool(value)) if is_flag else promoted(tensor, value)[1]
     if filler.spec != TensorSpec((), tensor.dtype):
@@ -190,15 +180,22 @@ declare(
 
 
 @operation
-def concatenate(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
-    """The tensors one after another along an axis.
+def concatenate(
+    tensors: Sequence[TensorLike], axis: int | None = 0, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The tensors one after another along an axis; flattened first if it is None.
+
+    Arguments:
+        dtype: element type; if None, that in which the tensors meet.
 
     Raises:
         ShapeMismatch: there is none, or they differ in another axis.
     """
-    if not tensors:
+    if not len(tensors):
         raise ShapeMismatch("concatenate: no tensors were given; expected at least one")
-    parts = promoted(*tensors)
+    parts = promoted(*tensors) if dtype is None else tuple(as_tensor(t).astype(dtype) for t in tensors)
+    if axis is None:
+        parts, axis = tuple(reshape(t, (t.size,)) for t in parts), 0
     place = checked_axis("concatenate", axis, parts[0].ndim)
     rests = {(*t.shape[:place], *t.shape[place + 1 :]) for t in parts if t.ndim == parts[0].ndim}
     if len(rests) != 1 or any(t.ndim != parts[0].ndim for t in parts):
@@ -210,21 +207,30 @@ def concatenate(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
 
 
 @operation
-def stack(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
-    """The tensors, all of one shape, along a new axis."""
-    return concatenate([expand_dims(t, axis) for t in tensors], axis)
+def stack(tensors: Sequence[TensorLike], axis: int = 0, *, dtype: DTypeLike | None = None) -> Tensor:
+    """The tensors, all of one shape, along a new axis; in `dtype`, or in the type in which they meet."""
+    return concatenate([expand_dims(t, axis) for t in tensors], axis, dtype)
 
 
 @operation
-def split(x: TensorLike, parts: int, axis: int = 0) -> tuple[Tensor, ...]:
-    """x cut into equal parts along an axis.
+def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+    """x cut along an axis.
+
+    Arguments:
+        indices_or_sections: into how many equal parts, or at which places: [2, 5] gives x[:2], x[2:5] and x[5:].
 
     Raises:
-        ShapeMismatch: the size of the axis is no multiple of `parts`.
+        ShapeMismatch: the size of the axis is no multiple of the number of parts.
     """
     tensor = as_tensor(x)
     place = checked_axis("split", axis, tensor.ndim)
     size = tensor.shape[place]
+    if not isinstance(indices_or_sections, int | np.integer):
+        bounds = [
+            slice(*pair).indices(size) for pair in pairwise([None, *map(int, indices_or_sections), None])
+        ]
+        return tuple(narrow(tensor, place, low, max(low, high)) for low, high, _ in bounds)
+    parts = indices_or_sections
     if parts < 1 or size % parts:
         raise ShapeMismatch(
             f"split: axis {place} of shape {tensor.shape} cannot be cut into {parts} equal parts"

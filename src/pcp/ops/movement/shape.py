@@ -4,7 +4,6 @@ Each is linear, and its transpose moves the cotangent back.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -79,16 +78,14 @@ declare(
 
 
 @operation
-def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
-    """The axes of x in the given order, or reversed if none is given.
+def transpose(x: TensorLike, axes: int | Sequence[int] | None = None, *more: int) -> Tensor:
+    """The axes of x in the given order, as a sequence or one by one, or reversed if none is given.
 
     Raises:
         ShapeMismatch: `axes` is no permutation of the axes of x.
     """
     tensor = as_tensor(x)
-    flat: list[Any] = [
-        a for entry in axes for a in ([entry] if isinstance(entry, int | np.integer) else entry)
-    ]
+    flat = [*(() if axes is None else (axes,) if isinstance(axes, int | np.integer) else axes), *more]
     order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat or reversed(range(tensor.ndim)))
     if sorted(order) != list(range(tensor.ndim)):
         raise ShapeMismatch(
@@ -101,11 +98,11 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
 
 
 @operation
-def swapaxes(x: TensorLike, first: int, second: int) -> Tensor:
+def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
     """x with two axes exchanged."""
     tensor = as_tensor(x)
     order = list(range(tensor.ndim))
-    i, j = checked_axis("swapaxes", first, tensor.ndim), checked_axis("swapaxes", second, tensor.ndim)
+    i, j = checked_axis("swapaxes", axis1, tensor.ndim), checked_axis("swapaxes", axis2, tensor.ndim)
     order[i], order[j] = j, i
     return transpose(tensor, order)
 
@@ -162,11 +159,13 @@ def broadcast_in_dim(tensor: Tensor, shape: tuple[int, ...], axes: tuple[int, ..
 
 
 @operation
-def expand_dims(x: TensorLike, axis: int) -> Tensor:
-    """x with a new axis of size 1 at place `axis` of the result."""
+def expand_dims(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
+    """x with a new axis of size 1 at place `axis` of the result, or with several."""
     tensor = as_tensor(x)
-    place = checked_axis("expand_dims", axis, tensor.ndim + 1)
-    return reshape(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
+    count = 1 if isinstance(axis, int | np.integer) else len(axis)
+    places = checked_axes("expand_dims", axis, tensor.ndim + count)
+    sizes = iter(tensor.shape)
+    return reshape(tensor, [1 if place in places else next(sizes) for place in range(tensor.ndim + count)])
 
 
 @operation

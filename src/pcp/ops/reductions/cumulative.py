@@ -9,7 +9,7 @@ Source: Ladner and Fischer, "Parallel Prefix Computation", 1980, section 3.
 
 from collections.abc import Callable
 
-from pcp.ir import DType
+from pcp.ir import DType, DTypeLike
 from pcp.ops.elementwise import add, convert, logaddexp, maximum, minimum, multiply
 from pcp.ops.movement import along_or_flat, concatenate, pad, reverse
 from pcp.ops.movement.axes import checked_axis
@@ -65,6 +65,8 @@ def _interleaved(even: Tensor, odd: Tensor, axis: int) -> Tensor:
 def _cumulative(
     name: str, combine: Callable[[TensorLike, TensorLike], Tensor], kinds: tuple[str, ...], meaning: str
 ) -> Callable[..., Tensor]:
+    accumulates = combine in (add, multiply)
+
     def apply(x: TensorLike, axis: int | None = None, reverse: bool = False) -> Tensor:
         tensor, along = along_or_flat(x, axis)
         dtype = tensor.dtype
@@ -77,12 +79,19 @@ def _cumulative(
         scanned = associative_scan(combine, tensor, checked_axis(name, along, tensor.ndim), reverse)
         return narrowed(scanned, dtype)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = (
+    def of_a_type(
+        x: TensorLike, axis: int | None = None, reverse: bool = False, *, dtype: DTypeLike | None = None
+    ) -> Tensor:
+        return apply(x if dtype is None else convert(x, dtype), axis, reverse)
+
+    function = of_a_type if accumulates else apply
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
         f"The {meaning} of every beginning of an axis, or of every end if `reverse`; of the flattened tensor if the axis is "
         "None. Booleans count as i32; sums and products of narrower numbers are computed in 32 bits."
+        + (" The elements are converted to `dtype` first, if it is given." if accumulates else "")
     )
-    return operation(apply)
+    return operation(function)
 
 
 cumsum = _cumulative("cumsum", add, _NUMBERS, "sum")

@@ -13,26 +13,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pcp.ir import DType, TensorSpec
+from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, shifted
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
-from pcp.ops.elementwise import bitwise_or, convert, equal, imag, maximum, not_equal, real, where
+from pcp.ops.elementwise import bitwise_or, convert, equal, imag, maximum, not_equal, real
+from pcp.ops.elementwise import where as chosen
 from pcp.ops.elementwise.conversion import real_type
-from pcp.ops.movement import along_or_flat, concatenate, iota, reshape, transpose
-from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement import concatenate, reshape, transpose
+from pcp.ops.movement.axes import checked_axes
 from pcp.ops.movement.joining import narrow
-from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim, broadcast_to
 from pcp.ops.record import Kind, Linear, declare
 from pcp.ops.reductions.bodies import emit_joining, map_body
 from pcp.tensor import (
+    OPERATIONS,
     Axes,
     DTypeMismatch,
     ShapeMismatch,
     Tensor,
     TensorLike,
+    WrongArgument,
     as_tensor,
     emit,
     export_operations,
@@ -41,6 +44,8 @@ from pcp.tensor import (
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 _ORDERED = ("bool", "signed", "unsigned", "float")
+_JOINED = {"and": "bitwise_and", "or": "bitwise_or"}
+"""Operations whose functions have other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +130,17 @@ def _reduction(
     REDUCTIONS[name] = Reduction(name, combine, start, kinds)
     accumulates = combine in ("add", "multiply")
 
-    def apply(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def apply(
+        x: TensorLike,
+        axis: Axes = None,
+        keepdims: bool = False,
+        *,
+        initial: TensorLike | None = None,
+        where: TensorLike | None = None,
+    ) -> Tensor:
         tensor = as_tensor(x)
+        if kinds == ("bool",) and tensor.dtype.kind != "storage":
+            tensor = convert(tensor, DType.bool)
         dtype = tensor.dtype
         if dtype.kind not in kinds and not (dtype is DType.bool and accumulates):
             raise DTypeMismatch(
@@ -134,21 +148,42 @@ def _reduction(
             )
         axes = checked_axes(name, axis, tensor.ndim)
         empty = [a for a in axes if not tensor.shape[a]]
-        if isinstance(start, str) and empty:
+        if isinstance(start, str) and empty and initial is None:
             raise ShapeMismatch(
                 f"{name}: axis {empty[0]} of shape {tensor.shape} is empty, and no elements have no {name}; "
                 "expected at least one element"
             )
         if accumulates:
             tensor = convert(tensor, accumulator(dtype))
+        none = as_tensor(neutral(start, tensor.dtype))
+        if where is not None:
+            tensor = chosen(where, tensor, none)
         if axes:
-            reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
+            reduced = reduce_with(combine, tensor, none, axes)
             tensor = keep_dimensions(reduced, tensor, axes) if keepdims else reduced
+        if initial is not None:
+            tensor = OPERATIONS[_JOINED.get(combine, combine)](tensor, as_tensor(initial, tensor.dtype))
         return narrowed(tensor, dtype)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
-    return operation(apply)
+    def of_a_type(
+        x: TensorLike,
+        axis: Axes = None,
+        keepdims: bool = False,
+        *,
+        dtype: DTypeLike | None = None,
+        initial: TensorLike | None = None,
+        where: TensorLike | None = None,
+    ) -> Tensor:
+        return apply(x if dtype is None else convert(x, dtype), axis, keepdims, initial=initial, where=where)
+
+    function = of_a_type if accumulates else apply
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1. Only elements for which "
+        "`where` holds count, if it is given; `initial` is joined to the result."
+        + (" The elements are converted to `dtype` first, if it is given." if accumulates else "")
+    )
+    return operation(function)
 
 
 sum_ = _reduction("sum", "add", 0, _NUMBERS, "sum")
@@ -181,66 +216,83 @@ def largest_along(x: Tensor, axis: int) -> Tensor:
 
 
 @operation
-def mean(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean along the given axes (all if None), NaN of no elements; integers are converted to f32 first."""
-    tensor = as_tensor(x)
-    count = math.prod(tensor.shape[a] for a in checked_axes("mean", axis, tensor.ndim))
-    return narrowed(sum_(widened(tensor), axis, keepdims) / count, tensor.dtype)
+def mean(
+    x: TensorLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    where: TensorLike | None = None,
+) -> Tensor:
+    """The arithmetic mean along the given axes (all if None), NaN of no elements; integers are converted to f32 first.
+
+    Arguments:
+        dtype: the elements are converted to it first, if it is given.
+        where: only elements for which it holds count; shape that broadcasts to that of x.
+    """
+    tensor = as_tensor(x) if dtype is None else convert(x, dtype)
+    total = sum_(widened(tensor), axis, keepdims, where=where)
+    return narrowed(total / counted("mean", tensor, axis, keepdims, where), tensor.dtype)
+
+
+def counted(name: str, x: Tensor, axis: Axes, keepdims: bool, where: TensorLike | None) -> int | Tensor:
+    """How many elements are reduced to one, as a number, or as i32 where a mask says which of them count."""
+    if where is None:
+        return math.prod(x.shape[a] for a in checked_axes(name, axis, x.ndim))
+    return sum_(broadcast_to(convert(where, DType.i32), x.shape), axis, keepdims)
 
 
 @operation
-def var(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The variance (mean squared distance from the mean, not corrected for bias) along the given axes; real for complex x."""
-    tensor = as_tensor(x)
-    return narrowed(mean(squared_distances(tensor, axis), axis, keepdims), tensor.dtype)
+def var(
+    x: TensorLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    ddof: float = 0,
+    correction: float | None = None,
+    dtype: DTypeLike | None = None,
+    where: TensorLike | None = None,
+) -> Tensor:
+    """The variance (mean squared distance from the mean) along the given axes (all if None); real for complex x.
+
+    Arguments:
+        ddof, correction: two names of what is taken off the number of elements that the squares are divided by; 1 is Bessel's.
+        dtype: the elements are converted to it first, if it is given.
+        where: only elements for which it holds count; shape that broadcasts to that of x.
+    """
+    tensor = as_tensor(x) if dtype is None else convert(x, dtype)
+    return narrowed(variance("var", tensor, axis, keepdims, ddof, correction, where), tensor.dtype)
 
 
-def squared_distances(x: Tensor, axis: Axes) -> Tensor:
+def variance(
+    name: str,
+    x: Tensor,
+    axis: Axes,
+    keepdims: bool,
+    ddof: float,
+    correction: float | None,
+    where: TensorLike | None,
+) -> Tensor:
+    """The variance, widened; arguments as of `var`."""
+    if ddof and correction is not None:
+        raise WrongArgument(
+            f"{name}: ddof = {ddof} and correction = {correction} were given; they mean the same: give one"
+        )
+    off = ddof if correction is None else correction
+    count: float | Tensor = counted(name, x, axis, keepdims, where)
+    if off:
+        count = maximum(count - off, 0) if isinstance(count, Tensor) else max(count - off, 0)
+    return sum_(squared_distances(x, axis, where), axis, keepdims, where=where) / count
+
+
+def squared_distances(x: Tensor, axis: Axes, where: TensorLike | None = None) -> Tensor:
     """|x - mean(x)|^2 with the mean along the given axes, widened."""
     centred = widened(x)
-    centred = centred - mean(centred, axis, keepdims=True)
+    centred = centred - mean(centred, axis, keepdims=True, where=where)
     if centred.dtype is real_type(centred.dtype):
         return centred * centred
     across, along = real(centred), imag(centred)
     return across * across + along * along
-
-
-@operation
-def argmax(x: TensorLike, axis: int | None = None) -> Tensor:
-    """The index, as i32, of the first largest element along an axis, or of the first NaN if there is one.
-
-    Arguments:
-        axis: an axis; None counts through the flattened tensor.
-
-    Raises:
-        ShapeMismatch: the axis is empty.
-    """
-    return _first_index_of("argmax", x, axis, max_)
-
-
-@operation
-def argmin(x: TensorLike, axis: int | None = None) -> Tensor:
-    """The index, as i32, of the first smallest element along an axis, or of the first NaN if there is one.
-
-    Arguments:
-        axis: an axis; None counts through the flattened tensor.
-
-    Raises:
-        ShapeMismatch: the axis is empty.
-    """
-    return _first_index_of("argmin", x, axis, min_)
-
-
-def _first_index_of(name: str, x: TensorLike, axis: int | None, extreme: Callable[..., Tensor]) -> Tensor:
-    tensor, along = along_or_flat(x, axis)
-    place = checked_axis(name, along, tensor.ndim)
-    if not tensor.shape[place]:
-        raise ShapeMismatch(f"{name}: axis {place} of shape {tensor.shape} is empty")
-    is_extreme = equal(tensor, extreme(tensor, place, keepdims=True))
-    if tensor.dtype.is_float:
-        # The extreme is NaN then, which equals nothing.
-        is_extreme = bitwise_or(is_extreme, not_equal(tensor, tensor))
-    return min_(where(is_extreme, iota(tensor.shape, place), tensor.shape[place]), place)
 
 
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:
@@ -272,12 +324,12 @@ def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
     x = emit("optimization_barrier", (primal.input(0),))
     extreme = reduce_with(name, x, primal.input(1), axes)
     lost = not_equal(extreme, extreme)
-    chosen = bitwise_or(
+    is_extreme = bitwise_or(
         equal(x, broadcast_reduced(extreme, x.shape, axes)), broadcast_reduced(lost, x.shape, axes)
     )
-    count = sum_(convert(chosen, DType.i32), axes)
-    share = where(lost, math.nan, g / convert(maximum(count, 1), g.dtype))
-    return [where(chosen, broadcast_reduced(share, x.shape, axes), 0), None]
+    count = sum_(convert(is_extreme, DType.i32), axes)
+    share = chosen(lost, math.nan, g / convert(maximum(count, 1), g.dtype))
+    return [chosen(is_extreme, broadcast_reduced(share, x.shape, axes), 0), None]
 
 
 def _by_pairs(primal: Primal) -> list[Tensor]:

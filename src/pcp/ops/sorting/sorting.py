@@ -35,7 +35,7 @@ from pcp.ops.elementwise import (
     where,
 )
 from pcp.ops.indexing.along_axis import take_along_axis
-from pcp.ops.movement import full, iota, swapaxes
+from pcp.ops.movement import along_or_flat, full, iota, swapaxes
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
@@ -57,26 +57,30 @@ INDEX = DType.i32
 
 
 @operation
-def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """x with its elements in order along an axis; NaN comes last, or first if `descending`.
+def sort(x: TensorLike, axis: int | None = -1, descending: bool = False, *, stable: bool = True) -> Tensor:
+    """x with its elements in order along an axis (flattened if it is None); NaN comes last, or first if `descending`.
+
+    Equal elements keep their order, whether `stable` is asked for or not.
 
     Raises:
         DTypeMismatch: the elements are complex.
     """
-    tensor, place = _sortable("sort", x, axis)
+    tensor, place = _sortable("sort", *along_or_flat(x, axis))
     if not tensor.dtype.is_float and not descending:
         return _sorted([tensor], place)[0]
     return take_along_axis(tensor, _permutation(tensor, place, descending), place)
 
 
 @operation
-def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
+def argsort(x: TensorLike, axis: int | None = -1, descending: bool = False, *, stable: bool = True) -> Tensor:
     """The places, as i32, that the elements in order come from; equal elements keep their order.
+
+    Arguments: as of `sort`.
 
     Raises:
         DTypeMismatch: the elements are complex.
     """
-    return _permutation(*_sortable("argsort", x, axis), descending)
+    return _permutation(*_sortable("argsort", *along_or_flat(x, axis)), descending)
 
 
 @operation
@@ -100,13 +104,16 @@ def top_k(x: TensorLike, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
 
 
 @operation
-def searchsorted(ordered: TensorLike, values: TensorLike, side: str = "left") -> Tensor:
+def searchsorted(
+    ordered: TensorLike, values: TensorLike, side: str = "left", sorter: TensorLike | None = None
+) -> Tensor:
     """Where each value would have to be put into an ordered vector to keep its order, as i32.
 
     Arguments:
         ordered: shape (n,), in ascending order.
         values: any shape.
         side: `"left"`: before equal elements; `"right"`: behind them.
+        sorter: places that bring `ordered` into order, as `argsort` gives them, where it is not.
 
     Raises:
         ShapeMismatch: `ordered` is no vector, or `side` is something else.
@@ -119,6 +126,7 @@ def searchsorted(ordered: TensorLike, values: TensorLike, side: str = "left") ->
     if row.ndim != 1:
         raise ShapeMismatch(f"searchsorted: the ordered tensor has shape {row.shape}; expected a vector")
     _sortable("searchsorted", row, 0)
+    row = row if sorter is None else take_along_axis(row, sorter, 0)
     row, wanted = _key(row), _key(wanted)
     before = less if side == "left" else less_equal
     low, high = full(wanted.shape, 0, INDEX), full(wanted.shape, row.size, INDEX)

@@ -3,13 +3,13 @@
 import math
 from fractions import Fraction
 
-from pcp.ir import DType
+from pcp.ir import DType, DTypeLike
 from pcp.ops.elementwise import convert, equal, is_nan, minimum, not_equal, sqrt, where
 from pcp.ops.indexing.reading import take
 from pcp.ops.movement import full, ravel, reshape, squeeze
-from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.movement.joining import narrow
-from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
+from pcp.ops.reductions.primitives import narrowed, product, sum_, variance
 from pcp.ops.sorting.sorting import sort
 from pcp.symbolic.watching import is_symbolic
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
@@ -18,23 +18,33 @@ _LARGEST_DENOMINATOR = 1000
 
 
 @operation
-def prod(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def prod(
+    x: TensorLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    initial: TensorLike | None = None,
+    where: TensorLike | None = None,
+) -> Tensor:
     """The product along the given axes (all if None); `product` under NumPy's name."""
-    return product(x, axis, keepdims)
+    return product(x, axis, keepdims, dtype=dtype, initial=initial, where=where)
 
 
 @operation
-def std(x: TensorLike, axis: Axes = None, keepdims: bool = False, correction: int = 0) -> Tensor:
-    """The standard deviation along the given axes; real for complex x.
-
-    Arguments:
-        correction: taken off the number of elements that the squares are divided by; 1 is Bessel's.
-    """
-    tensor = as_tensor(x)
-    axes = checked_axes("std", axis, tensor.ndim)
-    count = math.prod(tensor.shape[a] for a in axes)
-    total = sum_(squared_distances(tensor, axes), axes, keepdims)
-    return narrowed(sqrt(total / max(count - correction, 0)), tensor.dtype)
+def std(
+    x: TensorLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    ddof: float = 0,
+    correction: float | None = None,
+    dtype: DTypeLike | None = None,
+    where: TensorLike | None = None,
+) -> Tensor:
+    """The standard deviation along the given axes (all if None); arguments as of `var`."""
+    tensor = as_tensor(x) if dtype is None else convert(x, dtype)
+    return narrowed(sqrt(variance("std", tensor, axis, keepdims, ddof, correction, where)), tensor.dtype)
 
 
 @operation

@@ -104,7 +104,7 @@ class Windows:
     def padded(self, x: Tensor, filler: Tensor) -> Tensor:
         """The whole that the windows slide over."""
         widths = [(low, high, d - 1) for (low, high), d in zip(self.padding, self.base_dilation, strict=True)]
-        return pad(x, widths, filler) if any(map(any, widths)) else x
+        return pad(x, widths, constant_values=filler) if any(map(any, widths)) else x
 
     def reach(self, offset: Sequence[int], shape: Sequence[int]) -> tuple[list[int], list[int]]:
         """Where the elements at one place of all windows (of which there are `shape`) begin and end in the whole."""

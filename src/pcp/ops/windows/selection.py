@@ -73,7 +73,7 @@ def _place_by_place(primal: Primal) -> Sequence[Tensor]:
             for low, high, size, stride in zip(first, last, whole.shape, windows.strides, strict=True)
         ]
         (joined,) = map_body(primal, [total, pad(source, widths)], region=1)
-        total = where(pad(mask, widths, False), joined, total)
+        total = where(pad(mask, widths, constant_values=False), joined, total)
     low = [max(before, 0) for before, _ in windows.padding]
     return [slice_(total, low, [a + n for a, n in zip(low, operand.shape, strict=True)])]
 

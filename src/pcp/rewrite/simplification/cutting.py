@@ -102,7 +102,13 @@ def _pad_of_pad(op: ir.Operation, inner: ir.Operation) -> Replacement:
     ):
         return None
     low, high = ([a + b for a, b in zip(both[0][side], both[1][side], strict=True)] for side in (0, 1))
-    return [pad(tensor(inner.operands[0]), list(zip(low, high, strict=True)), tensor(op.operands[1]))]
+    return [
+        pad(
+            tensor(inner.operands[0]),
+            list(zip(low, high, strict=True)),
+            constant_values=tensor(op.operands[1]),
+        )
+    ]
 
 
 def _concatenate_of_one(op: ir.Operation) -> Replacement:

@@ -126,7 +126,7 @@ def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
     """A constant around x; the widths begin with those of the last axis, and negative ones cut off."""
     pairs = [(low, high) for low, high in zip(widths[::2], widths[1::2], strict=True)][::-1]
     filler = ops.convert(value, x.dtype)
-    return ops.pad(x, [*[(0, 0)] * (x.ndim - len(pairs)), *pairs], filler)
+    return ops.pad(x, [*[(0, 0)] * (x.ndim - len(pairs)), *pairs], constant_values=filler)
 
 
 @row("copy.default", knows_result=True)

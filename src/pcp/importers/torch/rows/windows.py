@@ -77,7 +77,10 @@ def _max_pool(
         return pooled, None
     lowest = neutral("low", x.dtype)
     numbers = np.arange(int(np.prod(x.shape[-count:])), dtype=np.int64).reshape(x.shape[-count:])
-    padded, counted = ops.pad(x, widths, lowest), ops.pad(numbers, widths[lead:], np.int64(0))
+    padded, counted = (
+        ops.pad(x, widths, constant_values=lowest),
+        ops.pad(numbers, widths[lead:], constant_values=np.int64(0)),
+    )
     values, places = [], []
     for offset in np.ndindex(*window):
         part = tuple(
