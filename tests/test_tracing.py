@@ -91,7 +91,7 @@ def test_specs_are_checked_when_they_are_made() -> None:
         pcp.spec((3,), "f33")
     with pytest.raises(InvalidShape, match="has the size -3"):
         pcp.spec((-3,), "f32")
-    with pytest.raises(ValueError, match="'boss' is not a valid Role"):
+    with pytest.raises(ValueError, match="'boss' is not a role; expected 'weight'"):
         pcp.spec((3,), "f32", "boss")
 
 

@@ -36,7 +36,7 @@ THINGS = [
         Module(),
         r"a torch.nn.modules.linear.Module was given: make a Program of a module with pcp.from_torch\(",
     ),
-    (3, "a int was given: programs come from pcp.trace, pcp.load, pcp.from_jax and pcp.from_torch"),
+    (3, "an int was given: programs come from pcp.trace, pcp.load, pcp.from_jax and pcp.from_torch"),
 ]
 
 

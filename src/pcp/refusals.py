@@ -26,6 +26,7 @@ from pcp.ir.types import InvalidShape, UnknownDType
 
 _PACKAGE = Path(__file__).resolve().parent
 _METHODS = {str(Path(__file__).parent / name) for name in ("tensor.py", "methods.py")}
+_COMMAND = str(Path(__file__).parent / "cli" / "main.py")
 
 
 class TracingError(PCPError):
@@ -113,9 +114,11 @@ def _may_stand(argument: Any) -> bool:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame of the call stack outside of this package."""
+    """The innermost frame of the call stack outside of this package; None in a command of `pcp`, which has no user's line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_of_package(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _COMMAND:
+            return None
         frame = frame.f_back
     return frame
 
@@ -129,6 +132,12 @@ def is_of_package(file: str) -> bool:
 def _place() -> str:
     where = user_frame()
     return f"\n  at {where.f_code.co_filename}:{where.f_lineno}, in {where.f_code.co_name}" if where else ""
+
+
+def with_users_line(error: PCPError) -> PCPError:
+    """The error with the user's line at its end, if it has none."""
+    text = str(error)
+    return error if "\n  at " in text else type(error)(f"{text}{_place()}")
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

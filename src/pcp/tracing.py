@@ -9,7 +9,7 @@ import numpy as np
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.called_functions import copy_functions
-from pcp.ir.expecting import expect_function
+from pcp.ir.expecting import expect_arguments, expect_function
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of, update_function_type
 from pcp.ir.toolkit.inlining import inline_calls
@@ -128,14 +128,14 @@ def trace(
         function must return their successors first, one for each, and the memory of the old becomes that of the new.
 
     Raises:
-        InvalidArgument: a leaf has no shape and element type, a result is no Tensor, array or number, or a state has no
-            successor of its nesting, shapes and element types.
-        TracingError: an operation inside refuses its operands; the message names the line.
+        InvalidArgument: a leaf has no shape and element type, a result is no Tensor or array, or a state has no successor.
+        ProgramExpected, WrongArguments, TracingError: it is no function, takes other arguments, or an operation in it does.
         InvalidConstraint: a text is no constraint, or too few sizes satisfy all of them.
         BuiltDifferently: the function makes another program for other sizes, in more than numbers that follow from them.
         SizeHasNoNumber: a symbolic size is used where Python or NumPy needs an integer.
     """
     expect_function(function, "pcp.trace", "a function of Tensors, and its arguments")
+    expect_arguments(function, "pcp.trace", arguments, roles)
     if roles is not None:
         arguments = tuple(specs_of(a, role) for a, role in zip(arguments, roles, strict=True))
     return at_sizes(

@@ -52,38 +52,51 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["trian"], "invalid choice: 'trian'"),
-        (["train", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
-        (["train", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["trian"], "COMMAND is 'trian' (did you mean 'train'?); choose one of train, data"),
+        (["train", "--steps", "many"], "argument --steps: 'many' is no whole number"),
+        (["train", "--nonsense"], "there is no option --nonsense"),
+        (["train", "--lerning-rate", "1"], "no option --lerning-rate (did you mean '--learning-rate'?)"),
+        (["profile"], "pcp profile needs action (one of ls, show, "),
+        (["doctor", "now"], "'now' is one argument too many"),
     ],
 )
 def test_a_wrong_command_line_is_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    assert exit_.value.code == 2
-    assert message in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert message in (shown := capsys.readouterr().err)
+    assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--json", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
-        (["keys", "--json"], "the following arguments are required: action, --run"),
-        (["plan", "--json", "p.pcp", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["train", "--json", "--steps", "many"], "argument --steps: 'many' is no whole number"),
+        (["keys", "--json"], "pcp keys needs action (one of worker, revoke, shepherd, renew), --run"),
+        (["plan", "--json", "p.pcp", "--nonsense"], "there is no option --nonsense"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_of_json(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    assert exit_.value.code == 2
+    assert main(arguments) == 2
     shown = capsys.readouterr()
-    assert json.loads(shown.out) == {"error": "WrongCommandLine", "message": message}
+    told = json.loads(shown.out)
+    assert told["error"] == "WrongCommandLine"
+    assert told["message"].startswith(f"{message}; ")
     assert message in shown.err
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "pcp doctor" in capsys.readouterr().out
+
+
+def test_no_permission_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "kept/runs")
+    monkeypatch.setattr("importlib.import_module", lambda _name: _Raising(error))
+    assert main(["keys"]) == 2
+    assert "you have no permission for kept/runs: Permission denied; change" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
@@ -247,7 +260,16 @@ def test_only_the_command_asked_for_is_imported() -> None:
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
     )
-    light = ["pcp", "pcp.__main__", "pcp.cli", "pcp.cli.main", "pcp.errors", "pcp.interruption"]
+    light = [
+        "pcp",
+        "pcp.__main__",
+        "pcp.cli",
+        "pcp.cli.main",
+        "pcp.cli.words",
+        "pcp.cli.words.parsing",
+        "pcp.errors",
+        "pcp.interruption",
+    ]
     log = ["pcp.training", "pcp.training.display", "pcp.training.display.log_bounds"]
     assert done.stdout == f"{light + log}\n"
 

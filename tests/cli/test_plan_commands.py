@@ -82,7 +82,7 @@ def test_what_cannot_be_planned(program: Path, capsys: pytest.CaptureFixture[str
             ("--tolerance", "1", "--budget", "-3"),
             "the budget is -3.0; expected seconds from 0, which measures nothing",
         ),
-        (("--path", missing), f"cannot read the path {missing}: No such file"),
+        (("--path", missing), f"cannot read the path {missing}: there is no such file"),
         (("--path", program), f"{program}: "),
     ):
         code, _, said = command(capsys, "plan", program, "--database", database, *words)

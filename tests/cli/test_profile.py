@@ -144,7 +144,7 @@ def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (("merge",), "`pcp profile merge` needs a file; none was given"),
         (("ls", "x"), "`pcp profile ls` takes no 'x'; name a program with --program"),
         (("show", "0000"), "there is no measurement of 0000 (digest 0000) in "),
-        (("show", "absent.pcp"), "cannot read the program absent.pcp: No such file"),
+        (("show", "absent.pcp"), "cannot read the program absent.pcp: there is no such file"),
     ],
 )
 def test_what_is_asked_for_wrongly(

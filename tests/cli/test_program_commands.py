@@ -178,7 +178,7 @@ def test_what_is_missing_or_too_much_is_named(
 
 def test_bad_files(module: Path, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     absent = tmp_path / "absent.npz"
-    assert f"cannot read the program {absent}: No such file" in refused(capsys, "inspect", absent)
+    assert f"cannot read the program {absent}: there is no such file" in refused(capsys, "inspect", absent)
     assert f"cannot read arrays from {absent}" in refused(capsys, "run", module, "--inputs", absent)
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nonsense")
     assert "expected what np.savez writes" in refused(capsys, "run", module, "--inputs", tmp_path / "bad.npz")
@@ -187,7 +187,7 @@ def test_bad_files(module: Path, inputs: Path, tmp_path: Path, capsys: pytest.Ca
         capsys, "run", module, "--inputs", tmp_path / "one.npy"
     )
     nowhere = tmp_path / "no" / "folder.npz"
-    assert f"cannot write {nowhere}: No such file" in refused(
+    assert f"cannot write {nowhere}: there is no such file" in refused(
         capsys, "run", module, "--inputs", inputs, "--outputs", nowhere
     )
     assert "cannot write" in refused(capsys, "grad", module, "-o", tmp_path / "no" / "g.pcp")

@@ -18,7 +18,15 @@ import pytest
 import pcp
 from pcp.ir import InvalidProgram, Program, program_file
 from pcp.ir.beginnings import Beginning
-from pcp.ir.program_file import MAGIC, CorruptProgram, NewerProgram, NotAProgram, write_atomically
+from pcp.ir.program_file import (
+    MAGIC,
+    CorruptProgram,
+    NewerProgram,
+    NotAProgram,
+    UnreadableFile,
+    UnwritableFile,
+    write_atomically,
+)
 
 SPECS = (pcp.spec((3,), "f32", "state"), {"w": pcp.spec((3,), "f32", "weight")})
 
@@ -192,9 +200,17 @@ def test_text_that_does_not_parse_says_where(tmp_path: Path) -> None:
         pcp.load(tmp_path / "model.mlir")
 
 
-def test_a_missing_file_is_the_systems_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="absent"):
+def test_a_file_that_cannot_be_read_or_written(tmp_path: Path, program: Program) -> None:
+    with pytest.raises(
+        UnreadableFile, match=r"cannot read the program .*absent: there is no such file or folder"
+    ):
         pcp.load(tmp_path / "absent")
+    with pytest.raises(UnreadableFile, match=r"cannot read the program .*: it is a folder; expected a file"):
+        pcp.load(tmp_path)
+    with pytest.raises(
+        UnwritableFile, match=r"cannot write .*gone/step.pcp: there is no such file or folder"
+    ):
+        program.save(tmp_path / "gone" / "step.pcp")
 
 
 def test_a_failed_write_leaves_the_old_file(

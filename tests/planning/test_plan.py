@@ -166,7 +166,7 @@ def test_named_tuples_come_out_and_go_in_again() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda s, _: (s,), ArgumentCountMismatch, "1 arguments were given; the plan takes 2: state, x"),
+        (lambda s, _: (s,), ArgumentCountMismatch, "1 argument was given; the plan takes 2: state, x"),
         (lambda s, x: (s, x, x), ArgumentCountMismatch, "3 arguments were given; the plan takes 2: state, x"),
         (
             lambda s, x: ({"sum": s["sum"]}, x),

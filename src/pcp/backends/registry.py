@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from pcp.backends.base import Device, UnknownBackend, UnknownDevice
+from pcp.nvidia import nvidia
 
 DEFAULT = "xla"
 """The backend of whoever names none."""
@@ -156,10 +157,11 @@ def default_device() -> str:
     return os.environ.get("PCP_DEVICE") or "cpu:0"
 
 
-def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Device:
+def device(name: Any = None, backend_name: str = DEFAULT) -> Device:
     """The device called `cpu:0` or `cuda:1`; without a number the first of its kind.
 
-    Without a name it is `default_device()`; of another backend than XLA its first.
+    Without a name it is `default_device()`; of another backend than XLA its first. A `jax.Device` and a `torch.device` name
+    what they stand for.
 
     Raises:
         UnknownBackend: there is no such backend.
@@ -173,8 +175,44 @@ def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Dev
         head, _, rest = (name := default_device()).partition(":")
         if head in backend_names():
             return device(rest or None, head)
+    name = _name_of(name)
     known = {str(entry): entry for entry in devices(backend_name)}
     wanted = name if ":" in name else f"{name}:0"
     if wanted not in known:
-        raise UnknownDevice(f"{name!r} is not a device of this machine; choose one of: {', '.join(known)}")
+        kind = wanted.partition(":")[0]
+        more = "" if any(each.kind == kind for each in known.values()) else _what_lacks(kind)
+        raise UnknownDevice(
+            f"{name!r} is not a device of this machine; choose one of: {', '.join(known)}{more}"
+        )
     return known[wanted]
+
+
+def _what_lacks(kind: str) -> str:
+    """Why there are no devices of a kind here, and what to install; empty where that is not known."""
+    if kind in ("rocm", "tpu"):
+        return f". JAX has no plug-in for {kind} here: docs.jax.dev/en/latest/installation.html says how to install it"
+    if kind not in ("cuda", "gpu"):
+        return ""
+    here = nvidia()
+    if here.advice:
+        return f". {here.gpus[0]} is here: {here.advice}"
+    seen = "A GPU is here, but JAX does not see it" if here.gpus else "There is no driver of NVIDIA here"
+    return f". {seen}: `pcp doctor` says what is missing"
+
+
+def _name_of(given: Any) -> str:
+    """The name of a device that is given as one, or as JAX and PyTorch write it.
+
+    Raises:
+        UnknownDevice: it is something else.
+    """
+    if isinstance(given, str):
+        return given
+    kind, number = getattr(given, "platform", getattr(given, "type", None)), getattr(given, "id", None)
+    if not isinstance(kind, str):
+        raise UnknownDevice(
+            f"the device is {given!r}; expected a name as 'cpu:0', or a Device, a Target, a jax.Device or a torch.device: "
+            "pcp.backends.devices() lists what is here"
+        )
+    number = getattr(given, "index", None) if number is None else number
+    return f"{'cuda' if kind == 'gpu' else kind}:{number or 0}"

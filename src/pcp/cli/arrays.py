@@ -1,10 +1,9 @@
 """Arrays of a command's arguments and results in `.npz` files, by name or by position."""
 
 import argparse
-import contextlib
 import io
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,13 @@ import numpy as np
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program
 from pcp.ir.program import load
-from pcp.ir.program_file import write_atomically
+from pcp.ir.program_file import write_atomically, writing
 from pcp.symbolic.constraints import SizesRefused
 from pcp.symbolic.program import SymbolicArgument, SymbolicProgram
-from pcp.training.data.array_file import UnreadableFile
-
-
-class UnwritableFile(PCPError):
-    """A file that cannot be written."""
 
 
 class WrongInputs(PCPError):
     """Arrays that are missing, or that stand for no argument of the program."""
-
-
-def read_program(path: Path) -> Program:
-    """The program in a file: one that PCP saved, StableHLO text or bytecode, or a portable artifact.
-
-    Raises:
-        UnreadableFile: there is no such file.
-        NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no program.
-    """
-    try:
-        return load(path)
-    except OSError as error:
-        raise UnreadableFile(f"cannot read the program {path}: {error.strerror or error}") from None
 
 
 class InvalidSizes(PCPError):
@@ -76,9 +57,9 @@ def read_at(path: Path, sizes: Sequence[str]) -> Program:
     Raises:
         InvalidSizes, SizesRefused: a text is no size, a size is missing, or the sizes do not fit.
         NotSymbolic: sizes are given for a program that has no symbols.
-        UnreadableFile, NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: as `read_program`.
+        UnreadableFile, NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: as `pcp.load`.
     """
-    program = read_program(path)
+    program = load(path)
     closed: Program | SymbolicProgram = program.at(**sizes_in(sizes)) if sizes else program
     if isinstance(closed, SymbolicProgram):
         missing = ",".join(f"{name}=..." for name in closed.symbols)
@@ -135,19 +116,6 @@ def write_results(path: Path, program: Program, results: Sequence[Any]) -> list[
     with writing(path):
         write_atomically(path, buffer.getvalue())
     return keys
-
-
-@contextlib.contextmanager
-def writing(path: Path | str) -> Iterator[None]:
-    """The block writes a file.
-
-    Raises:
-        UnwritableFile: it cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise UnwritableFile(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _typed(entry: Argument | SymbolicArgument, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

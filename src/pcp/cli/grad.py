@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 from pcp.autodiff import vjp
-from pcp.cli.arrays import read_program, writing
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.ir.program_file import write_atomically
+from pcp.ir.program import load
+from pcp.ir.program_file import write_atomically, writing
 from pcp.rewrite.vanishing.gradients import grad, value_and_grad
 from pcp.symbolic.constraints import SizesRefused
 from pcp.symbolic.program import SymbolicProgram
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             "--vjp and --value were both given; a vector-Jacobian product does not return the value; leave out one of them"
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
-    gradient: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
+    gradient: Program = transform(load(arguments.module), wrt=wrt, remat=arguments.remat)
     if isinstance(gradient, SymbolicProgram) and arguments.output.suffix == ".mlir":
         raise SizesRefused(
             f"{arguments.output} is to be MLIR, but the program has the symbols {', '.join(gradient.symbols)}; expected a name "

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pcp.cli.arrays import add_sizes, arguments_from, read_at, read_program, writing
+from pcp.cli.arrays import add_sizes, arguments_from, read_at
 from pcp.ir import Argument, Program
+from pcp.ir.program import load
+from pcp.ir.program_file import writing
 from pcp.planning import plan
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.cost import CostEstimate, estimate_cost
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    program = read_program(arguments.module)
+    program = load(arguments.module)
     if isinstance(program, SymbolicProgram) and not arguments.at and not (arguments.time or arguments.trace):
         _show_symbolic(simplify(program) if arguments.simplified else program, arguments.json)
         return 0

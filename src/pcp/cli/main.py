@@ -12,8 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import IO, NoReturn
+from typing import IO
 
+from pcp.cli.words.parsing import Formatter, Parser, WrongCommandLine
 from pcp.errors import PCPError
 from pcp.interruption import TERMINATED, leave, unraisable
 from pcp.training.display.log_bounds import LogBounds
@@ -59,28 +60,13 @@ class DiskFull(PCPError):
     """There was no room for what a command writes."""
 
 
-class WrongCommandLine(PCPError):
-    """Arguments that a command does not take.
+class NoPermission(PCPError):
+    """A file or folder that this user may not use."""
 
-    Arguments:
-        parser: of the command.
-        message: what is wrong with them.
-    """
-
-    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
-        super().__init__(message)
-        self._parser = parser
-
-    def say_and_exit(self) -> NoReturn:
-        """End as `argparse` does."""
-        argparse.ArgumentParser.error(self._parser, str(self))
-
-
-class _Parser(argparse.ArgumentParser):
-    """Leaves it to others how a mistake is told."""
-
-    def error(self, message: str) -> NoReturn:
-        raise WrongCommandLine(self, message)
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"you have no permission for {error.filename}: {error.strerror}; change its mode, or name another place"
+        )
 
 
 def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = lambda: None) -> int:
@@ -110,7 +96,7 @@ def main(arguments: Sequence[str] | None = None, begins: Callable[[], None] = la
 
 
 def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
-    parser = _Parser(
+    parser = Parser(
         prog="pcp",
         description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
         epilog=EPILOG,
@@ -123,7 +109,7 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
         # Only the command that was asked for is imported: the others cost seconds.
         if name in words[:1]:
             module = importlib.import_module(f"pcp.cli.{name}")
-            command = commands.add_parser(name, **module.DESCRIPTION, formatter_class=_Formatter)
+            command = commands.add_parser(name, **module.DESCRIPTION, formatter_class=Formatter)
             module.add_arguments(command)
             command.add_argument(
                 "--json",
@@ -132,12 +118,14 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
             )
         else:
             commands.add_parser(name, help=summary)
+    if not words:
+        parser.print_help()
+        return 2
     try:
         parsed = parser.parse_args(words)
     except WrongCommandLine as wrong:
-        if "--json" in words:
-            _as_json(wrong)
-        wrong.say_and_exit()
+        _complain(wrong, "--json" in words)
+        return 2
     _start_log(os.environ.get("PCP_LOG"))
     try:
         command_line = importlib.import_module(f"pcp.cli.{parsed.command}")
@@ -154,6 +142,9 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _UNREAD
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
+            _complain(NoPermission(error), getattr(parsed, "json", False))
+            return 2
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         place = f" of {error.filename}" if error.filename else ""
@@ -178,14 +169,6 @@ def _nobody_reads(stream: IO[str]) -> bool:
     except BrokenPipeError:
         return True
     return False
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Examples keep their line breaks, and every option that has a default shows it."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        nothing = action.default is None or action.default is False
-        return action.help if nothing else super()._get_help_string(action)
 
 
 def _start_log(level: str | None) -> None:

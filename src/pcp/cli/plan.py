@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pcp.cli.arrays import UnwritableFile, add_sizes, arguments_from, read_at
+from pcp.cli.arrays import add_sizes, arguments_from, read_at
 from pcp.cli.search_progress import SearchProgress
 from pcp.ir import Program
 from pcp.planning import plan
 from pcp.planning.conditions import BUDGET
 from pcp.planning.paths.path import Path as ExecutionPath
-from pcp.training.data.array_file import UnreadableFile, read_array_file
+from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Find the fastest way to run a program within a tolerance, and show what was chosen and why.",
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
             places(arguments.device),
             arguments.tolerance,
             memory=arguments.memory,
-            path=None if arguments.path is None else _read(arguments.path),
+            path=None if arguments.path is None else ExecutionPath.load(arguments.path),
             database=arguments.database,
             budget=arguments.budget,
             example=example_of(arguments, program),
@@ -103,12 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             judge=dict.fromkeys(arguments.ignore, "ignore"),
         )
     if arguments.save_path is not None:
-        try:
-            planned.path.save(arguments.save_path)
-        except OSError as error:
-            raise UnwritableFile(
-                f"cannot write the path to {arguments.save_path}: {error.strerror}"
-            ) from None
+        planned.path.save(arguments.save_path)
     print(json.dumps(planned.to_json()) if arguments.json else planned)
     return 0
 
@@ -116,10 +111,3 @@ def run(arguments: argparse.Namespace) -> int:
 def places(named: str | None) -> str | list[str] | None:
     """One device, or several with commas between them."""
     return named.split(",") if named and "," in named else named
-
-
-def _read(file: Path) -> ExecutionPath:
-    try:
-        return ExecutionPath.load(file)
-    except OSError as error:
-        raise UnreadableFile(f"cannot read the path {file}: {error.strerror}") from None

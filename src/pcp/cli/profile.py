@@ -13,10 +13,11 @@ from statistics import median
 from typing import Any
 
 from pcp.backends import Target
-from pcp.cli.arrays import read_program, writing
 from pcp.cli.asking import NoAnswer, asked, base_of
 from pcp.cli.status import address, check_web
 from pcp.errors import PCPError
+from pcp.ir.program import load
+from pcp.ir.program_file import reading, writing
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.tolerance_curve import draw_curve, frontier, points_of
 from pcp.planning.measuring.hardware import hardware_of, versions
@@ -24,7 +25,6 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.measurement_text import InvalidRows
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.shared import KEPT_ROWS, RECEIVED, Shared, checked
-from pcp.training.data.array_file import UnreadableFile
 
 DESCRIPTION = {
     "description": "List, export, merge, prune and plot the measurements that PCP keeps.",
@@ -206,10 +206,8 @@ def _export(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
 
 
 def _merge(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
-    try:
+    with reading("the measurements", arguments.what):
         count = database.merge(arguments.what)
-    except OSError as error:
-        raise UnreadableFile(f"cannot read {arguments.what}: {error.strerror or error}") from None
     _say(arguments, {"merged": count, "file": arguments.what}, f"{_count(count, 'new measurement')}")
 
 
@@ -302,7 +300,7 @@ def _subject(database: ProfileDatabase, what: str) -> tuple[str, list[Measuremen
     """The digest that a file or some digits stand for, and its measurements."""
     known = database.subjects()
     if Path(what).is_file() or not re.fullmatch(r"[0-9a-f]{4,64}", what):
-        digest = read_program(Path(what)).digest
+        digest = load(Path(what)).digest
         subjects = [digest] if digest in known else []
     else:
         digest = what

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from pcp.cli.arrays import add_sizes, arguments_from, read_program, sizes_in, write_results
+from pcp.cli.arrays import add_sizes, arguments_from, sizes_in, write_results
 from pcp.ir import Program
+from pcp.ir.program import load
 from pcp.ir.program_file import is_compiled
 from pcp.ir.tree import flatten
 from pcp.planning import plan
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     artifact = CompiledArtifact.load(arguments.module) if _is_compiled(arguments.module) else None
-    program = read_program(arguments.module) if artifact is None else artifact.program
+    program = load(arguments.module) if artifact is None else artifact.program
     if arguments.at:
         program = program.at(**sizes_in(arguments.at))
     arrays = {} if arguments.inputs is None else read_array_file(arguments.inputs)

@@ -15,6 +15,7 @@ from pcp.importers.jax_exported import exported_program, mapped_leaves, with_sym
 from pcp.importers.jax_trees import check_precision, is_key, is_number, key_data
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, ir, parse_module
+from pcp.ir.expecting import expect_arguments, expect_callable
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
@@ -69,6 +70,7 @@ def from_jax(
 
     Raises:
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
+        ProgramExpected, WrongArguments: it is no function, or one of more or fewer arguments.
         PrecisionMismatch: an argument has 64 bits while JAX computes in 32.
         InvalidArgument: a state has no successor of its nesting, shapes and element types.
         ImportDiffers: with `check`, a result or a gradient differs; the message names each with its error and tolerance.
@@ -76,6 +78,8 @@ def from_jax(
     """
     if isinstance(function, jax.export.Exported):
         return exported_program(function, arguments, constraints)
+    expect_callable(function, "pcp.from_jax", "a function that jax.jit takes, and its arguments")
+    expect_arguments(function, "pcp.from_jax", arguments, roles)
     opened, more = with_symbols(arguments)
     unchecked = [check]
 

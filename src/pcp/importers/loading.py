@@ -41,7 +41,7 @@ def load(
         UnknownShape: sizes are open and `shapes` does not give them, or constraints are given without symbols.
         InvalidProgram: it is MLIR, but no valid program.
         InvalidConstraint, BuiltDifferently: of symbols, as `pcp.trace`.
-        OSError: it cannot be read.
+        UnreadableFile: it cannot be read.
 
     A file that PCP saved has a checksum. Any other binary form is read by a child process first, because damaged bytes crash
     MLIR's reader; that costs a third of a second.

@@ -188,7 +188,7 @@ class Program:
 
         Raises:
             InvalidProgram: an operation has no portable form.
-            OSError: the file cannot be written.
+            UnwritableFile: the file cannot be written.
         """
         header = {
             "digest": self.digest,
@@ -206,7 +206,7 @@ class Program:
 
         Raises:
             NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no sound program that this version reads.
-            OSError: it cannot be read.
+            UnreadableFile: it cannot be read.
         """
         return load(path, main=main, shapes=shapes)
 

@@ -6,6 +6,8 @@ what arguments begin with), the portable artifact, SHA-256 of all that. MLIR's o
 checksum is compared first.
 """
 
+import contextlib
+import errno
 import functools
 import hashlib
 import importlib
@@ -13,7 +15,7 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +44,77 @@ OTHER_FORMS = {b"PCPsymb\n": "pcp.symbolic.program:SymbolicProgram"}
 """By the first eight bytes of a file, the class of a later layer whose `from_artifact` reads it, imported when one is met."""
 
 
+class UnreadableFile(PCPError, OSError):
+    """A file that is not there, or is not of the kind that was asked for."""
+
+
+class UnwritableFile(PCPError, OSError):
+    """A file that cannot be written."""
+
+
+@contextlib.contextmanager
+def reading(what: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """The block reads a file.
+
+    Arguments:
+        what: what the file should hold, as `the program`.
+        path: the file.
+
+    Raises:
+        UnreadableFile: it cannot be read.
+    """
+    try:
+        yield
+    except UnreadableFile:
+        raise
+    except OSError as error:
+        raise UnreadableFile(f"cannot read {what} {os.fspath(path)}: {reason(error)}") from None
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """The block writes a file.
+
+    Raises:
+        UnwritableFile: it cannot be written.
+        OSError: the disk is full.
+    """
+    try:
+        yield
+    except UnwritableFile:
+        raise
+    except OSError as error:
+        if path is None or error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UnwritableFile(f"cannot write {os.fspath(path)}: {reason(error)}") from None
+
+
+def read_named(what: str, path: str | os.PathLike[str]) -> bytes:
+    """What is in a file that a user named; raises as `reading`."""
+    with reading(what, path):
+        return Path(path).read_bytes()
+
+
+def write_named(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file that a user named, whole or not at all; raises as `writing`."""
+    with writing(path):
+        write_atomically(Path(path), content)
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be used, and what to look at."""
+    known = {
+        errno.ENOENT: "there is no such file or folder",
+        errno.EEXIST: "a file stands there; expected a folder, or nothing",
+        errno.ENOTDIR: "a file stands where a folder is expected",
+        errno.EISDIR: "it is a folder; expected a file",
+        errno.EACCES: "you have no permission",
+        errno.EPERM: "you have no permission",
+        errno.EROFS: "the file system can only be read",
+    }
+    return known.get(error.errno or 0, error.strerror or str(error))
+
+
 class NotAProgram(PCPError):
     """A file that holds no program of any form that PCP reads."""
 
@@ -59,12 +132,12 @@ def write(path: str | os.PathLike[str], artifact: bytes, header: Mapping[str, An
         header: what people and errors are told of it.
 
     Raises:
-        OSError: the file cannot be written.
+        UnwritableFile: the file cannot be written.
     """
     more = {"library": library_version(), "artifact_sha256": hashlib.sha256(artifact).hexdigest()}
     text = json.dumps(more | dict(header), separators=(",", ":")).encode()
     content = _FIXED.pack(MAGIC, FORMAT, len(text), len(artifact)) + text + artifact
-    write_atomically(Path(path), content + hashlib.sha256(content).digest())
+    write_named(path, content + hashlib.sha256(content).digest())
 
 
 def read(
@@ -75,7 +148,7 @@ def read(
 ) -> tuple[T, dict[str, Any]]:
     """What is made of the module in a file, one that `write` wrote, or one of another tool, and what it says besides; see
     `pcp.load`."""
-    raw = Path(path).read_bytes()
+    raw = read_named("the program", path)
     name = os.fspath(path)
     other = OTHER_FORMS.get(raw[:8])
     if other is not None:

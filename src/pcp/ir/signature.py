@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pcp.errors import PCPError, nearest
 from pcp.ir.bindings import InvalidProgram, context, ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.functions import function_type
@@ -15,12 +16,24 @@ from pcp.ir.tree import LEAF, Tree
 from pcp.ir.types import TensorSpec
 
 
+class UnknownRole(PCPError, ValueError):
+    """A name that stands for no role of an argument."""
+
+
 class Role(enum.StrEnum):
     """What an argument is to its program: a `weight` is bound once, a `state` is donated and returned, an `input` changes."""
 
     weight = "weight"
     state = "state"
     input = "input"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Role":
+        """Raises UnknownRole."""
+        near = nearest(value, list(cls))
+        raise UnknownRole(
+            f"{value!r} is not a role{near}; expected 'weight' (bound once), 'state' (donated and returned) or 'input'"
+        )
 
 
 NODES = "nodes"

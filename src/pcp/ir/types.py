@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pcp.errors import PCPError
+from pcp.errors import PCPError, nearest
 
 
 class UnknownDType(PCPError):
@@ -179,9 +179,7 @@ def dtype_of(given: DTypeLike) -> DType:
         return DType.i32
     dtype = _of_numpy(given)
     if dtype is None or given is None:
-        raise UnknownDType(
-            f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type"
-        )
+        raise _unknown(given)
     return dtype
 
 
@@ -198,7 +196,14 @@ def _named(name: str) -> DType:
             f"{name!r} is no name of an element type here; where NumPy reads it as {meant.numpy.name}, write {str(meant)!r}: "
             "the numbers in PCP's names count bits"
         )
-    raise UnknownDType(f"{name!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type")
+    raise _unknown(name)
+
+
+def _unknown(given: object) -> UnknownDType:
+    near = nearest(given, (*DType, *_FROM_NAME)) if isinstance(given, str) else ""
+    return UnknownDType(
+        f"{given!r} is not an element type{near}; choose one of {', '.join(DType)} or a NumPy type"
+    )
 
 
 def _of_numpy(given: Any) -> DType | None:

@@ -237,9 +237,9 @@ class ArgumentBorder:
 
     def _flatten_carefully(self, arguments: tuple[Any, ...]) -> list[Any]:
         if len(arguments) != len(self.tree.children):
+            given = "1 argument was" if len(arguments) == 1 else f"{len(arguments)} arguments were"
             raise ArgumentCountMismatch(
-                f"{len(arguments)} arguments were given; the plan takes {len(self.names)}: "
-                f"{', '.join(self.names) or 'none'}"
+                f"{given} given; the plan takes {len(self.names)}: {', '.join(self.names) or 'none'}"
             )
         leaves: list[Any] = []
         for name, child, value in zip(self.names, self.tree.children, arguments, strict=True):
@@ -315,7 +315,7 @@ def check(argument: Argument, array: Any) -> None:
     if tuple(array.shape) != argument.spec.shape:
         raise ArgumentShapeMismatch(
             f"argument {argument.name} has shape {tuple(array.shape)}; the plan expects {argument.spec}; "
-            "trace the function again for other shapes"
+            f"trace the function again for other shapes{_or_by_symbol(argument, array.shape)}"
         )
     try:
         same = dtype_of(array.dtype) is argument.spec.dtype
@@ -326,6 +326,18 @@ def check(argument: Argument, array: Any) -> None:
             f"argument {argument.name} has element type {array.dtype}; the plan expects {argument.spec}; "
             f"convert it with .astype({argument.spec.dtype.numpy.name!r})"
         )
+
+
+def _or_by_symbol(argument: Argument, shape: Sequence[int]) -> str:
+    """How to trace once for all sizes of the axes on which a shape differs; nothing where the rank differs."""
+    expected = argument.spec.shape
+    differ = [axis for axis, (a, b) in enumerate(zip(expected, shape, strict=False)) if a != b]
+    if len(expected) != len(shape):
+        return ""
+    sizes: list[int | str] = list(expected)
+    for number, axis in enumerate(differ):
+        sizes[axis] = "n" if len(differ) == 1 else f"n{number}"
+    return f", or once for all sizes: pcp.spec({tuple(sizes)}, {str(argument.spec.dtype)!r})"
 
 
 def donated(arguments: Sequence[Argument], leaves: Sequence[Buffer], backend: Backend) -> DonatedArray:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pcp.backends import Target, UnknownDevice
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.ir.program_file import write_atomically
+from pcp.ir.program_file import write_named
 from pcp.planning.capacity import check_capacity, memory_limit
 from pcp.planning.compiled import Compiled
 
@@ -73,7 +73,7 @@ class CompiledArtifact:
         Raises:
             OSError: it cannot be written.
         """
-        write_atomically(Path(file), self.to_bytes())
+        write_named(file, self.to_bytes())
 
     @staticmethod
     def load(file: str | os.PathLike[str]) -> "CompiledArtifact":

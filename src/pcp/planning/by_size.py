@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pcp.backends import Target
 from pcp.errors import PCPError
-from pcp.ir import Program
+from pcp.ir import Program, TreeMismatch
 from pcp.planning.arguments import parameter_names
 from pcp.planning.capacity import lower_bound
 from pcp.planning.compiled import Compiled, in_order
@@ -24,6 +24,7 @@ from pcp.planning.judging.tolerance import worst
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.transfer import transferred
+from pcp.refusals import with_users_line
 from pcp.symbolic.constraints import SizesRefused
 from pcp.symbolic.expressions import listed
 from pcp.symbolic.program import SymbolicProgram
@@ -127,7 +128,10 @@ class SymbolicPlan:
             SizesRefused: shapes of arguments disagree, or are sizes that the program does not take.
             PCPError: what `pcp.plan` and `Plan.run` raise.
         """
-        sizes = self.program.sizes_of(*self._bound, *arguments)
+        try:
+            sizes = self.program.sizes_of(*self._bound, *arguments)
+        except (SizesRefused, TreeMismatch) as error:
+            raise with_users_line(error) from None
         return self.at(**sizes).run(*arguments, check=check)
 
     __call__ = run

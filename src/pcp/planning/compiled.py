@@ -9,16 +9,19 @@ from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
 from pcp.backends.base import Buffer
 from pcp.backends.regions.bound import StagedExecutable
 from pcp.errors import PCPError
-from pcp.ir import Argument, Program, Result, Role, Tree
+from pcp.ir import Argument, Program, Result, Role, Tree, TreeMismatch
 from pcp.ir.tree import flatten, flatten_like
 from pcp.planning.arguments import (
     ArgumentBorder,
     ArgumentCountMismatch,
+    ArgumentMismatch,
+    DonatedArray,
     donated,
     parameter_names,
     unflattener,
 )
 from pcp.planning.capacity import check_capacity, lower_bound, memory_limit
+from pcp.refusals import with_users_line
 
 
 class CannotBind(PCPError):
@@ -81,7 +84,10 @@ class Compiled:
         Raises:
             TreeMismatch, ArgumentMismatch, DonatedArray, DonatedTwice, OutOfMemory: as `Plan.run`.
         """
-        buffers = self._bound + self._border.admit(arguments)
+        try:
+            buffers = self._bound + self._border.admit(arguments)
+        except (ArgumentMismatch, TreeMismatch, DonatedArray) as error:
+            raise with_users_line(error) from None
         try:
             return self._unflatten(self._executable.run(buffers))
         except ExecutionFailed as error:

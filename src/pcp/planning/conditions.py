@@ -52,7 +52,7 @@ def places_of(where: Place | Sequence[Place] | None) -> tuple[Place | None, list
     """
     if where == ANY:
         return None, [Target.of(f"{name}:{place}") for name in backend_names() for place in _first(name)]
-    if where is None or isinstance(where, str | Device | Target):
+    if where is None or isinstance(where, str | Target) or not isinstance(where, Sequence):
         return where, []
     if not where:
         raise NoPlaces("the list of devices is empty; give one or more, as ['cpu:0', 'iree:llvm-cpu']")

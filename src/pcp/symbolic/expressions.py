@@ -40,7 +40,7 @@ Atom = str | Division
 Factors = tuple[tuple[Atom, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Expression:
     """A size: a sum of products of symbols, quotients and remainders, each with a coefficient.
 
@@ -151,7 +151,7 @@ class Expression:
             return _sum({factors: coefficient // divisor for factors, coefficient in self.terms})
         return Expression(((((Division(sign, self, by), 1),), 1),))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         text = ""
         for factors, coefficient in self.terms:
             alone = len(factors) == 1 and coefficient == 1 and factors[0][1] == 1

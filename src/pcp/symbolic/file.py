@@ -13,11 +13,10 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pcp.ir import Program
-from pcp.ir.program_file import NewerProgram, library_version, write_atomically
+from pcp.ir.program_file import NewerProgram, library_version, write_named
 from pcp.ir.unchecked import CorruptProgram
 from pcp.symbolic.checking import Evidence
 from pcp.symbolic.constraints import LARGEST as LARGEST_SIZE
@@ -177,4 +176,4 @@ def write(
     hints: Hints = (),
 ) -> None:
     """Write a symbolic program to one file, which is whole or absent whatever happens meanwhile."""
-    write_atomically(Path(path), packed(space, tuple(programs), evidence, hints))
+    write_named(path, packed(space, tuple(programs), evidence, hints))

@@ -34,14 +34,14 @@ _LOCK = threading.Lock()
 _LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SymbolicSpec:
     """The shape and element type of a tensor whose sizes are expressions of symbols."""
 
     shape: tuple[Expression, ...]
     dtype: DType
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
@@ -334,7 +334,7 @@ class SymbolicProgram:
 
         Raises:
             InvalidProgram: an operation has no portable form.
-            OSError: the file cannot be written.
+            UnwritableFile: the file cannot be written.
         """
         write(path, self.space, self.programs, self._known(), self.hints)
 

@@ -191,18 +191,23 @@ def _hole(
 
 
 def _different(row: Sequence[str], samples: Samples) -> BuiltDifferently:
-    other = next(i for i, line in enumerate(row) if len(line) != len(row[0]) or line != row[0])
+    forms = [TOKENS.sub(lambda token: token[0] if token["string"] else "#", line) for line in row]
+    other = next(i for i in range(1, len(row)) if forms[i] != forms[0])
+    differs = next((i for i, (a, b) in enumerate(zip(row[0], row[other], strict=False)) if a != b), 0)
     advice = (
         "an array of a symbolic size cannot be a constant of NumPy: make it by operations, as pcp.iota"
         if "dense<" in row[0] and ("dense<[" in row[0] or 'dense<"' in row[0])
         else "avoid Python loops and choices by size, or constrain the sizes"
     )
     return BuiltDifferently(
-        f"the program is built differently for {listed(samples[0])}: '{_short(row[0])}', and for {listed(samples[other])}: "
-        f"'{_short(row[other])}'; expected the same operations for all sizes: {advice}"
+        f"the program is built differently for {listed(samples[0])}: '{_short(row[0], differs)}', and for "
+        f"{listed(samples[other])}: '{_short(row[other], differs)}'; expected the same operations for all sizes: {advice}"
     )
 
 
-def _short(line: str) -> str:
-    line = re.sub(r" loc\(.*\)$", "", line.strip())
-    return line if len(line) <= 160 else f"{line[:150]}..."
+def _short(line: str, place: int = 0) -> str:
+    """The line without its location; of a long one what is around a place."""
+    line = re.sub(r" loc\(.*\)$", "", line)
+    start = max(0, place - 80) if len(line) > 160 else 0
+    shown = line[start : start + 160].strip()
+    return f"{'...' if start else ''}{shown}{'...' if start + 160 < len(line) else ''}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.ir.program_file import write_atomically
+from pcp.ir.program_file import write_atomically, writing
 from pcp.ir.tree import Tree, flatten
 from pcp.training import checkpoint
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
@@ -81,14 +81,16 @@ class RunFolder:
 
         Raises:
             NotARun: a run stands there already.
+            UnwritableFile: the folder cannot be made.
         """
         folder = RunFolder(path)
         if folder.config_file.exists():
             raise NotARun(
                 f"{path} already holds a run; give another folder, or {continuing or f'--resume {path}'} to continue it"
             )
-        path.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder.config_file, config.to_json().encode())
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder.config_file, config.to_json().encode())
         return folder
 
     def discard(self) -> None:

@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from pcp.cli.arrays import add_sizes, read_at, writing
+from pcp.cli.arrays import add_sizes, read_at
+from pcp.ir.program_file import writing
 from pcp.planning.artifact import compile_ahead
 
 DESCRIPTION = {

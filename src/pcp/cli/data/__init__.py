@@ -2,8 +2,10 @@
 
 import argparse
 import json
+from pathlib import Path
 
 from pcp.errors import PCPError
+from pcp.ir.program_file import UnwritableFile
 from pcp.training.data.shards.place import Place
 from pcp.training.data.shards.write import write_shards
 
@@ -65,6 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"--vocabulary is {arguments.vocabulary}; expected at least 256, one for each byte"
         )
     place = Place(arguments.out)
+    if place.is_folder and Path(place.url).is_file():
+        raise UnwritableFile(
+            f"--out {arguments.out} is a file; expected a folder, which is made if it is not there"
+        )
     index = write_shards(
         arguments.text,
         place,

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from pcp.backends import Target
-from pcp.cli.arrays import read_program
 from pcp.cli.kernels.confined import check_confined, confined
 from pcp.cli.kernels.verifying import REFUSED, add_kernel
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.ir.program import load
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.workbench import (
@@ -135,10 +135,10 @@ def _region(arguments: argparse.Namespace, target: Target) -> tuple[Program, Pro
     database = ProfileDatabase(arguments.database)
     named = str(arguments.what)
     if Path(named).exists():
-        return region_in(read_program(Path(named)), "", target), database
+        return region_in(load(Path(named)), "", target), database
     file, _, digits = named.rpartition(":")
     if file and _HEX.fullmatch(digits):
-        return region_in(read_program(Path(file)), digits, target), database
+        return region_in(load(Path(file)), digits, target), database
     if not _HEX.fullmatch(named):
         raise RegionNotFound(
             f"{named!r} names no region; expected the file of a program, PROGRAM:DIGITS, or the first digits of a region that "

@@ -16,6 +16,7 @@ from pcp.backends import Device, Target
 from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation
 from pcp.ir.tree import flatten_like
 from pcp.ir.types import dtype_of
@@ -93,9 +94,10 @@ def find_nan(
         device: where it is run: once for every 1024 values of the program, and once more.
 
     Raises:
+        ProgramExpected: it is something else.
         TreeMismatch, ArgumentMismatch, OutOfMemory, CompilationFailed: as a Plan of the program.
     """
-    inlined = flat(program)
+    inlined = flat(expect_program(program, "pcp.find_nan"))
     dataflow = Dataflow(inlined)
     target = Target.of(device)
     codes = _codes(inlined, dataflow, arguments, target)

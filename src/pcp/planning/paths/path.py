@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +17,7 @@ from pcp.backends.registry import DEFAULT
 from pcp.backends.target import Option
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.ir.program_file import write_atomically
+from pcp.ir.program_file import read_named, write_named
 from pcp.kernels import Kernel, Place, Site, sites_of
 from pcp.planning.paths.checks import NotAPath as NotAPath
 from pcp.planning.paths.checks import PathMismatch as PathMismatch
@@ -339,9 +338,9 @@ class Path:
         """Write it to a file, whole or not at all.
 
         Raises:
-            OSError: the file cannot be written.
+            UnwritableFile: the file cannot be written.
         """
-        write_atomically(FilePath(path), self.to_json().encode())
+        write_named(path, self.to_json().encode())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Path":
@@ -349,10 +348,10 @@ class Path:
 
         Raises:
             NotAPath: it holds none.
-            OSError: it cannot be read.
+            UnreadableFile: it cannot be read.
         """
         try:
-            return Path.from_json(FilePath(path).read_text())
+            return Path.from_json(read_named("the path", path).decode())
         except (NotAPath, UnicodeDecodeError) as error:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
 

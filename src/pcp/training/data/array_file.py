@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.errors import PCPError
+from pcp.ir.program_file import UnreadableFile
 from pcp.systems import memory_bytes
 from pcp.training.data.kinds.plain_text import expect_file
 from pcp.training.data.safetensors_file import (
@@ -37,10 +37,6 @@ _DAMAGES = (
     zlib.error,
 )
 """What NumPy may raise of a file that somebody damaged, or made up."""
-
-
-class UnreadableFile(PCPError):
-    """A file that is not there, or is not of the kind that was asked for."""
 
 
 def read_array_file(path: Path) -> dict[str, np.ndarray[Any, Any]]:

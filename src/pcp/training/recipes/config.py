@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcp.errors import PCPError
+from pcp.errors import PCPError, nearest
 
 _NOT_NEGATIVE = (
     "workers",
@@ -184,7 +184,7 @@ class TrainingConfig:
         for name, value in settings.items():
             if name not in fields:
                 raise InvalidTrainingConfig(
-                    f"there is no setting {name!r}; choose one of {', '.join(fields)}"
+                    f"there is no setting {name!r}{nearest(name, fields)}; choose one of {', '.join(fields)}"
                 )
             kind = type(getattr(self, name))
             if type(value) is not kind and not (kind is float and type(value) is int):
