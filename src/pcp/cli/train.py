@@ -58,6 +58,7 @@ examples:
                                                the same on the Ray cluster that this machine belongs to
   pcp train --data my.txt --steps 500 --json   another text; print one JSON object per line
   pcp train --data notes.jsonl --field text    the field of records that holds their text; also of .csv and .json
+  pcp train --data chats.jsonl                 messages with roles; only the assistant's answers are learnt
   pcp train --data train.bin val.bin           token numbers as nanoGPT prepares them
   pcp train --tokenizer bpe --vocabulary 2048  learn tokens from the text instead of characters
   pcp train --tolerance 1e-2                   search for a faster step whose error is below 1 %

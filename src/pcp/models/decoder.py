@@ -28,6 +28,9 @@ class Decoder(Protocol):
     def parameter_shapes(self, config: Any) -> Parameters:
         """Their shapes."""
 
+    def logits(self, parameters: Parameters, tokens: TensorLike, config: Any) -> Tensor:
+        """Scores of every next token."""
+
     def loss(self, parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: Any) -> Tensor:
         """The mean cross entropy of the next token."""
 

@@ -56,3 +56,17 @@ def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "cut.txt").write_bytes("é".encode()[:1])
     with pytest.raises(CorpusNotText, match="not UTF-8 text: byte 0xc3 at offset 0"):
         load_text(str(tmp_path / "cut.txt"))
+
+
+def test_the_place_of_a_wrong_byte_is_that_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.training.data.kinds.plain_text.HEAD_BYTES", 4)
+    for data, message in (
+        (b"abcdefgh\0", "byte 0x00 at offset 8"),
+        (b"abcdefg\xc3(", "byte 0xc3 at offset 7"),
+        (b"abcdefgh\xc3", "byte 0xc3 at offset 8"),
+    ):
+        (tmp_path / "x.txt").write_bytes(data)
+        with pytest.raises(CorpusNotText, match=message):
+            load_text(str(tmp_path / "x.txt"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pcp.training.data.tokenizer import TokenizerUnreadable, Tokens, UnknownToken, token_dtype
 from pcp.training.extras import import_extra
@@ -99,6 +100,12 @@ class BytePairTokenizer:
         """Turn a text into tokens."""
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return np.asarray(ids, token_dtype(self.vocabulary_size))
+
+    def encode_with_places(self, text: str) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """Turn a text into tokens, and say which is the last character of each."""
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        places = np.array([max(end - 1, start) for start, end in found.offsets], np.int64)
+        return np.asarray(found.ids, token_dtype(self.vocabulary_size)), places
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Turn tokens into text; raises UnknownToken for a number outside the vocabulary."""

@@ -1,5 +1,6 @@
 """From the documents of a corpus to tokens, a piece at a time: nothing is whole in memory."""
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -50,16 +51,22 @@ def tokenizer_of(source: Source, name: str, vocabulary: int) -> Tokenizer:
     """
     if source.gives is Gives.tokens and name in LEARNT:
         return NumberTokenizer(1 + _largest(source))
+    pieces = {"\n"} if _has_many(source) else set[str]()
+    return learnt_or_read(itertools.chain(pieces, _all(source)), name, vocabulary)
+
+
+def learnt_or_read(pieces: Iterable[str], name: str, vocabulary: int) -> Tokenizer:
+    """The tokenizer for a text that comes in pieces; see `tokenizer_of`."""
     if name == "bytes":
         return ByteTokenizer()
     if name == "bpe":
-        return BytePairTokenizer.train(_all(source), vocabulary)
+        return BytePairTokenizer.train(pieces, vocabulary)
     if name == "characters":
-        characters = {"\n"} if _has_many(source) else set()
-        for piece in _all(source):
+        characters: set[str] = set()
+        for piece in pieces:
             characters.update(piece)
         if not characters:
-            raise EmptyCorpus(f"{source.data} has no characters; give a text with some")
+            raise EmptyCorpus("the text has no characters; give one with some")
         return CharacterTokenizer("".join(sorted(characters)))
     return tokenizer_in(Path(name))
 

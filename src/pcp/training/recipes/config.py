@@ -48,8 +48,9 @@ MEANINGS = {
     "model": "name of a model, such as gpt2 or llama-1b; the file of a loss; or a folder that transformers wrote",
     "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
     "data": "`shakespeare`; files, a folder or pattern of texts, JSON lines, tables, token numbers, samples; or shards",
-    "field": "of JSON lines, JSON and tables: the one that holds the text",
+    "field": "of JSON lines, JSON and tables: the one that holds the text, or messages",
     "tokenizer": "`characters`, `bytes`, `bpe` (byte pairs), a tokenizer.json or a folder with one; these two need an extra",
+    "chat_template": "of messages: empty for that of the tokenizer's folder, `plain`, or a file in Jinja (extra `chat`)",
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch; a loss from a file fixes this number",
@@ -110,6 +111,7 @@ class TrainingConfig:
     data: str = "shakespeare"
     field: str = ""
     tokenizer: str = "characters"
+    chat_template: str = ""
     vocabulary: int = 1024
     steps: int = 2000
     batch: int = 12

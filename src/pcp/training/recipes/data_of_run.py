@@ -1,15 +1,24 @@
 """The data of a run: read once into the run's folder, and opened from there."""
 
+import itertools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from pcp.ir.program_file import write_atomically
+from pcp.ir.tree import flatten
 from pcp.training.data.array_file import SUFFIXES
 from pcp.training.data.batches import TinyCorpus
+from pcp.training.data.chat.conversations import IGNORED, Rows, encoded_conversations, moved
+from pcp.training.data.chat.messages import field_of_messages, messages_of
+from pcp.training.data.chat.template import PLAIN, plain_template, template_in
 from pcp.training.data.embedded_tokens import embedded_rows
-from pcp.training.data.encoding import LEARNT, encoded, tokenizer_of
+from pcp.training.data.encoding import LEARNT, encoded, learnt_or_read, tokenizer_in, tokenizer_of
 from pcp.training.data.kinds.kind import Gives
-from pcp.training.data.kinds.source import find_source
+from pcp.training.data.kinds.source import DEFAULT_CORPUS, find_source
 from pcp.training.data.run_data import Data, SampleData, TextData
 from pcp.training.data.sample_arguments import arrays_of_batch
 from pcp.training.data.samples import Samples, split
@@ -27,13 +36,16 @@ from pcp.training.data.token_file import TokenFile, write_token_stream
 from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.recipes.loss_program import LossProgram
+from pcp.training.recipes.shifted_labels import leaves_out, moves_labels
 from pcp.training.run_folder import RunFolder
+
+Array = np.ndarray[Any, Any]
 
 log = logging.getLogger("pcp.training.recipes.data_of_run")
 
 
 def gives_tokens(data: str, field: str = "") -> bool:
-    """Whether data are windows of tokens, and not samples in arrays.
+    """Whether data are text, conversations or token numbers, and not samples in arrays.
 
     Raises:
         MissingCorpus, EmptyCorpus, NotAFile, UnknownKind, MixedKinds: see `find_source`.
@@ -44,11 +56,32 @@ def gives_tokens(data: str, field: str = "") -> bool:
 
 
 def run_gives_tokens(folder: RunFolder, config: TrainingConfig) -> bool:
-    """The same of a run, whose data need not be there any more when they have been read."""
+    """Whether a run trains on windows of tokens, and not on samples, which conversations are.
+
+    Its data need not be there any more when they have been read.
+    """
     if folder.training_file.exists():
         return False
-    kept = folder.token_file.exists() or folder.shard_index_file.exists()
-    return kept or gives_tokens(config.data, config.field)
+    if folder.token_file.exists() or folder.shard_index_file.exists():
+        return True
+    return gives_tokens(config.data, config.field) and not gives_messages(config.data, config.field)
+
+
+def gives_messages(data: str, field: str = "") -> bool:
+    """Whether data are conversations, whose first record shows it.
+
+    Raises:
+        MissingCorpus, EmptyCorpus, NotAFile, UnknownKind, MixedKinds: see `find_source`.
+        RowUnreadable: the first record is none.
+    """
+    if names_shards(data) or data == DEFAULT_CORPUS:
+        return False
+    source = find_source(data, field)
+    if source.gives is not Gives.records:
+        return False
+    return any(
+        field_of_messages(record, field) for _, record in itertools.islice(source.records(source.parts), 1)
+    )
 
 
 def data_of(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> Data:
@@ -75,11 +108,6 @@ def tokens_of(folder: RunFolder, config: TrainingConfig) -> TokenFile | ShardedT
         return _sharded(folder, config)
     if not folder.tokenizer_file.exists():
         source = find_source(config.data, config.field)
-        if source.gives is Gives.samples:
-            raise InvalidTrainingConfig(
-                f"data is {config.data}, {source.parts[0].kind.name}, but {config.model} takes a text or token numbers; a "
-                "loss from a file takes samples, as in --model loss.pcp"
-            )
         tokenizer = tokenizer_of(source, config.tokenizer, config.vocabulary)
         held_out = encoded(source, source.validation, tokenizer) if source.validation else None
         write_token_stream(
@@ -124,11 +152,87 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
 
 def _samples(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> SampleData:
     if not folder.training_file.exists():
-        arrays = arrays_of_batch(Path(config.data), loss)
-        training, validation = split(arrays, loss.batch_size, config.seed)
-        Samples.write(folder.validation_file, validation)
-        Samples.write(folder.training_file, training)
+        if Path(config.data).suffix in SUFFIXES:
+            arrays = arrays_of_batch(Path(config.data), loss)
+        else:
+            arrays = _conversations(folder, config, loss)
+        _keep(folder, arrays, loss.batch_size, config.seed)
     return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
+
+
+def _keep(folder: RunFolder, arrays: Sequence[Array], batch: int, seed: int) -> None:
+    training, validation = split(arrays, batch, seed)
+    Samples.write(folder.validation_file, validation)
+    Samples.write(folder.training_file, training)
+
+
+def _conversations(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> list[Array]:
+    """Tokens and labels for a loss that leaves out labels of -100."""
+    if loss.context is None:
+        raise InvalidTrainingConfig(
+            f"data is {config.data}, messages, but the batch of {config.model} is {loss.describe_batch()}, which is not tokens "
+            "and labels"
+        )
+    weights = flatten(loss.parameters)[0]
+    places = len(weights), len(weights) + 1
+    if not leaves_out(loss.program, weights, *places):
+        raise InvalidTrainingConfig(
+            f"data is {config.data}, messages, of which only the answers are learnt: the other labels are {IGNORED}, which "
+            f"{config.model} does not leave out. Export it with a loss that does, as torch.nn.functional.cross_entropy does"
+        )
+    rows = conversations_of(folder, config, loss.context)
+    if not moves_labels(loss.program, [*weights, None, None], *places):
+        rows = moved(*rows)
+    dtypes = [entry.spec.dtype.numpy for entry in loss.batch]
+    return [array.astype(dtype) for array, dtype in zip(rows, dtypes, strict=True)]
+
+
+def answers_of(folder: RunFolder, config: TrainingConfig, context: int) -> SampleData:
+    """Conversations as tokens and targets, both i32[samples, context], for a model by name; -100 where none is learnt.
+
+    Raises:
+        InvalidTrainingConfig: the data are samples of something else.
+        PCPError: see `conversations_of`.
+    """
+    if not folder.training_file.exists():
+        if Path(config.data).suffix in SUFFIXES:
+            raise InvalidTrainingConfig(
+                f"data is {config.data}, samples in arrays, but {config.model} takes text, messages or token numbers; a loss "
+                "from a file takes samples, as in --model loss.pcp"
+            )
+        rows = moved(*conversations_of(folder, config, context))
+        _keep(folder, rows, config.batch // config.accumulate, config.seed)
+    return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
+
+
+def conversations_of(folder: RunFolder, config: TrainingConfig, context: int) -> tuple[Rows, Rows]:
+    """The conversations of a run as rows of tokens and labels, as for a loss that moves its labels itself.
+
+    The tokenizer is kept in the folder of the run.
+
+    Raises:
+        NoChatTemplate, ChatTemplateUnreadable: see `template_in`.
+        PCPError: the data or the tokenizer cannot be read; see `find_source`, `tokenizer_of`, `encoded_conversations`.
+    """
+    source = find_source(config.data, config.field)
+    records = source.parts + source.validation
+    if config.tokenizer in LEARNT:
+        template = plain_template()
+        if config.chat_template not in ("", PLAIN):
+            template = template_in(Path(config.chat_template), config.chat_template)
+        texts = (
+            piece.text
+            for place, record in source.records(records)
+            for pieces in template.pieces(messages_of(record, config.field, place))
+            for piece in pieces
+        )
+        tokenizer = learnt_or_read(texts, config.tokenizer, config.vocabulary)
+    else:
+        template = template_in(Path(config.tokenizer), config.chat_template)
+        tokenizer = tokenizer_in(Path(config.tokenizer))
+    rows = encoded_conversations(source.records(records), config.field, template, tokenizer, context)
+    folder.write_tokenizer(tokenizer)
+    return rows
 
 
 def _sharded(folder: RunFolder, config: TrainingConfig) -> ShardedTokens:

@@ -52,20 +52,52 @@ _known: dict[tuple[str, int, int], bool] = {}
 """A loss is read several times before a run begins, and compiling it takes long."""
 
 
-def _last_token_counts(program: Program, arguments: Sequence[Any], tokens: int, labels: int) -> bool:
-    """Whether the loss is another where the last token of each row is."""
-    spec = program.arguments[tokens].spec
-    text = np.random.default_rng(_SEED).integers(0, 2, spec.shape).astype(spec.dtype.numpy)
-    other = text.copy()
-    other[:, -1] = 1 - other[:, -1]
+def leaves_out(
+    program: Program, weights: Sequence[Any], tokens: int, labels: int, ignored: int = -100
+) -> bool:
+    """Whether a causal loss leaves out labels of a number, as PyTorch's does: then later tokens so labelled change nothing.
+
+    Arguments:
+        weights: an array for each of its arguments before the tokens.
+        tokens, labels: which arguments these are, of shape (batch, context).
+    """
+    shape = program.arguments[tokens].spec.shape
+    half = max(1, shape[1] // 2)
+    text = np.random.default_rng(_SEED).integers(0, 2, shape)
+    other, learnt = text.copy(), text.copy()
+    text[:, half:], other[:, half:] = 0, 1
+    learnt[:, half - (shape[1] > 2) :] = ignored
+    first, second = _losses(program, [*weights, None, None], tokens, labels, (text, other), learnt)
+    return bool(np.isfinite(first)) and bool(np.isclose(first, second, rtol=1e-6, atol=0))
+
+
+def _losses(
+    program: Program,
+    arguments: Sequence[Any],
+    tokens: int,
+    labels: int,
+    texts: Sequence[Places],
+    learnt: Places,
+) -> list[float]:
+    """The loss of each of some texts with the same labels."""
     run = plan(program).run
     losses = []
-    for inputs in (text, other):
+    for text in texts:
         leaves = list(arguments)
-        leaves[tokens], leaves[labels] = inputs, text.astype(program.arguments[labels].spec.dtype.numpy)
+        leaves[tokens] = text.astype(program.arguments[tokens].spec.dtype.numpy)
+        leaves[labels] = learnt.astype(program.arguments[labels].spec.dtype.numpy)
         result = run(*program.argument_tree.unflatten(leaves))
         losses.append(float(np.asarray(result[0] if isinstance(result, tuple) else result)))
-    return losses[0] != losses[1]
+    return losses
+
+
+def _last_token_counts(program: Program, arguments: Sequence[Any], tokens: int, labels: int) -> bool:
+    """Whether the loss is another where the last token of each row is."""
+    text = np.random.default_rng(_SEED).integers(0, 2, program.arguments[tokens].spec.shape)
+    other = text.copy()
+    other[:, -1] = 1 - other[:, -1]
+    first, second = _losses(program, arguments, tokens, labels, (text, other), text)
+    return first != second
 
 
 def _first_label_counts(program: Program, labels: int) -> bool:

@@ -22,6 +22,7 @@ from pcp.training.data.saved_tokenizer import tokenizer_from_json
 from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.recipes.data_of_run import tokens_of
+from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder
 
 random = np.random.default_rng()
@@ -51,6 +52,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "x.jsonl": lines,
     "x.ndjson": lambda path: lines(path, "\r\n\r\n"),
     "recognised.by.its.lines": lines,
+    "marked.jsonl": lambda path: (lines(path), path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())),
     "x.json": lambda path: path.write_text(json.dumps(RECORDS, indent=1)),
     "recognised-by-its-document": lambda path: path.write_text(json.dumps(RECORDS)),
     "x.csv": lambda path: write_table(path, ","),
@@ -153,6 +155,7 @@ def llm_c(tokens: np.ndarray, path: Path, magic: int, version: int) -> None:
 
 
 TOKENS = random.integers(0, 50_000, 3000)
+PADDED = np.where(random.random(3000) < 0.7, 0, TOKENS)
 WIDE = random.zipf(1.2, 3000).clip(max=128_000)
 DNA = random.integers(0, 5, 3000)
 
@@ -164,6 +167,7 @@ def saved(path: Path, array: np.ndarray) -> None:
 NUMBERS: dict[str, tuple[str, np.ndarray, Callable[[Path], object]]] = {
     "uint16": ("x.bin", TOKENS, lambda path: TOKENS.astype(np.uint16).tofile(path)),
     "few of uint16": ("x.bin", DNA, lambda path: DNA.astype(np.uint16).tofile(path)),
+    "mostly zeros": ("x.bin", PADDED, lambda path: PADDED.astype(np.uint16).tofile(path)),
     "uint32": ("x.bin", WIDE, lambda path: WIDE.astype(np.uint32).tofile(path)),
     "llm.c": ("x.bin", TOKENS, lambda path: llm_c(TOKENS.astype(np.uint16), path, 20240520, 1)),
     "llm.c wide": ("x.bin", WIDE, lambda path: llm_c(WIDE.astype(np.uint32), path, 20240801, 7)),
@@ -217,6 +221,11 @@ def test_wrong_numbers_are_refused(tmp_path: Path) -> None:
             whole(tmp_path, tmp_path / name)
         RunFolder.open(tmp_path / "run").discard()
     saved(tmp_path / "n.npy", np.array([3, 1, -2, 5]))
+    saved(tmp_path / "m.npy", np.arange(9))
+    both = f"{tmp_path / 'm.npy'},{tmp_path / 'n.npy'}"
+    with pytest.raises(TokenOutOfRange, match=r"Token -2 at position 11 of"):
+        whole(tmp_path, both)
+    RunFolder.open(tmp_path / "run").discard()
     with pytest.raises(TokenOutOfRange, match=r"Token -2 at position 2 of .*n\.npy is outside"):
         whole(tmp_path, tmp_path / "n.npy")
     RunFolder.open(tmp_path / "run").discard()
@@ -228,10 +237,8 @@ def test_wrong_numbers_are_refused(tmp_path: Path) -> None:
 def test_samples_for_a_model_that_takes_text(tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", x=np.ones((4, 3)))
     folder = run(tmp_path, tmp_path / "s.npz")
-    with pytest.raises(
-        InvalidTrainingConfig, match=r"samples in arrays, but gpt2-nano takes a text or token"
-    ):
-        tokens_of(folder, folder.config())
+    with pytest.raises(InvalidTrainingConfig, match="samples in arrays, but gpt2-nano takes text, messages"):
+        prepare(folder)
 
 
 def test_bytes_of_records_and_of_a_file_in_no_encoding(tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ def json_lines(path: Path) -> Iterator[Placed]:
     expect_file(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
             if line.strip():
                 yield _object(line, f"{path}, line {number},")
 

@@ -79,6 +79,7 @@ def accepted() -> str:
     """All kinds, and by what each is recognised, for messages."""
     rows = [f"{kind.name} ({kind.recognised}): {kind.option}" for kind in KINDS]
     rows += [
+        "conversations (records with `messages` of roles and contents): --data chats.jsonl",
         "several files of one kind: --data a.txt b.txt, a folder, or a pattern such as 'texts/*.txt'",
         "shards (a folder or URL that `pcp data shard` wrote): --data corpus-shards",
         "'shakespeare': the corpus that PCP brings",
