@@ -21,7 +21,7 @@ from pcp.tracing import spec
 from pcp.training.data.array_file import read_array_file
 from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.data_of_run import run_gives_tokens
+from pcp.training.recipes.data_of_run import gives_tokens
 from pcp.training.recipes.model_folder import holds_transformers_model, settings_of
 from pcp.training.recipes.written_model import REST
 from pcp.training.run_folder import RunFolder
@@ -61,7 +61,7 @@ def bring_model(folder: RunFolder) -> None:
     size = config.batch // config.accumulate
     imported = (
         _of_text(model, size, config)
-        if run_gives_tokens(folder, config)
+        if gives_tokens(config.data, config.field)
         else _of_samples(model, size, read_array_file(Path(config.data)))
     )
     _keep_source(path, folder.source_folder, _rest(model, imported))
