@@ -78,7 +78,10 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
             "warmup_steps is 2000; expected at least 0 and below steps, which is 2000; leave it out for a tenth",
         ),
         ({"accumulate": 5}, "accumulate is 5; expected a divisor of batch, which is 12"),
-        ({"rate": 1}, "there is no setting 'rate'; choose one of model, weights, data, field, tokenizer, "),
+        (
+            {"rate": 1},
+            r"there is no setting 'rate' \(did you mean 'remat'\?\); choose one of model, weights, data, field, tokenizer, ",
+        ),
         ({"steps": 1.5}, r"steps is 1\.5; expected a value of type int"),
         ({"steps": True}, "steps is True; expected a value of type int"),
         ({"model": 2}, "model is 2; expected a value of type str"),
