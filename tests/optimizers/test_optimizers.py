@@ -11,12 +11,26 @@ from tests.execution import run
 import pcp
 from pcp.ir import DType
 from pcp.ir.tree import flatten, map_tree
-from pcp.optimizers import AdamW, InvalidOptimizer, Optimizer, WarmupCosine, adamw, matrices, nesterov, sgd
+from pcp.optimizers import (
+    AdamW,
+    InvalidOptimizer,
+    Optimizer,
+    WarmupCosine,
+    adafactor,
+    adamw,
+    by_name,
+    lion,
+    matrices,
+    nesterov,
+    sgd,
+)
 
 Array = np.ndarray[Any, Any]
 Tree = dict[str, Any]
 STEPS = 6
 SCHEDULE = WarmupCosine(peak=0.05, warmup_steps=2, total_steps=5, final=0.01)
+
+WRONG: Any = "1e-3"
 
 # How far STEPS updates may be from float64's, relative to the norm.
 NEAR = {"f64": 1e-14, "f32": 2e-6, "bf16": 2e-2}
@@ -165,6 +179,51 @@ def test_gradient_descent(kind: str, dtype: str) -> None:
         assert_near(state["velocity"], velocity, dtype)
 
 
+@pytest.mark.parametrize("dtype", NEAR)
+def test_lion_with_a_schedule(dtype: str) -> None:
+    (parameters,), gradients = random_trees(13), random_trees(14, STEPS)
+    found, state, _ = updated(lion(SCHEDULE, (0.7, 0.9), 0.2), parameters, gradients, dtype)
+    m = map_tree(np.zeros_like, parameters)
+    expected = parameters
+    for rate, gradient in zip(rates(), gradients, strict=True):
+        direction = map_tree(lambda m, g: np.sign(0.7 * m + 0.3 * g), m, gradient)
+        decay = map_tree(lambda p: 0.2 * p * (p.ndim >= 2), expected)
+        expected = map_tree(lambda p, d, w, r=rate: p - r * (d + w), expected, direction, decay)
+        m = map_tree(lambda m, g: 0.9 * m + 0.1 * g, m, gradient)
+    assert_near((found, state["momentum"]), (expected, m), dtype)
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_adafactor_with_a_schedule_and_decay(dtype: str) -> None:
+    (parameters,), gradients = random_trees(11), random_trees(12, STEPS)
+    optimizer = adafactor(SCHEDULE, min_dim_size_to_factor=3, weight_decay=0.2)
+    found, state, _ = updated(optimizer, parameters, gradients, dtype)
+    assert {k: v.shape for k, v in state["rows"].items()} == {"weight": (3,)}
+    assert {k: v.shape for k, v in state["columns"].items()} == {"weight": (4,)}
+    assert set(state["second"]) == {"bias", "inner.0"}
+    leaves, tree = flatten(parameters)
+    squares = [np.zeros_like(leaf) for leaf in leaves]
+    for t, (rate, gradient) in enumerate(zip(rates(), gradients, strict=True), start=1):
+        share = 1 - t**-0.8
+        for place, g in enumerate(flatten(gradient)[0]):
+            squares[place] = share * squares[place] + (1 - share) * (g * g + 1e-30)
+            v, p = squares[place], leaves[place]
+            if p.shape == (3, 4):  # the matrix of rank 1 that has its means
+                v = v.mean(1, keepdims=True) * v.mean(0, keepdims=True) / v.mean()
+            direction = g / np.sqrt(v)
+            direction = direction / max(1, np.sqrt((direction**2).mean()))
+            scale = max(np.sqrt((p**2).mean()), 1e-3)
+            leaves[place] = p - rate * (scale * direction + 0.2 * p * (p.ndim >= 2))
+    assert_near(found, tree.unflatten(leaves), dtype)
+
+
+def test_gradient_descent_decays_matrices() -> None:
+    (parameters,), gradients = random_trees(15), random_trees(16, 1)
+    found, _, _ = updated(sgd(0.1, weight_decay=0.2), parameters, gradients, "f64")
+    expected = map_tree(lambda p, g: p - 0.1 * (g + 0.2 * p * (p.ndim >= 2)), parameters, gradients[0])
+    assert_near(found, expected, "f64")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -176,6 +235,24 @@ def test_gradient_descent(kind: str, dtype: str) -> None:
         (lambda: adamw(1e-3, weight_decay=-1), "expected a weight decay of at least 0"),
         (lambda: sgd(math.inf), r"SGD\(learning_rate=inf.*expected a learning rate of at least 0"),
         (lambda: sgd(0.1, 1.0), "expected a momentum of at least 0 and below 1"),
+        (
+            lambda: adamw(WRONG),
+            r"AdamW\(learning_rate='1e-3'.*expected a learning rate of at least 0, or a s",
+        ),
+        (
+            lambda: lion(1e-3, WRONG),
+            r"Lion\(.*betas='1e-3'.*expected betas of at least 0 and below 1, two of them",
+        ),
+        (lambda: lion(1e-3, weight_decay=WRONG), r"Lion\(.*'1e-3'.*expected a weight decay of at least 0"),
+        (lambda: adafactor(1e-3, decay_rate=1), "Adafactor.*expected a decay rate of at least 0 and below 1"),
+        (lambda: adafactor(1e-3, clipping_threshold=0), "expected a clipping threshold above 0, or None"),
+        (lambda: adafactor(1e-3, 0), "expected a smallest size to factor that is a whole number above 0"),
+        (lambda: adafactor(1e-3, epsilon=0), "expected an epsilon above 0"),
+        (lambda: adafactor(1e-3, decays=WRONG), "expected decays that is a function of the name and"),
+        (
+            lambda: by_name("AdamV"),
+            r"no optimizer 'AdamV' \(did you mean 'adam'\?\); expected one of adamw, adam, ",
+        ),
         (lambda: nesterov(0.1, -0.5), "expected a momentum of at least 0 and below 1"),
     ],
 )

@@ -97,7 +97,11 @@ trained.safetensors in the folder of the run, under the same names.
 _ON_ACCELERATORS: dict[str, Any] = {"tolerance": 1e-2, "plan_seconds": 150.0}
 
 # Defaults that follow from other settings.
-_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"} | {
+_DERIVED = {
+    "warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}",
+    "weights": "none",
+    "momentum": "its own",
+} | {
     name: f"{getattr(TrainingConfig(), name):g}; on a GPU {value:g}"
     for name, value in _ON_ACCELERATORS.items()
 }

@@ -4,27 +4,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pcp.ir.tree import flatten
 from pcp.ops.elementwise import convert, power, sqrt
 from pcp.optimizers.base import (
     DecayMask,
     Parameters,
     Schedule,
     State,
+    by_parameter,
+    check_betas,
+    check_decay,
+    in_full,
     is_number,
-    is_within,
+    matrices,
     rate_at,
-    rate_is_valid,
     require,
     scalar_type,
     zeros_like,
 )
 from pcp.tensor import Tensor, as_tensor
-
-
-def matrices(_name: str, shape: tuple[int, ...]) -> bool:
-    """The usual mask: matrices are decayed, vectors (biases, normalisations) are not."""
-    return len(shape) >= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +52,9 @@ class AdamW:
     decays: DecayMask = matrices
 
     def __post_init__(self) -> None:
-        require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
-        pair = isinstance(self.betas, tuple | list) and len(self.betas) == 2
-        require(
-            pair and all(is_within(beta, 0, 1) for beta in self.betas),
-            self,
-            "betas of at least 0 and below 1, two of them",
-        )
+        check_betas(self)
         require(is_number(self.epsilon) and self.epsilon > 0, self, "an epsilon above 0")
-        require(is_within(self.weight_decay, 0), self, "a weight decay of at least 0")
-        require(
-            callable(self.decays), self, "decays that is a function of the name and the shape of a parameter"
-        )
+        check_decay(self)
 
     @property
     def kept(self) -> dict[str, float]:
@@ -91,21 +79,11 @@ class AdamW:
         beta1, beta2 = self.betas
         correction1 = 1 - power(as_tensor(beta1, scalar), convert(count, scalar))
         correction2 = 1 - power(as_tensor(beta2, scalar), convert(count, scalar))
-        leaves, tree = flatten(parameters)
-        columns = (
-            leaves,
-            flatten(gradients)[0],
-            flatten(state["first"])[0],
-            flatten(state["second"])[0],
-            tree.names(),
-        )
-        new: list[tuple[Tensor, Tensor, Tensor]] = []
-        for parameter, gradient, first, second, name in zip(*columns, strict=True):
-            # The coefficients are no bfloat16 numbers: 0.999 would be 1. What is kept is as wide as the parameter.
-            kept, dtype = parameter.dtype, scalar if parameter.dtype.bits < 32 else parameter.dtype
-            parameter, gradient, first, second = (
-                convert(each, dtype) for each in (parameter, gradient, first, second)
-            )
+
+        def moved(name: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+            kept = tensors[0].dtype
+            parameter, gradient, first, second = in_full(scalar, *tensors)
+            dtype = parameter.dtype
             m = beta1 * first + (1 - beta1) * gradient
             v = beta2 * second + (1 - beta2) * (gradient * gradient)
             direction = (m / convert(correction1, dtype)) / (
@@ -113,10 +91,20 @@ class AdamW:
             )
             if self.weight_decay and self.decays(name, parameter.shape):
                 direction = direction + self.weight_decay * parameter
-            moved = parameter - convert(rate, dtype) * direction
-            new.append((convert(moved, kept), convert(m, kept), convert(v, kept)))
-        updated, firsts, seconds = (tree.unflatten([each[index] for each in new]) for index in range(3))
-        return updated, {"count": count, "first": firsts, "second": seconds}, {"learning_rate": rate}
+            new = parameter - convert(rate, dtype) * direction
+            return convert(new, kept), convert(m, kept), convert(v, kept)
+
+        updated, first, second = by_parameter(
+            moved, 3, parameters, gradients, state["first"], state["second"]
+        )
+        return updated, {"count": count, "first": first, "second": second}, {"learning_rate": rate}
 
 
 adamw = AdamW
+
+
+def adam(
+    learning_rate: float | Schedule, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
+) -> AdamW:
+    """Adam: AdamW without weight decay; see `AdamW`. Source: Kingma and Ba, "Adam", 2015, algorithm 1."""
+    return AdamW(learning_rate, betas, epsilon, weight_decay=0.0)

@@ -104,6 +104,49 @@ def rate_at(learning_rate: float | Schedule, step: Tensor, dtype: DType) -> Tens
     return learning_rate(convert(step, dtype)) if callable(learning_rate) else as_tensor(learning_rate, dtype)
 
 
+def by_parameter(
+    function: Callable[..., tuple[Tensor, ...]], results: int, parameters: Parameters, *others: Parameters
+) -> tuple[Parameters, ...]:
+    """One container, nested like the parameters, for each of the results of a function.
+
+    Arguments:
+        function: of the name of a parameter, it, and the leaves of `others` at its place.
+        results: how many it returns.
+    """
+    leaves, tree = flatten(parameters)
+    columns = (tree.names(), leaves, *(flatten(other)[0] for other in others))
+    made = [function(*row) for row in zip(*columns, strict=True)]
+    return tuple(tree.unflatten([each[index] for each in made]) for index in range(results))
+
+
+def in_full(scalar: DType, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of the element type in which an update is computed: that of the first, the parameter, or `scalar` if it is
+    narrower than f32. The coefficients are no bfloat16 numbers: 0.999 would be 1. What is kept is as wide as the parameter."""
+    dtype = scalar if tensors[0].dtype.bits < 32 else tensors[0].dtype
+    return tuple(convert(each, dtype) for each in tensors)
+
+
+def matrices(_name: str, shape: tuple[int, ...]) -> bool:
+    """The usual mask: matrices are decayed, vectors (biases, normalisations) are not."""
+    return len(shape) >= 2
+
+
+def check_decay(optimizer: Any) -> None:
+    """Refuse settings of an optimizer with a learning rate, a weight decay and a mask; raises InvalidOptimizer."""
+    require(rate_is_valid(optimizer.learning_rate), optimizer, "a learning rate of at least 0, or a schedule")
+    require(is_within(optimizer.weight_decay, 0), optimizer, "a weight decay of at least 0")
+    expected = "decays that is a function of the name and the shape of a parameter"
+    require(callable(optimizer.decays), optimizer, expected)
+
+
+def check_betas(optimizer: Any) -> None:
+    """Refuse two decays of moments; raises InvalidOptimizer."""
+    betas = optimizer.betas
+    pair = isinstance(betas, tuple | list) and len(betas) == 2
+    expected = "betas of at least 0 and below 1, two of them"
+    require(pair and all(is_within(beta, 0, 1) for beta in betas), optimizer, expected)
+
+
 def zeros_like(parameters: Parameters) -> Parameters:
     """Arrays of zeros with the shapes and element types of the parameters."""
     return map_tree(lambda leaf: np.zeros(leaf.shape, leaf.dtype), parameters)

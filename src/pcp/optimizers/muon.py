@@ -68,9 +68,8 @@ class Muon:
     rounds: int = 5
 
     def __post_init__(self) -> None:
-        require(
-            isinstance(self.rest, AdamW), self, "a rest that is AdamW, as pcp.optimizers.adamw(1e-3) makes"
-        )
+        expected = "a rest that is AdamW, as pcp.optimizers.adamw(1e-3) makes"
+        require(isinstance(self.rest, AdamW), self, expected)
         require(is_within(self.momentum, 0, 1), self, "a momentum of at least 0 and below 1")
         require(is_within(self.weight_decay, 0), self, "a weight decay of at least 0")
         require(callable(self.orthogonal), self, "orthogonal that is a function of a name and a shape")

@@ -37,6 +37,7 @@ def test_json_brings_back_every_setting() -> None:
         for field in dataclasses.fields(TrainingConfig)
     }
     settings |= {"steps": 700, "vocabulary": 700, "beta1": 0.25, "beta2": 0.5, "outer_momentum": 0.125}
+    settings |= {"optimizer": "sgd", "momentum": 0.5}
     settings |= {"shares": "equal", "audit_rate": 0.75, "wire": {"strangers": 9, "messages_per_second": 2.5}}
     config = TrainingConfig().replaced(**settings)
     assert dataclasses.asdict(config) == settings
@@ -77,6 +78,15 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
             {"warmup_steps": 2000},
             "warmup_steps is 2000; expected at least 0 and below steps, which is 2000; leave it out for a tenth",
         ),
+        (
+            {"optimizer": "adamW"},
+            "optimizer is adamW; expected one of adamw, adam, lion, muon, adafactor, sgd, nesterov",
+        ),
+        (
+            {"optimizer": "lion", "momentum": 0.9},
+            r"momentum is 0\.9; expected at least 0 and below 1, with an optimizer that has one: muon, sgd, nesterov",
+        ),
+        ({"optimizer": "sgd", "momentum": 1.0}, r"momentum is 1\.0; expected at least 0 and below 1"),
         ({"accumulate": 5}, "accumulate is 5; expected a divisor of batch, which is 12"),
         (
             {"rate": 1},

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from pcp.distributed.bounds import LOSS
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
-from pcp.optimizers import AdamW, Optimizer, nesterov
+from pcp.optimizers import Optimizer, nesterov
 from pcp.tensor import Tensor
 
 
@@ -134,10 +134,10 @@ class Algorithm(Protocol):
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Weight of each contribution in the merged push, in the given order, summing to one."""
 
-    def inner_optimizer(self, own: AdamW) -> Optimizer:
+    def inner_optimizer(self, own: Optimizer) -> Optimizer:
         """What workers' training steps update with; `own` is the run's."""
 
-    def outer_optimizer(self, own: AdamW) -> Optimizer:
+    def outer_optimizer(self, own: Optimizer) -> Optimizer:
         """What takes the outer steps."""
 
     def pushed(self, reference: Tensor, theta: Tensor) -> Tensor:
@@ -232,11 +232,11 @@ class Described:
         """Return the share of each contribution in the tokens of the round: every token counts the same, whoever trains it."""
         return shares([each.tokens for each in contributions])
 
-    def inner_optimizer(self, own: AdamW) -> Optimizer:
+    def inner_optimizer(self, own: Optimizer) -> Optimizer:
         """Return the run's own."""
         return own
 
-    def outer_optimizer(self: Algorithm, own: AdamW) -> Optimizer:  # noqa: ARG002 - for others to use
+    def outer_optimizer(self: Algorithm, own: Optimizer) -> Optimizer:  # noqa: ARG002 - for others to use
         """Return Nesterov's momentum."""
         return nesterov(self.outer_learning_rate, self.outer_momentum)
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pcp.distributed.algorithms.base import Described
 from pcp.distributed.algorithms.gradient_sum import GradientSum
-from pcp.optimizers import AdamW, Optimizer
+from pcp.optimizers import Optimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class DataParallel(Described):
     outer_learning_rate: ClassVar[float] = 1.0
     outer_momentum: ClassVar[float] = 0.0
 
-    def inner_optimizer(self, own: AdamW) -> Optimizer:  # noqa: ARG002 - an algorithm's signature
+    def inner_optimizer(self, own: Optimizer) -> Optimizer:  # noqa: ARG002 - an algorithm's signature
         """Gradients are summed, and the parameters stay."""
         return GradientSum()
 
-    def outer_optimizer(self, own: AdamW) -> Optimizer:
+    def outer_optimizer(self, own: Optimizer) -> Optimizer:
         """The run's own."""
         return own

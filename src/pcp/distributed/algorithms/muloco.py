@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Described
+from pcp.distributed.algorithms.base import Described, InvalidAlgorithm
 from pcp.optimizers import AdamW, Muon, Optimizer
 
 
@@ -36,6 +36,17 @@ class MuLoCo(Described):
     delay: ClassVar[int] = 0
     mixing: ClassVar[float] = 0.0
 
-    def inner_optimizer(self, own: AdamW) -> Optimizer:
-        """Muon, with the run's AdamW for what is no matrix."""
-        return Muon(own, weight_decay=own.weight_decay)
+    def inner_optimizer(self, own: Optimizer) -> Optimizer:
+        """Muon, with the run's AdamW for what is no matrix; the run's own if that is Muon.
+
+        Raises:
+            InvalidAlgorithm: it is another.
+        """
+        if isinstance(own, Muon):
+            return own
+        if isinstance(own, AdamW):
+            return Muon(own, weight_decay=own.weight_decay)
+        raise InvalidAlgorithm(
+            f"muloco was given the optimizer {own}; its workers train with Muon: expected adamw or muon, or "
+            "the algorithm diloco"
+        )

@@ -29,6 +29,9 @@ OWN = -1
 LONGEST_WARMUP = 100
 """Steps of the warm-up where none are set: nanoGPT's number for a small character model."""
 
+OPTIMIZER_CHOICES = ("adamw", "adam", "lion", "muon", "adafactor", "sgd", "nesterov")
+WITH_MOMENTUM = ("muon", "sgd", "nesterov")
+
 ALGORITHM_CHOICES = (
     "fragments",
     "delay",
@@ -59,10 +62,12 @@ MEANINGS = {
     "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
     "remat": "what is kept for the backward pass: a policy such as dots_saveable",
     "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
+    "optimizer": "adamw, adam, lion, muon (with adamw for what is no matrix), adafactor, sgd or nesterov",
+    "momentum": "of muon, sgd and nesterov; by default the optimizer's own",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
     "warmup_steps": "steps in which the learning rate rises linearly",
-    "weight_decay": "weight decay of matrices",
+    "weight_decay": "weight decay of matrices; adam has none",
     "clip_norm": "largest global norm of the gradient; 0 does not clip",
     "seed": "seed of the parameters and of the data order",
     "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
@@ -88,8 +93,8 @@ MEANINGS = {
     "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
     "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
 }
-"""What each setting is, but for those that no command takes: beta1 and beta2, the decays of AdamW's moments, and wire, the
-limits of a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
+"""What each setting is, but for those that no command takes: beta1 and beta2, the decays of moments, and wire, the limits of
+a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
 
 
 class InvalidTrainingConfig(PCPError):
@@ -120,6 +125,8 @@ class TrainingConfig:
     accumulate: int = 1
     remat: str = "everything"
     memory: str = ""
+    optimizer: str = "adamw"
+    momentum: float = float(OWN)
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     warmup_steps: int = OWN
@@ -160,6 +167,11 @@ class TrainingConfig:
         for name in ("beta1", "beta2"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         _require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
+        known = ", ".join(OPTIMIZER_CHOICES)
+        _require("optimizer", self.optimizer, self.optimizer in OPTIMIZER_CHOICES, f"one of {known}")
+        of_these = f"at least 0 and below 1, with an optimizer that has one: {', '.join(WITH_MOMENTUM)}"
+        fits = self.optimizer in WITH_MOMENTUM and 0 <= self.momentum < 1
+        _require("momentum", self.momentum, self.momentum == OWN or fits, of_these)
         below = f"at least 0 and below steps, which is {self.steps}; leave it out for a tenth of them"
         _require("warmup_steps", self.warmup_steps, OWN <= self.warmup_steps < self.steps, below)
         divides = self.batch % self.accumulate == 0

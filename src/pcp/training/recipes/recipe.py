@@ -1,5 +1,6 @@
 """What a run trains with, whatever is trained: a loss, its first parameters, and the data in its order."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from pcp.ir import Program
-from pcp.optimizers import AdamW, WarmupCosine, adamw
+from pcp.optimizers import Optimizer, WarmupCosine, by_name
 from pcp.training.data.run_data import BatchSource, Data
-from pcp.training.recipes.config import TrainingConfig
+from pcp.training.recipes.config import OWN, TrainingConfig
 from pcp.training.step import TrainingStep, training_step
 
 
@@ -48,11 +49,17 @@ class Recipe(ABC):
         """
 
     @cached_property
-    def optimizer(self) -> AdamW:
-        """AdamW with warm-up and cosine."""
+    def optimizer(self) -> Optimizer:
+        """That of the settings, with warm-up and cosine."""
         c = self.config
+        make = by_name(c.optimizer)
         schedule = WarmupCosine(c.learning_rate, c.warmup, c.steps, c.final_learning_rate)
-        return adamw(schedule, betas=(c.beta1, c.beta2), weight_decay=c.weight_decay)
+        settings: dict[str, Any] = {"betas": (c.beta1, c.beta2), "weight_decay": c.weight_decay}
+        if c.momentum != OWN:
+            settings["momentum"] = c.momentum
+        taken = inspect.signature(make).parameters
+        made: Optimizer = make(schedule, **{name: value for name, value in settings.items() if name in taken})
+        return made
 
     @cached_property
     def step(self) -> TrainingStep:

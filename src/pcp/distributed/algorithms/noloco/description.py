@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pcp import ops
 from pcp.distributed.algorithms.base import Described, Exchange, InvalidAlgorithm, Topology
-from pcp.optimizers import AdamW, Optimizer, sgd
+from pcp.optimizers import Optimizer, sgd
 from pcp.tensor import Tensor
 
 TINY = 1e-30
@@ -82,7 +82,7 @@ class NoLoCo(Described):
                 f"{bound:.3g}, or the workers' weights part"
             )
 
-    def outer_optimizer(self, own: AdamW) -> Optimizer:  # noqa: ARG002 - an algorithm's signature
+    def outer_optimizer(self, own: Optimizer) -> Optimizer:  # noqa: ARG002 - an algorithm's signature
         """None: the Shepherd takes the mean."""
         return sgd(1.0)
 
