@@ -75,6 +75,7 @@ X, QKV = "f32[4,6]", ("f32[2,6,4,8]",) * 3
 ROWS: dict[str, tuple[Row, ...]] = {
     "pcp.softmax": (Row(ops.softmax, (X,)), Row(lambda x: ops.softmax(x, 0), (X,))),
     "pcp.log_softmax": (Row(ops.log_softmax, (X,)),),
+    "pcp.log_sum_exp": (Row(lambda x: ops.logsumexp(x, -1), (X,)),),
     "pcp.layer_norm": (
         Row(_normed, (X,)),
         Row(nn.layer_norm, (X, "f32[6]", "f32[6]"), ("scale", "bias")),

@@ -78,6 +78,8 @@ RAISED: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "softmax written out": (safe_softmax, (X,), "softmax"),
     "softmax in f64": (pcp.softmax, ("f64[4,5]",), "softmax"),
     "log_softmax": (pcp.log_softmax, (X,), "log_softmax"),
+    "logarithm of a sum of exponentials": (lambda x: pcp.logsumexp(x, -1), (X,), "log_sum_exp"),
+    "the same with its axis kept": (lambda x: pcp.logsumexp(x, -1, keepdims=True), (X,), "log_sum_exp"),
     "layer norm": (nn.layer_norm, (X, W, W), "layer_norm"),
     "layer norm without bias": (nn.layer_norm, (X, W), "layer_norm"),
     "layer norm of torch": (torch_layer_norm, (X, W, W), "layer_norm"),
@@ -167,6 +169,7 @@ LEFT_ALONE: dict[str, tuple[Any, tuple[str, ...]]] = {
         ),
         ("f32[4,4]", "f32[4]"),
     ),
+    "a logarithm of sums of columns": (lambda x: pcp.logsumexp(x, 0), ("f32[4,4]",)),
     "logits that are transposed": (cross_entropy_transposed, ("f32[4,4]", "i32[4]")),
     "a mean of too few": (
         lambda x: x * pcp.rsqrt((x * x).sum(-1, keepdims=True) / 4 + 1e-6),
@@ -330,5 +333,6 @@ def test_every_row_is_tried() -> None:
         "raise_softmax",
         "raise_biased_normalisation",
         "raise_normalisation",
+        "raise_log_sum_exp",
         "raise_unscaled_normalisation",
     ]

@@ -9,9 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from tests.execution import exactly  # noqa: E402
+
 import pcp  # noqa: E402
 from pcp import kernels  # noqa: E402
 from pcp.planning.paths.preparation import prepared  # noqa: E402
+from pcp.rewrite.canonical import canonical  # noqa: E402
+from pcp.rewrite.memory.linear_losses import without_logits  # noqa: E402
 
 CLASSES = 7
 WEIGHTS = torch.rand(CLASSES)
@@ -43,3 +47,42 @@ def test_a_loss_of_classes_has_its_sites(name: str) -> None:
     families = [site.family for site in kernels.sites_of(prepared(step), "cpu", bare=True)]
     assert families.count("cross_entropy") == 1
     assert families.count("cross_entropy_gradient") == 1
+
+
+LARGE: dict[str, Callable[[Any, Any], Any]] = {
+    "smooth": lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1),
+    "smooth, some left out": lambda x, y: F.cross_entropy(x, y, ignore_index=3, label_smoothing=0.1),
+    "smooth, weighted": lambda x, y: F.cross_entropy(
+        x, y, torch.linspace(0.5, 2.0, 96, dtype=x.dtype), label_smoothing=0.1
+    ),
+    "by hand": lambda x, y: (
+        x.logsumexp(-1) - 0.9 * x.gather(-1, y[:, None])[:, 0] - 0.1 * x.mean(-1)
+    ).mean(),
+    "normalisers held down": lambda x, y: F.cross_entropy(x, y) + 1e-2 * (x.logsumexp(-1) ** 2).mean(),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_gradients_without_logits_are_those_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.rewrite.memory.linear_losses.ROWS", 32)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(8, 96, dtype=torch.float64)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return LARGE[name](self.head(x), y)
+
+    model, rng = Model(), np.random.default_rng()
+    x, y = rng.normal(size=(128, 8)), rng.integers(0, 96, 128)
+    program = pcp.value_and_grad(canonical(pcp.from_torch(model, x, y).program))
+    blocked = without_logits(program, 8 * 32 * 96)
+    assert "tensor<128x96x" not in blocked.text.partition("func.func private")[0]
+    loss = model(torch.tensor(x), torch.tensor(y))
+    loss.backward()
+    weights = {key: each.detach().numpy() for key, each in model.named_parameters()}
+    found, gradients = exactly(blocked, weights, x, y)
+    np.testing.assert_allclose(found, loss.item(), rtol=1e-12)
+    for key, each in model.named_parameters():
+        np.testing.assert_allclose(gradients[key], each.grad.numpy(), rtol=1e-9, atol=1e-14)

@@ -10,6 +10,7 @@ import pcp
 from pcp.ir.tree import flatten
 from pcp.ir.types import DType
 from pcp.nn import cross_entropy, scaled_dot_product_attention
+from pcp.rewrite.canonical import canonical
 from pcp.rewrite.memory.blocks import in_blocks
 from pcp.rewrite.memory.linear_losses import without_logits
 from tests.execution import exactly
@@ -96,6 +97,67 @@ def test_logits_are_never_whole(monkeypatch: pytest.MonkeyPatch, bias: bool, wei
     assert f"x{CLASSES}xf32" in main
     assert f"tensor<2x{ROWS // 2}x{CLASSES}xf32>" not in main
     assert f"tensor<{ROWS}x{CLASSES}xf32>" not in main
+
+
+def picked(rows: Any, targets: Any) -> Any:
+    """The element of each row that its target names."""
+    return pcp.take_along_axis(rows, targets[..., None], -1)[..., 0]
+
+
+def by_likelihoods(logits: Any, targets: Any) -> Any:
+    likelihoods = pcp.log_softmax(logits)
+    return (-0.9 * picked(likelihoods, targets) - 0.1 * likelihoods.mean(-1)).mean()
+
+
+def by_normalisers(logits: Any, targets: Any) -> Any:
+    losses = pcp.logsumexp(logits, -1) - 0.9 * picked(logits, targets) - 0.1 * logits.mean(-1)
+    return pcp.where(pcp.ops.not_equal(targets, 3), losses, 0.0).sum()
+
+
+def by_labels(logits: Any, targets: Any) -> Any:
+    chosen = pcp.ops.equal(pcp.iota(logits.shape, len(logits.shape) - 1, "i32"), targets[..., None])
+    labels = pcp.where(chosen, 0.9, 0.0) + 0.1 / CLASSES
+    return -(labels * pcp.log_softmax(logits)).sum(-1).mean()
+
+
+def beside_normalisers(logits: Any, targets: Any) -> Any:
+    return cross_entropy(logits, targets) + 1e-2 * (pcp.logsumexp(logits, -1) ** 2).mean()
+
+
+def distilled(logits: Any, targets: Any) -> Any:
+    chances = pcp.softmax(0.5 * logits)
+    return cross_entropy(logits, targets) - (chances * pcp.log_softmax(logits)).sum(-1).mean()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [by_likelihoods, by_normalisers, by_labels, beside_normalisers, distilled],
+    ids=lambda f: f.__name__,
+)
+def test_logits_are_never_whole_where_labels_are_smooth_or_normalisers_are_held_down(
+    monkeypatch: pytest.MonkeyPatch, loss: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("pcp.rewrite.memory.linear_losses.ROWS", 32)
+
+    def of_hidden(hidden: Any, weights: Any, offsets: Any, targets: Any) -> Any:
+        return loss(pcp.einsum("bnd,vd->bnv", hidden, weights) + offsets, targets)
+
+    program = pcp.value_and_grad(canonical(pcp.trace(of_hidden, *GIVEN)), wrt=(0, 1, 2))
+    blocked = without_logits(program, 4 * 32 * CLASSES)
+    same(blocked, program, *GIVEN)
+    main = blocked.text.partition("func.func private")[0]
+    assert f"tensor<2x{ROWS // 2}x{CLASSES}x" not in main
+    assert f"tensor<{ROWS}x{CLASSES}x" not in main
+
+
+def test_logits_that_a_user_looks_at_stay_whole() -> None:
+    def loss(hidden: Any, weights: Any, targets: Any) -> Any:
+        logits = pcp.einsum("bnd,vd->bnv", hidden, weights)
+        return cross_entropy(pcp.tap("logits", logits), targets)
+
+    hidden, weights, _, targets = GIVEN
+    program = pcp.trace(loss, hidden, weights, targets)
+    assert without_logits(program, 1000) is program
 
 
 def test_logits_that_something_else_reads_stay_whole() -> None:

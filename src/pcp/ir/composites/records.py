@@ -168,6 +168,14 @@ _SOFTMAX: dict[str, Any] = {
 
 SOFTMAX = _declare("pcp.softmax", "x", **_SOFTMAX)
 LOG_SOFTMAX = _declare("pcp.log_softmax", "x", **_SOFTMAX)
+LOG_SUM_EXP = _declare(
+    "pcp.log_sum_exp",
+    "x",
+    attributes={"axis": Axes.axis},
+    samples=Samples.further_alike,
+    makes=lambda _, shapes: math.prod(shapes[0]),
+    pattern=f"{_RAISING}.softmax",
+)
 LAYER_NORM = _declare("pcp.layer_norm", "x", further=("scale", "bias"), shifts=_SOFTMAX["shifts"], **_NORM)
 RMS_NORM = _declare("pcp.rms_norm", "x", further=("scale", "bias"), **_NORM)
 BATCH_NORM = _declare(

@@ -149,6 +149,10 @@ def _along_others(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # n
 
 def _gather(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: ARG001
     numbers, axis = dimension_numbers(str(op.attributes["dimension_numbers"])), along[1]
+    if (
+        axis is None
+    ):  # the operand is cut, which may be along an axis that runs together with one of the indices
+        axis = _batched(numbers, "start_indices_batching_dims", "operand_batching_dims", along[0])
     if axis is None:
         return None
     (vector,) = numbers["index_vector_dim"]
@@ -168,20 +172,22 @@ def _scatter(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: 
         i for i in range(len(_shape(op.operands[2]))) if i not in numbers.get("update_window_dims", ())
     ]
     axis = along[1]
-    if axis is None:
-        if along[2] not in updates:
-            return None
+    if axis is None and along[2] in updates:
         axis = updates.index(along[2])
         axis += axis >= vector
+    if axis is None:
+        axis = _batched(numbers, "scatter_indices_batching_dims", "input_batching_dims", along[0])
+    if axis is None:
+        return None
     batched = _batched(numbers, "input_batching_dims", "scatter_indices_batching_dims", axis)
     operands = (batched, axis, updates[axis - (axis > vector)])
     return Cut(operands, (batched,), adds_to=0 if batched is None else None)
 
 
-def _batched(numbers: dict[str, tuple[int, ...]], operand: str, indices: str, axis: int) -> int | None:
+def _batched(numbers: dict[str, tuple[int, ...]], operand: str, indices: str, axis: int | None) -> int | None:
     """The axis of an operand that runs together with one of the indices, if one does."""
     together = dict(zip(numbers.get(indices, ()), numbers.get(operand, ()), strict=True))
-    return together.get(axis)
+    return None if axis is None else together.get(axis)
 
 
 _RULES: dict[str, Callable[[ir.Operation, Axes, int], Cut | None]] = {

@@ -1,19 +1,22 @@
-"""Cross entropy of the product that makes the logits, without logits: neither the loss nor its gradient has them all at once.
+"""Losses of the product that makes the logits, without logits: neither the loss nor its gradient has them all at once.
 
-The loss and its gradient are computed for some examples at a time, with all their logits and all that reads the gradient: the
-cotangents of weights and biases, which are sums over blocks, and that of the hidden states. No product is computed twice.
-Logits that are no larger than the weights stay whole, and so do those that anything else reads.
+The loss and its gradient are computed for some examples at a time, with all their logits, all that is as large, and all that
+reads it: the cotangents of weights and biases, which are sums over blocks, and that of the hidden states. No product is
+computed twice. It begins where logits are normalised: cross entropy, log softmax, the logarithm of a sum of exponentials. What
+else is made of them, as an element or the mean of each row for smooth labels, and what of that the gradient takes, comes along.
+Logits that are no larger than the weights stay whole, and so do those that are needed as they are.
 
 Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2025.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import Value, context, ir, run_passes
 from pcp.ir.composites import composite_name, private_function
-from pcp.ir.composites.records import CROSS_ENTROPY
+from pcp.ir.composites.records import CROSS_ENTROPY, LOG_SOFTMAX, LOG_SUM_EXP
+from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.editing import clone_operations, erase_dead
 from pcp.ir.toolkit.functions import entry_block
@@ -21,32 +24,37 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ir.toolkit.walking import walk_block
-from pcp.rewrite.memory.blocks import bytes_inside, cut_up, function_of
+from pcp.ops.tapping import TAP
+from pcp.rewrite.memory.blocks import cut_up, function_of
 
 ROWS = 256
 """Examples of a block, at least: of fewer, weights would be read, and added to, too often."""
 
-_NAMES = CROSS_ENTROPY.name, CROSS_ENTROPY.gradient_name
+_NAMES = [
+    name for each in (CROSS_ENTROPY, LOG_SOFTMAX, LOG_SUM_EXP) for name in (each.name, each.gradient_name)
+]
 _NAME = f"{CROSS_ENTROPY.name}.linear"
+_REGIONS = ("stablehlo.scatter", "stablehlo.reduce")
+"""Operations with a region that only says how two numbers are put together."""
 
 
 def without_logits(program: Program, most: int) -> Program:
-    """The program, in which logits that only cross entropy and its gradient read are never whole.
+    """The program, in which logits that only a loss and its gradient read are never whole.
 
     Arguments:
         program: any Program.
         most: bytes of logits that are left whole.
     """
-    if CROSS_ENTROPY.name.encode() not in program.bytecode:
+    if not any(name.encode() in program.bytecode for name in _NAMES):
         return program
     module = program.module()
     inline_calls(module)
     by_logits: dict[Value, list[ir.Operation]] = {}
     for op in walk_block(entry_block(module)):
-        if composite_name(op) in _NAMES and bytes_inside(op) > most:
+        if composite_name(op) in _NAMES and spec_of(op.operands[0].type).bytes > most:
             by_logits.setdefault(op.operands[0], []).append(op)
     with context(), ir.Location.unknown():
-        sites = [_Site.of(each) for each in by_logits.values()]
+        sites = [_Site.of(logits, each) for logits, each in by_logits.items()]
         written = [site.write(module, most) for site in sites if site is not None]
         if not any(written):
             return program
@@ -57,41 +65,39 @@ def without_logits(program: Program, most: int) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """Cross entropy of some logits, its gradient, and what stands around them, all in one block.
+    """What makes some logits, and all that is made of them while it is as large, all in one block.
 
     Arguments:
-        composites: the loss, its gradient, or both.
-        makers: the operations that make the logits, each behind what it reads.
-        readers: those that read the cotangent of the logits, or what is as large.
+        logits: the value.
+        members: the operations, each behind what it reads.
         order: of the operations of the block.
     """
 
-    composites: Sequence[ir.Operation]
-    makers: Sequence[ir.Operation]
-    readers: Sequence[ir.Operation]
+    logits: Value
+    members: Sequence[ir.Operation]
     order: Mapping[ir.Operation, int]
 
     @classmethod
-    def of(cls, composites: Sequence[ir.Operation]) -> "_Site | None":
+    def of(cls, logits: Value, composites: Sequence[ir.Operation]) -> "_Site | None":
         """That of all composites of some logits; None where the logits are needed whole."""
-        block, logits = ir.InsertionPoint(composites[0]).block, composites[0].operands[0]
+        block, size = ir.InsertionPoint(composites[0]).block, spec_of(logits.type).size
         if any(ir.InsertionPoint(op).block != block for op in composites):
             return None
         order = {view.operation: place for place, view in enumerate(block.operations)}
-        makers, readers = _makers(logits, order), _readers(composites, order)
-        if makers is None or readers is None:
+        makers = _makers(logits, order, size)
+        found = makers and _readers([logits, *_made(makers, size)], order, size)
+        if not makers or found is None:
             return None
-        own = {*makers, *composites, *readers}
-        large = [
-            value for op in makers for value in op.results if _is_large(value, spec_of(logits.type).size)
-        ]
-        is_alone = all(use.owner.operation in own for value in large for use in value.uses)
-        return cls(composites, makers, readers, order) if is_alone else None
+        own = {*makers, *found}
+        own |= _made_beside(own, order, size)
+        own |= _between(own, order)
+        if any(TAP in op.attributes or has_effect(op) or not _stays(op, own, size) for op in own):
+            return None
+        return cls(logits, sorted(own, key=order.__getitem__), order)
 
     def write(self, module: ir.Module, most: int) -> bool:
         """Put blocks in the place of the site; whether there are such."""
-        logits = spec_of(self.composites[0].operands[0].type)
-        members = [*self.makers, *self.composites, *self.readers]
+        logits, members = spec_of(self.logits.type), self.members
         ends = [value for op in members for value in op.results if not _is_large(value, logits.size)]
         taken = dict.fromkeys(value for op in members for value in (*op.operands, *values_from_outside(op)))
         # Constants come along: whether something is a sum is seen by the number that it begins with.
@@ -145,28 +151,64 @@ def _is_large(value: Value, size: int) -> bool:
     return spec is not None and spec.size >= size
 
 
-def _makers(logits: Value, order: Mapping[ir.Operation, int]) -> list[ir.Operation] | None:
-    """The operations that make logits of what is smaller; None where one is not in the block, or there are none."""
-    found, waiting, size = dict[ir.Operation, None](), [logits], spec_of(logits.type).size
+def _made(operations: Collection[ir.Operation], size: int) -> Iterator[Value]:
+    """The large values that operations make."""
+    return (value for op in operations for value in op.results if _is_large(value, size))
+
+
+def _stays(op: ir.Operation, own: Collection[ir.Operation], size: int) -> bool:
+    """Whether nothing else reads what an operation makes that is large."""
+    return all(use.owner.operation in own for value in _made([op], size) for use in value.uses)
+
+
+def _makers(large: Value, order: Mapping[ir.Operation, int], size: int) -> dict[ir.Operation, None] | None:
+    """The operations that make a large value of what is smaller; None where one is not in the block."""
+    found, waiting = dict[ir.Operation, None](), [large]
     for value in waiting:  # grows
         op = defining_op(value)
-        if op is None or op not in order or len(op.regions):
+        if op is None or op not in order or (len(op.regions) and op.name not in _REGIONS):
             return None
         if op not in found:
             found[op] = None
             waiting += [each for each in op.operands if _is_large(each, size)]
-    return sorted(found, key=order.__getitem__)
+    return found
 
 
 def _readers(
-    composites: Sequence[ir.Operation], order: Mapping[ir.Operation, int]
-) -> list[ir.Operation] | None:
-    """The operations that read what composites make of the size of the logits, or make as much of that; None where one is not
-    in the block, or returns it."""
-    size, found = spec_of(composites[0].operands[0].type).size, list(composites)
-    for op in found:  # grows
-        users = [use.owner.operation for value in op.results if _is_large(value, size) for use in value.uses]
-        if any(user not in order or not len(user.results) for user in users):
-            return None
-        found += [user for user in dict.fromkeys(users) if user not in found]
-    return sorted(found[len(composites) :], key=order.__getitem__)
+    large: Sequence[Value], order: Mapping[ir.Operation, int], size: int
+) -> dict[ir.Operation, None] | None:
+    """The operations that read large values, or what these make that is large; None where one is not in the block, or returns
+    it."""
+    found, waiting = dict[ir.Operation, None](), list(large)
+    for value in waiting:  # grows
+        for user in dict.fromkeys(use.owner.operation for use in value.uses):
+            if user not in order or not len(user.results):
+                return None
+            if user not in found:
+                found[user] = None
+                waiting += _made([user], size)
+    return found
+
+
+def _made_beside(
+    own: Collection[ir.Operation], order: Mapping[ir.Operation, int], size: int
+) -> set[ir.Operation]:
+    """The operations that make other large values which these alone read, as a cotangent for each row is repeated."""
+    operands = {value for op in own for value in op.operands if _is_large(value, size)}
+    made = [_makers(value, order, size) or {} for value in operands if defining_op(value) not in own]
+    found = {op for each in made for op in each if op not in own}
+    while left := {op for op in found if not _stays(op, {*own, *found}, size)}:
+        found -= left
+    return found
+
+
+def _between(own: Collection[ir.Operation], order: Mapping[ir.Operation, int]) -> set[ir.Operation]:
+    """The operations that are made of what these make, and that these are made of: the gradient of a loss may take the loss."""
+    behind, before = set(own), set(own)
+    for op in order:
+        if any(defining_op(value) in behind for value in (*op.operands, *values_from_outside(op))):
+            behind.add(op)
+    for op in reversed([*order]):
+        if any(use.owner.operation in before for value in op.results for use in value.uses):
+            before.add(op)
+    return (behind & before) - {*own}

@@ -15,7 +15,7 @@ from pcp.ir.composites.records import CROSS_ENTROPY
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.rewrite.outline import outlined
-from pcp.rewrite.raising.softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
+from pcp.rewrite.raising.softmax import TOTAL, log_softmax_of
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.terms import Bindings, Term, apply, compare, either, match, total, value
 from pcp.rewrite.view import View, conjuncts, counted
@@ -79,10 +79,6 @@ def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> lis
         "negated": negated,
     }
     return outlined(CROSS_ENTROPY, last, [x.value, picked.targets.value], attributes)
-
-
-TOTAL = LOG_SUM_EXP + LARGEST
-"""log sum(exp x), in the form that does not overflow."""
 
 
 def picked_of(chosen: View, rank: int) -> Picked | None:

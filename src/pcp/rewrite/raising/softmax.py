@@ -1,6 +1,6 @@
-"""Softmax and its logarithm, written out, become `pcp.softmax` and `pcp.log_softmax`.
+"""Softmax and its logarithm, written out, become `pcp.softmax` and `pcp.log_softmax`, and log sum(exp x) `pcp.log_sum_exp`.
 
-Operand: x. Attribute: `axis`. The function is the matched form itself, so no number changes.
+Operand: x. Attribute: `axis`, which the last of these adds up. The function is the matched form itself, so no number changes.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from math import inf
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites import composite_name, known_attributes
-from pcp.ir.composites.records import LOG_SOFTMAX, SOFTMAX, CompositeRecord
+from pcp.ir.composites.records import LOG_SOFTMAX, LOG_SUM_EXP, SOFTMAX, CompositeRecord
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.terms import Bindings, Term, apply, either, match, total, value
@@ -41,10 +41,12 @@ SHIFTED = _X - LARGEST
 """x - max x."""
 _E = apply("exponential", SHIFTED)
 _SUM = total("add", _E)
-LOG_SUM_EXP = apply("log", either(apply("abs", _SUM), _SUM))
+_LOG_SUM = apply("log", either(apply("abs", _SUM), _SUM))
 """log sum(exp(x - max x))."""
+TOTAL = _LOG_SUM + LARGEST
+"""log sum(exp x), in the form that does not overflow."""
 SOFTMAX_FORM = either(_E / _SUM, _composite(SOFTMAX.name))
-LOG_SOFTMAX_FORM = either(SHIFTED - LOG_SUM_EXP, _composite(LOG_SOFTMAX.name))
+LOG_SOFTMAX_FORM = either(SHIFTED - _LOG_SUM, _composite(LOG_SOFTMAX.name))
 
 
 def softmax_of(view: View) -> Softmax | None:
@@ -71,6 +73,18 @@ def raise_log_softmax(last: ir.Operation) -> list[Tensor] | None:
     return _outlined(LOG_SOFTMAX, last, log_softmax_of(View.of(last.results[0])))
 
 
+def raise_log_sum_exp(last: ir.Operation) -> list[Tensor] | None:
+    """log sum(exp(x - max x)) + max x, of each row  =  log sum(exp x)."""
+    sums = View.of(last.results[0])
+    shape = sums.shape
+    for rank in (len(shape) + 1, len(shape)) if shape and shape[-1] == 1 else (len(shape) + 1,):
+        for bindings in TOTAL(sums, {"rank": rank, "axis": rank - 1}):
+            x = bindings["x"] if bindings["x"].has_shape(bindings["x"].shape) else bindings["x"].source()
+            if x.has_shape(x.shape) and x.shape[:-1] == shape[: rank - 1]:
+                return outlined(LOG_SUM_EXP, last, [x.value], {"axis": rank - 1})
+    return None
+
+
 def _outlined(record: CompositeRecord, last: ir.Operation, softmax: Softmax | None) -> list[Tensor] | None:
     if softmax is None or not softmax[0].has_shape(View.of(last.results[0]).shape):
         return None
@@ -78,4 +92,5 @@ def _outlined(record: CompositeRecord, last: ir.Operation, softmax: Softmax | No
 
 
 RAISE_SOFTMAX = Row("raise_softmax", "stablehlo.divide", Effect.exact, raise_softmax)
+RAISE_LOG_SUM_EXP = Row("raise_log_sum_exp", "stablehlo.add", Effect.exact, raise_log_sum_exp)
 RAISE_LOG_SOFTMAX = Row("raise_log_softmax", "stablehlo.subtract", Effect.exact, raise_log_softmax)
