@@ -86,6 +86,13 @@ def test_artifacts_come_back_and_are_not_there_without_any() -> None:
             Job.from_json(replace(JOB, artifacts=wrong).to_json())
 
 
+def test_what_the_step_holds_comes_back_and_is_fetched_and_is_not_there_without() -> None:
+    job = replace(JOB, held=Blob(b"h" * 32, 9))
+    assert Job.from_json(job.to_json()) == job
+    assert job.blobs == (*JOB.blobs, job.held)
+    assert "held" not in json.loads(JOB.to_json())
+
+
 def test_sizes_of_symbolic_programs_come_back_and_are_not_there_without_any() -> None:
     job = replace(JOB, sizes={"step": {"batch": 8, "length": 64}})
     assert Job.from_json(job.to_json()) == job

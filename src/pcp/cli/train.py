@@ -68,6 +68,8 @@ examples:
   pcp train --model loss.mlir --weights random --data my.txt
                                                train a language model from a file that came without weights
   pcp train --model my-llama --data my.txt     fine-tune a model in a folder that transformers wrote
+  pcp train --model my-llama --data my.txt --lora rank=8,targets=q_proj,v_proj
+                                               train low-rank matrices beside its weights, which stay
 
 algorithms of --workers:
   data-parallel  workers average their gradients in every step; the baseline, and the most bytes
@@ -232,6 +234,10 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
         print(
             f"model        {weights}, a folder that transformers loads; elsewhere: pcp export {folder.path} FOLDER"
         )
+        if folder.lora_file.exists():
+            print(
+                f"adapter      {folder.adapter_folder}, what was trained alone, as the library peft reads it"
+            )
     elif weights:
         print(f"weights      {weights}, under the names of the given weights")
         print("no text is sampled, because a loss from a file does not say how its model makes text")

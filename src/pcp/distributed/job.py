@@ -58,6 +58,7 @@ class Job:
         exchange_every: inner steps between two exchanges with other Workers; 0 where there are none.
         offer_bytes: size of what they exchange.
         artifacts: the programs compiled ahead by the owner, by chip; for Workers that take nothing else.
+        held: a safetensors file of arrays that the step takes before its state and leaves as they are; None: it takes none.
         sizes: of those programs that travel as symbolic ones, by name, the sizes at which they are run.
     """
 
@@ -77,11 +78,12 @@ class Job:
     offer_bytes: int = 0
     artifacts: dict[str, dict[str, Blob]] = field(default_factory=dict)
     sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    held: Blob | None = None
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
         """Everything to fetch before the first lease, of a Worker that compiles for itself."""
-        return (*self.programs.values(), self.data)
+        return (*self.programs.values(), self.data, *([] if self.held is None else [self.held]))
 
     @property
     def offered(self) -> tuple[Blob, ...]:
@@ -115,6 +117,8 @@ class Job:
                     for chip, of_chip in self.artifacts.items()
                 }
             }
+        if self.held is not None:  # a Worker that does not know it refuses the step
+            content |= {"held": _encode(self.held)}
         if self.sizes:  # a Worker that does not know them refuses the symbolic program
             content |= {"sizes": self.sizes}
         return json.dumps(content, sort_keys=True)
@@ -152,6 +156,7 @@ class Job:
                 offer_bytes=_count(content.get("offer_bytes", 0)),
                 artifacts=_artifacts(content.get("artifacts", {}), programs),
                 sizes=_sizes(content.get("sizes", {}), programs),
+                held=_decode(content["held"]) if "held" in content else None,
             )
         except (
             json.JSONDecodeError,

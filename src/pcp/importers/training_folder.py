@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
+from pcp.importers.lora import lora
 from pcp.importers.torch.arrays import array_from_torch
 from pcp.importers.torch.exporting import TorchMissing, torch_package
 from pcp.importers.torch.imported import Imported, from_torch
 from pcp.tracing import spec
 from pcp.training.data.array_file import read_array_file
 from pcp.training.data.safetensors_file import write_arrays
+from pcp.training.recipes.adapters import LoraRecord, LoraSettings
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.data_of_run import gives_tokens
 from pcp.training.recipes.model_folder import holds_transformers_model, settings_of
@@ -65,9 +67,28 @@ def bring_model(folder: RunFolder) -> None:
         else _of_samples(model, size, read_array_file(Path(config.data)))
     )
     _keep_source(path, folder.source_folder, _rest(model, imported))
-    with folder.weights_file.open("wb") as file:
-        write_arrays(file, {**imported.weights, **imported.buffers})
+    if config.lora:
+        imported = _adapted(imported, config, folder)
+    else:
+        _write(folder.weights_file, {**imported.weights, **imported.buffers})
     imported.program.save(folder.loss_file)
+
+
+def _adapted(imported: Imported, config: TrainingConfig, folder: RunFolder) -> Imported:
+    """The same with low-rank matrices as its weights; what stays, and which matrices they are, is written as well."""
+    given = LoraSettings.parse(config.lora)
+    adapted = lora(imported, rank=given.rank, alpha=given.alpha, targets=given.targets, seed=config.seed)
+    base = str(Path(config.model).resolve()) if Path(config.model).exists() else config.model
+    record = LoraRecord(adapted.rank, adapted.alpha, dict(adapted.matrices), tuple(imported.buffers), base)
+    _write(folder.weights_file, adapted.weights)
+    _write(folder.held_file, adapted.buffers)
+    folder.lora_file.write_text(record.to_json(), encoding="utf-8")
+    return adapted
+
+
+def _write(file: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    with file.open("wb") as written:
+        write_arrays(written, arrays, {"format": "pt"})
 
 
 def transformers_package() -> Any:
@@ -183,5 +204,4 @@ def _keep_source(path: Path, kept: Path, rest: Mapping[str, np.ndarray[Any, Any]
     for file in path.iterdir():
         if file.suffix in _KEPT and not file.name.endswith(_WEIGHTS):
             shutil.copyfile(file, kept / file.name)
-    with (kept / REST).open("wb") as written:
-        write_arrays(written, rest, {"format": "pt"})
+    _write(kept / REST, rest)

@@ -46,6 +46,9 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     evaluation = plan(recipe.evaluation, device=config.device)
     record = plan_record(training)
     made_with = {"plan": record, "path": training.path.to_json()}
+    if recipe.held:  # on the device once, for both
+        held = training.place_first(*recipe.held)
+        training, evaluation = training.bind(*held), evaluation.bind(*held)
     _compare(done, metadata, record, folder)
     saved = done
     reporting = Reporting(recipe, report)
@@ -87,7 +90,7 @@ def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: 
 
     def example() -> Sequence[Any]:
         batches = (recipe.batches.batch(index) for index in itertools.count(done))
-        return warm_example(recipe.step, config.device, state, batches, config.memory)
+        return warm_example(recipe.step, config.device, state, batches, config.memory, recipe.held)
 
     def show(progress: Progress) -> None:
         report(

@@ -60,7 +60,12 @@ def planned_step(
 
 
 def warm_example(
-    step: Program, device: str, state: Any, batches: Iterator[Any], memory: str = ""
+    step: Program,
+    device: str,
+    state: Any,
+    batches: Iterator[Any],
+    memory: str = "",
+    held: tuple[Any, ...] = (),
 ) -> Sequence[Any]:
     """What a run's own step is judged on: its state after a few steps as they are written, and the batch after those.
 
@@ -71,11 +76,13 @@ def warm_example(
         state: of a run, which stays as it is.
         batches: that it trains on from there.
         memory: bytes that a call may take; empty for what the device has.
+        held: what the step takes before its state, and leaves as it is.
     """
     plain = plan(step, device=device, memory=memory or None)
+    plain = plain.bind(*held) if held else plain
     for batch in itertools.islice(batches, Strategy().warm_calls):
         state, _ = plain.run(state, batch)
-    return map_tree(np.asarray, state), next(batches)
+    return *held, map_tree(np.asarray, state), next(batches)
 
 
 def describe_path(planned: Plan) -> str:

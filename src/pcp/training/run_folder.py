@@ -49,8 +49,14 @@ class RunFolder:
     """The program of a loss that came from a file."""
     weights_file = _Inside("weights.safetensors")
     """The weights that such a loss begins with."""
+    held_file = _Inside("held.safetensors")
+    """Weights beside them that stay as they are."""
     trained_file = _Inside("trained.safetensors")
     """The weights that such a loss ends with, under the same names."""
+    lora_file = _Inside("lora.json")
+    """Which matrices of those are adapted, and how."""
+    adapter_folder = _Inside("adapter")
+    """Low-rank matrices that were trained, as the library peft reads them."""
     source_folder = _Inside("source")
     """What a run keeps of the folder of a model that it began with: everything but the weights that it trains."""
     model_folder = _Inside("model")
@@ -104,7 +110,14 @@ class RunFolder:
         )
         for inner in (self.shard_folder, self.source_folder):
             shutil.rmtree(inner, ignore_errors=True)
-        for file in (self.config_file, self.loss_file, self.weights_file, *data):
+        for file in (
+            self.config_file,
+            self.loss_file,
+            self.weights_file,
+            self.held_file,
+            self.lora_file,
+            *data,
+        ):
             file.unlink(missing_ok=True)
         if not any(self.path.iterdir()):
             self.path.rmdir()

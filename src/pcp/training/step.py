@@ -79,6 +79,7 @@ def training_step(
     clip_norm: float | None = None,
     accumulate: int = 1,
     remat: Remat | None = None,
+    bound: bool = False,
 ) -> TrainingStep:
     """One step of training as one Program.
 
@@ -96,9 +97,12 @@ def training_step(
             takes is that many of them, one after another along the first axis of every array. The gradient is the mean
             of theirs: for a loss that is a mean over equally many examples, that of the whole batch, to rounding.
         remat: what the backward pass makes again instead of keeping it: see `pcp.value_and_grad`.
+        bound: whether buffers that stay as they are, are the first argument of the step, of role `weight`, to be bound once
+            (`plan.bind(buffers)`), and no part of the state.
 
     Returns:
-        A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`.
+        A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`. With `bound`, and a loss that has such buffers,
+        `(buffers, state, batch) -> (state, metrics)`.
 
     Raises:
         InvalidAccumulation: `accumulate` is below 1, or above 1 and the loss changes buffers.
@@ -129,22 +133,23 @@ def training_step(
     example, held = map_tree(
         lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
     )
-    initial = initial_state(example, optimizer, held)
+    apart = bound and with_buffers.has_buffers and not with_buffers.changes
+    initial = initial_state(example, optimizer, None if apart else held)
     whole = widened(tuple(batch), accumulate)
 
-    def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
-        held = (state["buffers"],) if with_buffers.has_buffers else ()
+    def evaluated(held: tuple[Any, ...], params: Any, *batch: Any) -> tuple[Any, Any]:
         value, gradients = call(differentiated, params, *held, *batch)
         return value, gradients
 
-    def step(state: dict[str, Any], batch: tuple[Any, ...]) -> tuple[dict[str, Any], Metrics]:
+    def step(state: dict[str, Any], batch: tuple[Any, ...], *buffers: Any) -> tuple[dict[str, Any], Metrics]:
+        held = (*buffers, state["buffers"]) if "buffers" in state else buffers
         if accumulate == 1:
-            value, gradients = evaluated(state, state["params"], *batch)
+            value, gradients = evaluated(held, state["params"], *batch)
         else:
-            of_part = functools.partial(evaluated, state)
+            of_part = functools.partial(evaluated, held)
             value, gradients = mean_over_micro_batches(of_part, state["params"], batch, accumulate)
         loss, metrics = value if has_metrics else (value, {})
-        carried = {"buffers": state["buffers"]} if with_buffers.has_buffers else {}
+        carried = {"buffers": state["buffers"]} if "buffers" in state else {}
         if with_buffers.changes:
             carried["buffers"], metrics = metrics["buffers"], metrics["metrics"]
         if clip_norm is None:
@@ -157,26 +162,38 @@ def training_step(
         new = {**carried, "params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
-    traced = trace(step, initial, whole, roles=(Role.state, Role.input))
+    def bound_step(buffers: Any, state: dict[str, Any], batch: tuple[Any, ...]) -> Any:
+        return step(state, batch, buffers)
+
+    if apart:
+        traced = trace(bound_step, held, initial, whole, roles=(Role.weight, Role.state, Role.input))
+    else:
+        traced = trace(step, initial, whole, roles=(Role.state, Role.input))
     described = traced.describing_state(
         _by_argument(initial, {f"optimizer.{entry}": kept for entry, kept in kept_by(optimizer).items()}),
         _by_argument(initial, {group: group for group in _groups(initial)}),
     )
-    begins = _begins(loss, with_buffers.has_buffers, initial) if isinstance(loss, Program) else {}
+    begins = (
+        _begins(loss, with_buffers.has_buffers, initial, held if apart else None)
+        if isinstance(loss, Program)
+        else {}
+    )
     return TrainingStep(described.bytecode, optimizer=optimizer, begins=begins)
 
 
-def _begins(loss: Program, has_buffers: bool, initial: dict[str, Any]) -> dict[str, Beginning]:
+def _begins(loss: Program, has_buffers: bool, initial: dict[str, Any], apart: Any) -> dict[str, Beginning]:
     """What a state is known to begin with: parameters and buffers as the loss says, moments as the optimizer does.
 
     Arguments:
         initial: a state whose parameters are zeros.
+        apart: nested like the buffers, where they are no part of it.
     """
     names = [entry.name for entry in loss.arguments]
     begins: dict[str, Beginning] = {}
     for place, part in enumerate(("params", "buffers")[: 1 + has_buffers]):
-        inner, own = initial[part], loss.argument_tree.children[place].leaf_count
-        state = flatten({"state": {part: inner}})[1].names()
+        own = loss.argument_tree.children[place].leaf_count
+        nested = {"state": {part: initial[part]}} if part in initial else {part: apart}
+        state = flatten(nested)[1].names()
         begins |= {
             new: loss.begins[old] for new, old in zip(state, names, strict=False) if old in loss.begins
         }
@@ -221,8 +238,17 @@ def _by_argument(state: dict[str, Any], parts: Mapping[str, _Fact]) -> dict[str,
 
 
 def evaluation_step(loss: Program) -> Program:
-    """The loss alone, from `(params, batch)`: what validation runs."""
+    """The loss alone, from `(params, batch)`, or `(buffers, params, batch)` if it has buffers: what validation runs."""
     parameters, *batch = _specs(loss)
+    if loss_with_buffers(loss).has_buffers:
+        buffers = batch.pop(0)
+        return trace(
+            lambda buffers, params, batch: call(loss, params, buffers, *batch),
+            buffers,
+            parameters,
+            tuple(batch),
+            roles=(Role.weight, Role.weight, Role.input),
+        )
     return trace(
         lambda params, batch: call(loss, params, *batch),
         parameters,

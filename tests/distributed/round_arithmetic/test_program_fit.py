@@ -47,6 +47,24 @@ def test_data_parallel_programs_fit(recipe: Recipe) -> None:
     assert "clear" in programs
 
 
+def test_a_step_takes_the_arrays_that_the_run_holds_and_no_others() -> None:
+    def loss(p: Any, held: Any, x: Any) -> Any:
+        return ((x @ p["w"] + x @ held["m"]) ** 2).mean()
+
+    arrays = {"w": np.ones((3, 2), np.float32)}
+    x = pcp.spec((4, 3), "f32")
+    program = pcp.trace(loss, arrays, pcp.specs_of({"m": arrays["w"]}), x)
+    step = pcp.training_step(program, pcp.optimizers.adamw(1e-2), bound=True)
+    programs = worker_programs(step, arrays, StreamingDiLoCo(1, 1, 0, 0.0))
+    batch = [((4, 3), np.dtype(np.float32))]
+    check_fit(programs, batch, {"m": ((3, 2), np.dtype(np.float32))})
+    for held in ({"m": ((2, 3), np.dtype(np.float32))}, {"n": ((3, 2), np.dtype(np.float32))}, {}):
+        with pytest.raises(ProgramRefused, match="does not take the arrays that the run holds for it"):
+            check_fit(programs, batch, held)
+    with pytest.raises(ProgramRefused, match="do not fit together: 'step' does not take"):
+        check_fit(programs, batch)
+
+
 def _without_loss(state: Any, batch: Any) -> Any:
     return state, {"cost": batch[0].sum()}
 

@@ -44,6 +44,17 @@ def trained(folder: Path, settings: dict[str, Any]) -> tuple[Any, list[dict[str,
     return recipe, records, out
 
 
+def loss_of(model: Any, recipe: Any) -> float:
+    """The mean loss of a model of transformers over the validation part of a run."""
+    losses = []
+    for chunk in validation_windows(recipe.data.tokens.validation, 16, 4):
+        if chunk.windows == 4:
+            x, y = (torch.from_numpy(each.astype(np.int64)) for each in (chunk.inputs, chunk.targets))
+            with torch.no_grad():
+                losses.append(F.cross_entropy(model.eval()(x).logits.flatten(0, 1), y.flatten()).item())
+    return float(np.mean(losses))
+
+
 @pytest.mark.parametrize(
     "family",
     [QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in CAUSAL if name != QUICK)],
@@ -59,14 +70,7 @@ def test_a_decoder_learns_a_text_and_transformers_agrees(family: str, tmp_path: 
     assert losses[-1] < losses[0]
     loaded, report = kind.from_pretrained(out, output_loading_info=True)
     assert not any(report.values()), report
-    mean = []
-    for chunk in validation_windows(recipe.data.tokens.validation, 16, 4):
-        if chunk.windows == 4:
-            x, y = (torch.from_numpy(each.astype(np.int64)) for each in (chunk.inputs, chunk.targets))
-            with torch.no_grad():
-                mean.append(F.cross_entropy(loaded.eval()(x).logits.flatten(0, 1), y.flatten()).item())
-    assert len(mean) > 0
-    assert records[-1]["validation_loss"] == pytest.approx(np.mean(mean), rel=1e-5)
+    assert records[-1]["validation_loss"] == pytest.approx(loss_of(loaded, recipe), rel=1e-5)
 
 
 def test_weights_in_bfloat16_and_several_files_train_in_float32_and_come_back_as_they_were(
@@ -89,6 +93,27 @@ def test_weights_in_bfloat16_and_several_files_train_in_float32_and_come_back_as
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
     assert model.dtype == torch.bfloat16
     assert not (out / "model.safetensors.index.json").exists()
+
+
+def test_low_rank_matrices_alone_are_trained_and_merged_into_what_transformers_loads(tmp_path: Path) -> None:
+    kind = saved("llama", tmp_path / "model")
+    text = tmp_path / "my.txt"
+    text.write_text(TEXT)
+    lora = {"lora": "rank=2,alpha=4,targets=q_proj,down_proj", "learning_rate": 5e-2, "context": 16}
+    settings = {"model": str(tmp_path / "model"), "data": str(text), "tokenizer": "bytes"}
+    recipe, records, out = trained(tmp_path / "run", settings | lora)
+    losses = [record["loss"] for record in records if "loss" in record]
+    assert losses[-1] < losses[0]
+    state = read_arrays(next((tmp_path / "run" / "checkpoints").glob("*/arrays.safetensors")))[0]
+    assert {name for name in state if ".lora_" not in name} == {"step", "optimizer.count"}
+    loaded, report = kind.from_pretrained(out, output_loading_info=True)
+    assert not any(report.values()), report
+    assert records[-1]["validation_loss"] == pytest.approx(loss_of(loaded, recipe), rel=1e-4)
+    again = tmp_path / "again"
+    assert main(["export", str(tmp_path / "run"), str(again), "--adapter"]) == 0
+    files = [read_arrays(each / "adapter_model.safetensors")[0] for each in (again, out.parent / "adapter")]
+    assert files[0].keys() == files[1].keys()
+    assert "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight" in files[0]
 
 
 def test_arrays_by_name_train_what_is_no_decoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

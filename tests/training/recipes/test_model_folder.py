@@ -110,4 +110,4 @@ def test_a_run_of_something_else_has_no_model_to_export(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("keep me")
     assert main(["export", str(run.path), str(tmp_path / "out")]) == 2
-    assert "is there and holds no model; give a folder that is empty" in capsys.readouterr().err
+    assert "is there and holds something else; give a folder that is empty" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pcp.training.recipes.written_model import TYPES, write_model
+from pcp.training.recipes.written_model import TYPES, write_adapter_of, write_model
 from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
@@ -16,6 +16,7 @@ tokenizer, is copied. Neither PyTorch nor transformers is needed.
 examples:
   pcp export runs/my-llama my-llama-tuned
   pcp export runs/my-llama my-llama-tuned --dtype f32
+  pcp export runs/my-llama my-adapter --adapter        what --lora trained alone, as the library peft reads it
 """,
 }
 
@@ -30,11 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="of the weights (default: that of the model the run began with)",
     )
+    parser.add_argument(
+        "--adapter", action="store_true", help="only the low-rank matrices that --lora trained"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    out = write_model(RunFolder.open(arguments.run), arguments.out, arguments.dtype)
+    folder = RunFolder.open(arguments.run)
+    if arguments.adapter:
+        out = write_adapter_of(folder, arguments.out)
+        print(json.dumps({"adapter": str(out)}) if arguments.json else f"{out} holds the adapter")
+        return 0
+    out = write_model(folder, arguments.out, arguments.dtype)
     if arguments.json:
         print(json.dumps({"model": str(out)}))
     else:

@@ -63,12 +63,15 @@ COUNT = Arrays(LEAF, (TensorSpec((), DType.i32),))
 _OF_A_FRAGMENT = ("flat", "put", "push")
 
 
-def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[Fragment, ...]:
+def check_fit(
+    programs: Mapping[str, Program], batch: Sequence[Shape], held: Mapping[str, Shape] | None = None
+) -> tuple[Fragment, ...]:
     """Make sure that the programs of a run can hand values to each other; see `programs.py`.
 
     Arguments:
         programs: by name.
         batch: shape and element type of each array of a batch.
+        held: of the arrays, by name, that the step takes before its state; None where it takes none.
 
     Raises:
         ProgramRefused: a program is missing, or takes or returns something else than the others expect.
@@ -82,7 +85,10 @@ def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[
     expected = {
         "start": (pair(together, COUNT), state),
         "restart": (pair(state, together, COUNT), state),
-        "step": (pair(state, inputs), pair(state, _metrics_of(programs["step"]))),
+        "step": (
+            pair(*_held_by(programs["step"], held), state, inputs),
+            pair(state, _metrics_of(programs["step"])),
+        ),
         "clear": (pair(state), state),
     }
     fragments = []
@@ -121,6 +127,18 @@ def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[
 def _require_there(programs: Mapping[str, Program], name: str) -> None:
     if name not in programs:
         raise ProgramRefused(f"the run lacks the program {name!r}")
+
+
+def _held_by(step: Program, held: Mapping[str, Shape] | None) -> list[Arrays]:
+    """The first argument of a step, if it is to take arrays that stay as they are, and they are these."""
+    if held is None:
+        return []
+    first = next(iter(Arrays.taken_by(step).children()), COUNT)
+    wanted = dict(zip(first.tree.names(), first.specs, strict=True))
+    given = {name: TensorSpec(shape, dtype_of(dtype)) for name, (shape, dtype) in held.items()}
+    if wanted != given:
+        raise ProgramRefused("the program 'step' does not take the arrays that the run holds for it")
+    return [first]
 
 
 def _vectors(start: Program) -> list[Arrays]:

@@ -4,7 +4,7 @@ A vector is the flat f32 vector of a fragment f; the state is that of the run's 
 
 start(vectors, step)                  -> state            a worker that has no inner state yet
 restart(state, vectors, step)         -> state            global parameters, own moments
-step(state, batch)                    -> (state, metrics)
+step(state, batch)                    -> (state, metrics); step(held, state, batch) where the run has arrays that stay
 flat.f(state)                         -> vector           the worker's own parameters
 put.f(state, vector)                  -> state            the inverse
 mix.f(state, vector)                  -> state            theta <- alpha theta + (1 - alpha) Theta; none if alpha is 0
@@ -51,7 +51,9 @@ def inner_step(recipe: Recipe, algorithm: Algorithm) -> TrainingStep:
     if optimizer is recipe.optimizer:
         return recipe.step
     clip = None if algorithm.pushes_gradients else c.clip_norm or None  # the Shepherd clips gradients
-    return training_step(recipe.loss, optimizer, clip_norm=clip, accumulate=c.accumulate, remat=c.remat)
+    return training_step(
+        recipe.loss, optimizer, clip_norm=clip, accumulate=c.accumulate, remat=c.remat, bound=True
+    )
 
 
 def worker_programs(step: TrainingStep, parameters: Any, algorithm: Algorithm) -> dict[str, Program]:

@@ -31,7 +31,8 @@ class Evaluator:
 
     def compile(self) -> None:
         """Make ready to evaluate."""
-        self._plan = plan(self._program, device=self._recipe.config.device)
+        planned = plan(self._program, device=self._recipe.config.device)
+        self._plan = planned.bind(*self._recipe.held) if self._recipe.held else planned
 
     def loss(self, parameters: tuple[Blob, ...]) -> float:
         """The mean loss over the whole validation part, in nats.

@@ -54,6 +54,11 @@ def check_run(recipe: Recipe) -> None:
             f"memory is {recipe.config.memory!r}, but Workers do not fit their steps into memory; leave it out, or train in "
             "one process"
         )
+    if recipe.config.artifacts and recipe.held:
+        raise InvalidTrainingConfig(
+            f"artifacts is {recipe.config.artifacts!r}, but a step with weights that stay, as of lora, is compiled where they "
+            "are bound; leave it out"
+        )
     chips_of(recipe.config.artifacts)
     algorithm = algorithm_of(recipe.config)
     partition(recipe.parameters, algorithm.fragments)
@@ -106,6 +111,7 @@ def new_run(
         pieces=AUDIT_PIECES if config.audit_rate else 0,
         exchange_every=algorithm.inner_steps if in_pairs else 0,
         offer_bytes=offer_bytes(merger.partition.size(0)) if in_pairs else 0,
+        held=store.put(folder.held_file.read_bytes()) if recipe.held else None,
         artifacts={
             chip: {name: store.put(compile_ahead(each, chip).to_bytes()) for name, each in programs.items()}
             for chip in chips_of(config.artifacts)

@@ -59,6 +59,7 @@ MEANINGS = {
     "batch": "sequences in a batch; a loss from a file fixes this number",
     "context": "tokens in a window, for a model from a folder; 0: what it was made for, at most 512",
     "dtype": "of the parameters and moments of a model from a folder: f32, or bf16; empty: f32",
+    "lora": "trains low-rank matrices beside the weights of a model from a folder: rank=8,alpha=16,targets=q_proj,v_proj",
     "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
     "remat": "what is kept for the backward pass: a policy such as dots_saveable",
     "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
@@ -122,6 +123,7 @@ class TrainingConfig:
     batch: int = 12
     context: int = 0
     dtype: str = ""
+    lora: str = ""
     accumulate: int = 1
     remat: str = "everything"
     memory: str = ""

@@ -128,7 +128,7 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
             "and targets; give --data an .npz or .safetensors file with an array for each, samples along the first axis"
         )
     tokens = tokens_of(folder, config)
-    rows = embedded_rows(loss.program, len(loss.weight_names))
+    rows = embedded_rows(loss.program, loss.leading)
     if rows is None:
         log.warning(
             "%s does not show the size of its vocabulary, so nothing checks that the %d tokens of the tokenizer fit it",

@@ -28,6 +28,11 @@ class ImportedRecipe(Recipe):
         return self.imported.parameters
 
     @property
+    def held(self) -> tuple[Any, ...]:
+        """The weights that stay, where low-rank matrices are trained beside them."""
+        return () if self.imported.held is None else (self.imported.held,)
+
+    @property
     def data(self) -> Data:
         """What is trained on."""
         return self.given

@@ -22,7 +22,7 @@ from pcp.symbolic.program import SymbolicProgram
 from pcp.tensor import Tensor, as_tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.data.array_file import read_array_file
-from pcp.training.data.safetensors_file import write_arrays
+from pcp.training.data.safetensors_file import map_arrays, write_arrays
 from pcp.training.recipes.random_weights import RANDOM, random_weights
 from pcp.training.recipes.shifted_labels import moves_labels
 
@@ -58,6 +58,7 @@ class LossProgram:
         batch: the arguments that are the batch, in order, as the loss's own file names and types them.
         positions: of these among all arguments.
         constants: arrays that were given with the weights and are not trained, such as buffers of a PyTorch module.
+        held: arrays that are the second argument, nested, and stay as they are; None where there are none.
     """
 
     program: Program
@@ -66,6 +67,12 @@ class LossProgram:
     batch: tuple[Argument, ...]
     positions: tuple[int, ...]
     constants: Mapping[str, Array]
+    held: Any = None
+
+    @property
+    def leading(self) -> int:
+        """How many arguments stand before those that are the batch."""
+        return len(self.program.arguments) - len(self.batch)
 
     @property
     def batch_size(self) -> int:
@@ -137,6 +144,30 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False, seed: int 
     constants = {index: (key, arrays[key]) for index, key in keys.items() if index not in trained}
     moved = tokens and _is_text(batch) and _moves_labels(program, {**chosen, **constants}, positions)
     return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None, moved)
+
+
+def read_adapted(path: Path, weights: Path, held: Path) -> LossProgram:
+    """Read a loss `(weights, held, *batch)` that PCP wrote, of weights beside others that stay.
+
+    Arguments:
+        held: a safetensors file of those, which is read where it lies.
+
+    Raises:
+        NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: the loss cannot be read.
+        UnreadableFile, WrongWeights: the weights cannot be read, or are others.
+    """
+    program = load(path)
+    first, second, *others = program.argument_tree.children
+    groups = []
+    for tree, file, arrays in ((first, weights, read_array_file(weights)), (second, held, map_arrays(held))):
+        if sorted(tree.names()) != sorted(arrays):
+            raise WrongWeights(f"{file} does not hold the weights of {path}; begin the run again")
+        groups.append(tree.unflatten(arrays[name] for name in tree.names()))
+    start = first.leaf_count + second.leaf_count
+    batch = program.arguments[start:]
+    positions = tuple(range(start, len(program.arguments)))
+    assert all(child == LEAF for child in others)
+    return LossProgram(program, groups[0], tuple(first.names()), batch, positions, {}, groups[1])
 
 
 def _is_text(batch: tuple[Argument, ...]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pcp.training.recipes.adapters import LoraSettings
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 
 LONGEST_CONTEXT = 512
@@ -22,6 +23,9 @@ FINE_TUNING: dict[str, Any] = {
     "beta2": 0.999,
 }
 """Defaults of a run that goes on with weights that were trained before."""
+
+LOW_RANK: dict[str, Any] = {"learning_rate": 2e-4, "final_learning_rate": 2e-5, "weight_decay": 0.0}
+"""Those of them that are others where low-rank matrices are trained, which begin with nothing."""
 
 DTYPES = ("f32", "bf16")
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
@@ -53,7 +57,7 @@ def configured_for_folder(settings: Mapping[str, Any], of_tokens: bool) -> Train
         InvalidTrainingConfig: a setting is wrong, or not one for such a model.
     """
     path = Path(settings["model"])
-    defaults = dict(FINE_TUNING)
+    defaults = FINE_TUNING | (LOW_RANK if settings.get("lora") else {})
     if of_tokens and settings.get("tokenizer") is None:
         defaults["tokenizer"] = str(path)
     config = TrainingConfig().replaced(**(defaults | dict(settings)))
@@ -63,6 +67,8 @@ def configured_for_folder(settings: Mapping[str, Any], of_tokens: bool) -> Train
         )
     if config.dtype and config.dtype not in DTYPES:
         raise InvalidTrainingConfig(f"dtype is {config.dtype!r}; expected one of {', '.join(DTYPES)}")
+    if config.lora:
+        LoraSettings.parse(config.lora)
     if not of_tokens:
         return config
     longest = _longest(settings_of(path))

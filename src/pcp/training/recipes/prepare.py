@@ -14,10 +14,10 @@ from pcp.training.recipes.conversation_recipe import ConversationRecipe
 from pcp.training.recipes.data_of_run import answers_of, data_of, gives_tokens, run_gives_tokens, tokens_of
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.imported_recipe import ImportedRecipe
-from pcp.training.recipes.loss_program import LossProgram, read_loss
+from pcp.training.recipes.loss_program import LossProgram, read_adapted, read_loss
 from pcp.training.recipes.model_folder import configured_for_folder, holds_transformers_model
 from pcp.training.recipes.recipe import Recipe
-from pcp.training.recipes.written_model import write_model
+from pcp.training.recipes.written_model import write_adapter_of, write_model
 from pcp.training.run_folder import RunFolder, load_state
 
 
@@ -47,6 +47,11 @@ def configured(settings: Mapping[str, Any]) -> TrainingConfig:
 
 def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
     model, accumulate = settings.get("model"), settings.get("accumulate", 1)
+    if settings.get("lora") and not (isinstance(model, str) and holds_transformers_model(Path(model))):
+        raise InvalidTrainingConfig(
+            f"lora is {settings['lora']!r}, but model is {model or TrainingConfig().model}, which is no folder that "
+            "transformers wrote; give one, or adapt a program in Python: pcp.lora(program, rank=8)"
+        )
     if not isinstance(model, str) or not names_a_file(model):
         config = TrainingConfig().replaced(**settings)
         if config.weights:
@@ -113,6 +118,8 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
     if not isinstance(recipe, ImportedRecipe):
         return None
     if folder.source_folder.exists():
+        if folder.lora_file.exists():
+            write_adapter_of(folder, folder.adapter_folder)
         return write_model(folder, folder.model_folder)
     _, state, _ = load_state(folder)
     recipe.imported.write_weights(folder.trained_file, state["params"])
@@ -131,7 +138,11 @@ def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
         original = _read_loss(Path(config.model), config.weights, of_tokens, config.seed)
         original.write_weights(folder.weights_file, original.parameters)
         write_atomically(folder.loss_file, Path(config.model).read_bytes())
-    loss = _read_loss(folder.loss_file, str(folder.weights_file), of_tokens, config.seed)
+    loss = (
+        read_adapted(folder.loss_file, folder.weights_file, folder.held_file)
+        if folder.held_file.exists()
+        else _read_loss(folder.loss_file, str(folder.weights_file), of_tokens, config.seed)
+    )
     recipe = ImportedRecipe(config, loss, data_of(folder, config, loss))
     _ = recipe.batches, recipe.step  # refuse what cannot be trained before anything is compiled
     return recipe

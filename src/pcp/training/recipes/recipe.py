@@ -26,6 +26,11 @@ class Recipe(ABC):
         """The parameters before the first step, nested arrays."""
 
     @property
+    def held(self) -> tuple[Any, ...]:
+        """Arrays beside the parameters that stay as they are, nested, as the first argument of the step; none of most runs."""
+        return ()
+
+    @property
     @abstractmethod
     def data(self) -> Data:
         """What is trained on."""
@@ -33,12 +38,12 @@ class Recipe(ABC):
     @property
     @abstractmethod
     def loss(self) -> Program:
-        """The loss of one micro-batch: `(parameters, *arrays of the batch) -> scalar`."""
+        """The loss of one micro-batch: `(parameters, *held, *arrays of the batch) -> scalar`."""
 
     @property
     @abstractmethod
     def evaluation(self) -> Program:
-        """What validation runs; its first argument is the parameters."""
+        """What validation runs; its first arguments are what is held, and the parameters."""
 
     @abstractmethod
     def validation_loss(self, evaluate: Callable[..., Any]) -> float:
@@ -63,10 +68,15 @@ class Recipe(ABC):
 
     @cached_property
     def step(self) -> TrainingStep:
-        """The training step: `(state, batch) -> (state, metrics)`."""
+        """The training step: `(*held, state, batch) -> (state, metrics)`."""
         c = self.config
         return training_step(
-            self.loss, self.optimizer, clip_norm=c.clip_norm or None, accumulate=c.accumulate, remat=c.remat
+            self.loss,
+            self.optimizer,
+            clip_norm=c.clip_norm or None,
+            accumulate=c.accumulate,
+            remat=c.remat,
+            bound=True,
         )
 
     @cached_property

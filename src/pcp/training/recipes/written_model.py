@@ -12,6 +12,7 @@ import numpy as np
 from pcp.errors import PCPError
 from pcp.ir.tree import flatten
 from pcp.training.data.safetensors_file import map_arrays, write_arrays
+from pcp.training.recipes.adapters import LoraRecord, merged, write_adapter
 from pcp.training.recipes.model_folder import settings_of
 from pcp.training.run_folder import RunFolder, load_state
 
@@ -57,14 +58,46 @@ def write_model(folder: RunFolder, out: Path, dtype: str = "") -> Path:
             f"the run in {folder.path} trains {folder.config().model}, which is no folder of transformers; its weights are "
             f"{folder.trained_file if folder.trained_file.exists() else folder.checkpoints}"
         )
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "config.json").exists())):
-        raise FolderNotFree(f"{out} is there and holds no model; give a folder that is empty or not there")
-    _, state, _ = load_state(folder)
-    leaves, tree = flatten(state["params"])
-    trained = {name: np.asarray(leaf) for name, leaf in zip(tree.names(), leaves, strict=True)}
+    _expect_free(out, "config.json")
+    trained = trained_arrays(folder)
+    if folder.lora_file.exists():
+        record = LoraRecord.from_json(folder.lora_file.read_text(encoding="utf-8"))
+        held = {
+            name: array for name, array in map_arrays(folder.held_file).items() if name not in record.buffers
+        }
+        trained = merged(held, trained, record.matrices, record.alpha / record.rank)
     rest = map_arrays(folder.source_folder / REST)
     write_folder(folder.source_folder, out, {**rest, **trained}, dtype)
     return out
+
+
+def write_adapter_of(folder: RunFolder, out: Path) -> Path:
+    """Write the low-rank matrices of the newest checkpoint of a run as the library peft reads them.
+
+    Raises:
+        NoModelInRun: the run trains none.
+        FolderNotFree: `out` holds something else.
+        CheckpointNotFound, CheckpointCorrupt, CheckpointTruncated: there is no checkpoint that can be read.
+    """
+    if not folder.lora_file.exists():
+        raise NoModelInRun(f"the run in {folder.path} trains no low-rank matrices: it began without --lora")
+    _expect_free(out, "adapter_config.json")
+    record = LoraRecord.from_json(folder.lora_file.read_text(encoding="utf-8"))
+    return write_adapter(out, trained_arrays(folder), record.matrices, record.rank, record.alpha, record.base)
+
+
+def trained_arrays(folder: RunFolder) -> dict[str, Array]:
+    """The parameters of the newest checkpoint of a run, by name."""
+    _, state, _ = load_state(folder)
+    leaves, tree = flatten(state["params"])
+    return {name: np.asarray(leaf) for name, leaf in zip(tree.names(), leaves, strict=True)}
+
+
+def _expect_free(out: Path, named: str) -> None:
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / named).exists())):
+        raise FolderNotFree(
+            f"{out} is there and holds something else; give a folder that is empty or not there"
+        )
 
 
 def write_folder(source: Path, out: Path, arrays: Mapping[str, Array], dtype: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pcp.distributed.job import Job
 from pcp.distributed.round_arithmetic.program_fit import Arrays, check_fit
@@ -10,7 +11,9 @@ from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.training.repetition import Repeater, StoredArrays
 from pcp.ir import Program
+from pcp.planning import Plan
 from pcp.training.data.run_data import BatchSource, open_batches
+from pcp.training.data.safetensors_file import map_arrays
 from pcp.training.data.shards.batches import Shards
 from pcp.training.data.shards.index import ShardIndex
 
@@ -23,11 +26,24 @@ class Means:
         programs: by name; they fit together, and the batches.
         batches: of the run.
         shelf: for what the run's workers store.
+        held: what the step takes before its state, nested; None where it takes nothing.
     """
 
     programs: Mapping[str, Program]
     batches: BatchSource
     shelf: StoredArrays
+    held: Any = None
+
+    def bind(self, plans: dict[str, Runs]) -> None:
+        """Bind the step to what it holds, if it holds anything; raises ProgramRefused if the step was compiled elsewhere."""
+        step = plans["step"]
+        if self.held is None:
+            return
+        if not isinstance(step, Plan):
+            raise ProgramRefused(
+                "the step of this run takes weights that stay, which no artifact holds; compile it here"
+            )
+        plans["step"] = step.bind(self.held)
 
     def repeater(self, plans: Mapping[str, Runs]) -> Repeater:
         """What repeats pieces with the compiled programs."""
@@ -59,5 +75,12 @@ def means_of(
     path = store.path(job.data.digest)
     batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary, shards)
     programs = admitted(artifacts)
-    fragments = check_fit(programs, batches.shapes)
-    return Means(programs, batches, StoredArrays(store, Arrays.returned_by(programs["start"]), fragments))
+    arrays = None if job.held is None else map_arrays(store.path(job.held.digest))
+    shapes = None if arrays is None else {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    fragments = check_fit(programs, batches.shapes, shapes)
+    held = None
+    if arrays is not None:
+        tree = programs["step"].argument_tree.children[0]
+        held = tree.unflatten(arrays[name] for name in tree.names())
+    shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), fragments)
+    return Means(programs, batches, shelf, held)

@@ -367,6 +367,7 @@ def make_trainer(
     if job.tolerance and not only_artifacts:
         plans["step"] = planned = planned_within(means.programs["step"], job, device, cancelled)
         profile = profile_of(planned)
+    means.bind(plans)
     replica, slow = Replica(plans), None
     if job.exchange_every:
         if "gossip.0" not in plans:
