@@ -3,7 +3,7 @@
 
 PYTHON      ?= python3
 JOBS        ?= 2
-DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --plan-seconds 30
+DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --seconds 30
 TEST_FLAGS  ?=
 SCHEDULES   ?= 4000
 # Another commit simulates other seeds of the first 100,000; the command prints which. FIRST=0 takes those from 0 on.

@@ -64,7 +64,7 @@ def test_help_teaches(command: str, lessons: list[str], capsys: pytest.CaptureFi
 
 def test_a_key_is_made_once(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "alice.pem"
-    arguments = ["keys", "worker", "alice", "--run", str(run), "--output", str(path)]
+    arguments = ["keys", "worker", "alice", "--run", str(run), "--out", str(path)]
     assert main(arguments) == 0
     assert capsys.readouterr().out == f"{path}: the key of worker alice; keep it secret\n"
     assert Credentials.load_bundle(path).name == "alice"
@@ -84,7 +84,7 @@ def test_the_key_file_has_the_name_of_the_worker(
 
 def test_keys_are_revoked_by_name(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(2):
-        main(["keys", "worker", "alice", "--run", str(run), "--output", str(tmp_path / f"{number}.pem")])
+        main(["keys", "worker", "alice", "--run", str(run), "--out", str(tmp_path / f"{number}.pem")])
     capsys.readouterr()
     assert main(["keys", "revoke", "alice", "--run", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"revoked": 2, "worker": "alice"}
@@ -97,7 +97,7 @@ def test_keys_are_revoked_by_name(run: Path, tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("name", ["", "../alice", "a b", "x" * 65])
 def test_a_name_that_cannot_be_used(run: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    message = complaint(["keys", "worker", name, "--run", str(run), "--output", "k.pem"], capsys)
+    message = complaint(["keys", "worker", name, "--run", str(run), "--out", "k.pem"], capsys)
     assert "cannot be the name of a worker" in message
     assert not Path("k.pem").exists()
 
@@ -186,7 +186,7 @@ def test_a_worker_without_a_key_or_with_a_broken_one(
 
 def test_a_worker_without_an_address(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = str(tmp_path / "a.pem")
-    main(["keys", "worker", "a", "--run", str(run), "--output", key])
+    main(["keys", "worker", "a", "--run", str(run), "--out", key])
     capsys.readouterr()
     assert "'nowhere' is not an address; give HOST:PORT" in complaint(
         ["worker", "--connect", "nowhere", "--key", key], capsys
@@ -214,7 +214,7 @@ def test_processors_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_device_that_is_not_there(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = str(tmp_path / "a.pem")
-    main(["keys", "worker", "a", "--run", str(run), "--output", key])
+    main(["keys", "worker", "a", "--run", str(run), "--out", key])
     capsys.readouterr()
     arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--device", "cuda:7"]
     assert "'cuda:7' is not a device of this machine" in complaint(arguments, capsys)
@@ -224,7 +224,7 @@ def test_a_worker_listens_at_an_address_and_by_itself(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = str(tmp_path / "a.pem")
-    main(["keys", "worker", "a", "--run", str(run), "--output", key])
+    main(["keys", "worker", "a", "--run", str(run), "--out", key])
     capsys.readouterr()
     arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--listen"]
     assert "'7434' is not an address to listen on; give HOST:PORT" in complaint([*arguments, "7434"], capsys)

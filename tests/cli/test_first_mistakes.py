@@ -53,7 +53,7 @@ FILES = [
     ("run step.pcp --inputs missing.npz", "cannot read arrays from missing.npz"),
     ("inspect open.pcp --at bathc=3", "the sizes (bathc=3) were given, which lacks batch"),
     ("inspect open.pcp --at batch", "--at 'batch' is no size; expected a name and a number, as --at length=512"),
-    ("plan step.pcp --memory lots", "give one like 1073741824, '2GiB' or '500MB'"),
+    ("plan step.pcp --memory lots", "'lots' is not a size; give a number and a unit, such as 8GiB"),
     ("plan step.pcp --path missing.json", "cannot read the path missing.json: there is no such file or folder"),
     ("plan step.pcp --path a.txt", "a.txt: this is not a path"),
     ("kernels verify missing", "missing has no file kernel.toml; expected a folder with one"),

@@ -176,7 +176,7 @@ def test_bench_keeps_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixt
         (("list", "softmax"), "`pcp kernels list` takes no 'softmax'; name a family with --family"),
         (("list", "--family", "sorting"), "there is no family 'sorting'; choose one of attention"),
         (("verify", "no_such_folder"), "no_such_folder has no file kernel.toml"),
-        (("verify", "x", "--memory", "0"), "--memory 0 was given; expected a number above 0"),
+        (("verify", "x", "--memory", "0"), "argument --memory: '0' is not a size; give a number and a unit"),
         (("verify", "x", "--seconds", "-1"), "--seconds -1 was given; expected a number above 0"),
     ],
 )

@@ -56,7 +56,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--steps", "many"], "argument --steps: 'many' is no whole number"),
         (["train", "--nonsense"], "there is no option --nonsense"),
         (["train", "--lerning-rate", "1"], "no option --lerning-rate (did you mean '--learning-rate'?)"),
-        (["profile"], "pcp profile needs action (one of ls, show, "),
+        (["profile"], "pcp profile needs action (one of list, show, "),
         (["doctor", "now"], "'now' is one argument too many"),
     ],
 )
@@ -266,6 +266,7 @@ def test_only_the_command_asked_for_is_imported() -> None:
         "pcp.cli",
         "pcp.cli.main",
         "pcp.cli.words",
+        "pcp.cli.words.help",
         "pcp.cli.words.parsing",
         "pcp.errors",
         "pcp.interruption",

@@ -58,7 +58,7 @@ def test_a_path_is_written_down_and_followed(
 ) -> None:
     database, path = program.with_name("profile.sqlite"), program.with_name("path.json")
     code, said, _ = command(
-        capsys, "plan", program, "--tolerance", "1e-2", "--database", database, "--save-path", path, "--json"
+        capsys, "plan", program, "--tolerance", "1e-2", "--database", database, "--out", path, "--json"
     )
     assert code == 0
     made: dict[str, Any] = json.loads(said)
@@ -79,7 +79,7 @@ def test_what_cannot_be_planned(program: Path, capsys: pytest.CaptureFixture[str
         (("--tolerance", "-1"), "the tolerance is -1.0; expected a number from 0"),
         (("--tolerance", "nan"), "the tolerance is nan; expected a number from 0"),
         (
-            ("--tolerance", "1", "--budget", "-3"),
+            ("--tolerance", "1", "--seconds", "-3"),
             "the budget is -3.0; expected seconds from 0, which measures nothing",
         ),
         (("--path", missing), f"cannot read the path {missing}: there is no such file"),

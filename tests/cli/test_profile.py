@@ -56,18 +56,18 @@ def command(capsys: pytest.CaptureFixture[str], file: Path, *words: object) -> t
 
 
 def test_ls(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = command(capsys, file, "ls")
+    code, said = command(capsys, file, "list")
     assert code == 0
     assert f"{file}: 5 measurements of 1 subject" in said
     assert (
         f"{PROGRAM.digest[:12]}  5 paths, 5 measurements, 1 failure; fastest 0.50 of the plain time" in said
     )
-    [facts] = map(json.loads, command(capsys, file, "ls", "--json")[1].splitlines())
+    [facts] = map(json.loads, command(capsys, file, "list", "--json")[1].splitlines())
     assert (facts["subject"], facts["here"], facts["fastest"]) == (PROGRAM.digest, 4, pytest.approx(0.5))
 
 
 def test_ls_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(capsys, tmp_path / "absent", "ls") == (
+    assert command(capsys, tmp_path / "absent", "list") == (
         0,
         f"{tmp_path / 'absent'}: 0 measurements of 0 subjects\n",
     )
@@ -142,7 +142,7 @@ def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     [
         (("show",), "`pcp profile show` needs a program; none was given"),
         (("merge",), "`pcp profile merge` needs a file; none was given"),
-        (("ls", "x"), "`pcp profile ls` takes no 'x'; name a program with --program"),
+        (("list", "x"), "`pcp profile list` takes no 'x'; name a program with --program"),
         (("show", "0000"), "there is no measurement of 0000 (digest 0000) in "),
         (("show", "absent.pcp"), "cannot read the program absent.pcp: there is no such file"),
     ],
@@ -166,7 +166,7 @@ def test_digits_that_stand_for_several(file: Path, capsys: pytest.CaptureFixture
 
 def test_a_damaged_database_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.sqlite").write_bytes(b"garbage " * 1000)
-    code, said = command(capsys, tmp_path / "bad.sqlite", "ls")
+    code, said = command(capsys, tmp_path / "bad.sqlite", "list")
     assert code == 2
     assert (
         "bad.sqlite is not usable: it is damaged (file is not a database); expected an SQLite database"

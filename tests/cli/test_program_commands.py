@@ -43,7 +43,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
 
 def test_run_by_name(module: Path, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "y.npz"
-    code, said, _ = command(capsys, "run", module, "--inputs", inputs, "--outputs", out)
+    code, said, _ = command(capsys, "run", module, "--inputs", inputs, "--out", out)
     assert code == 0
     assert said.startswith("0: f32[] = ")
     np.testing.assert_allclose(np.load(out)["0"], (np.tanh(X @ W) ** 2).sum(), rtol=1e-5)
@@ -59,7 +59,7 @@ def test_run_foreign_text_by_position_and_as_json(tmp_path: Path, capsys: pytest
     )
     a = np.array([1, 2], ml_dtypes.bfloat16)
     np.savez(tmp_path / "x.npz", a, a)  # arr_0, arr_1
-    words = ("run", text, "--inputs", tmp_path / "x.npz", "--outputs", tmp_path / "y.npz", "--json")
+    words = ("run", text, "--inputs", tmp_path / "x.npz", "--out", tmp_path / "y.npz", "--json")
     code, said, _ = command(capsys, *words)
     assert code == 0
     assert json.loads(said)["outputs"] == {"0": "bf16[2]", "1": "bf16[2]"}
@@ -71,11 +71,11 @@ def test_the_gradient_runs_and_agrees(
 ) -> None:
     expected = pcp.plan(pcp.grad(pcp.load(module), wrt=(0, 1))).run({"w": W}, X)
     for name in ("g.mlir", "g.pcp"):
-        code, said, _ = command(capsys, "grad", module, "--wrt", "0,1", "--value", "-o", tmp_path / name)
+        code, said, _ = command(capsys, "grad", module, "--wrt", "0,1", "--value", "--out", tmp_path / name)
         assert code == 0
         assert said.startswith(f"{tmp_path / name}: Program ")
         out = tmp_path / "g.npz"
-        assert command(capsys, "run", tmp_path / name, "--inputs", inputs, "--outputs", out)[0] == 0
+        assert command(capsys, "run", tmp_path / name, "--inputs", inputs, "--out", out)[0] == 0
         found = np.load(out)
         assert sorted(found.files) == ["0", "1.0.w", "1.1"]
         np.testing.assert_allclose(found["1.0.w"], expected[0]["w"], rtol=1e-5)
@@ -85,7 +85,7 @@ def test_the_gradient_runs_and_agrees(
 def test_results_may_have_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pcp.trace(lambda file: {"file": file + 1}, pcp.spec((), "f32")).save(tmp_path / "p.pcp")
     np.savez(tmp_path / "x.npz", **{"0": np.float32(2)})
-    words = ("run", tmp_path / "p.pcp", "--inputs", tmp_path / "x.npz", "--outputs", tmp_path / "y.npz")
+    words = ("run", tmp_path / "p.pcp", "--inputs", tmp_path / "x.npz", "--out", tmp_path / "y.npz")
     assert command(capsys, *words)[0] == 0
     assert np.load(tmp_path / "y.npz")["file"] == 3
 
@@ -93,9 +93,11 @@ def test_results_may_have_any_name(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_grad_of_one_argument_as_json_and_vjp(
     module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said, _ = command(capsys, "grad", module, "-o", tmp_path / "g.pcp", "--json")
+    code, said, _ = command(capsys, "grad", module, "--out", tmp_path / "g.pcp", "--json")
     assert (code, json.loads(said)["results"]) == (0, {"w": "f32[3,2]"})
-    code, said, _ = command(capsys, "grad", module, "--vjp", "--wrt", "1", "-o", tmp_path / "g.pcp", "--json")
+    code, said, _ = command(
+        capsys, "grad", module, "--vjp", "--wrt", "1", "--out", tmp_path / "g.pcp", "--json"
+    )
     assert code == 0
     assert json.loads(said)["arguments"] == {"params.w": "f32[3,2]", "x": "f32[4,3]", "cotangent": "f32[]"}
 
@@ -111,11 +113,11 @@ def test_inspect_simplified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_grad_by_a_policy(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = pcp.load(module)
-    code, _, _ = command(capsys, "grad", module, "--remat", "nothing_saveable", "-o", tmp_path / "g.pcp")
+    code, _, _ = command(capsys, "grad", module, "--remat", "nothing_saveable", "--out", tmp_path / "g.pcp")
     assert code == 0
     assert pcp.load(tmp_path / "g.pcp").digest == pcp.grad(program, remat="nothing_saveable").digest
     assert pcp.grad(program, remat="nothing_saveable").digest != pcp.grad(program).digest
-    code, _, said = command(capsys, "grad", module, "--remat", "dots", "-o", tmp_path / "g.pcp")
+    code, _, said = command(capsys, "grad", module, "--remat", "dots", "--out", tmp_path / "g.pcp")
     assert code != 0
     assert "remat='dots' is not the name of a policy" in said
 
@@ -188,21 +190,23 @@ def test_bad_files(module: Path, inputs: Path, tmp_path: Path, capsys: pytest.Ca
     )
     nowhere = tmp_path / "no" / "folder.npz"
     assert f"cannot write {nowhere}: there is no such file" in refused(
-        capsys, "run", module, "--inputs", inputs, "--outputs", nowhere
+        capsys, "run", module, "--inputs", inputs, "--out", nowhere
     )
-    assert "cannot write" in refused(capsys, "grad", module, "-o", tmp_path / "no" / "g.pcp")
-    assert "cannot write" in refused(capsys, "grad", module, "-o", tmp_path / "no" / "g.mlir")
+    assert "cannot write" in refused(capsys, "grad", module, "--out", tmp_path / "no" / "g.pcp")
+    assert "cannot write" in refused(capsys, "grad", module, "--out", tmp_path / "no" / "g.mlir")
     assert "is not a program" in refused(capsys, "inspect", inputs)
 
 
 def test_bad_wrt(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "g.pcp"
     assert "--wrt 'x' is not a list of argument positions" in refused(
-        capsys, "grad", module, "--wrt", "x", "-o", out
+        capsys, "grad", module, "--wrt", "x", "--out", out
     )
-    assert "names argument 7; the program has 2" in refused(capsys, "grad", module, "--wrt", "7", "-o", out)
+    assert "names argument 7; the program has 2" in refused(
+        capsys, "grad", module, "--wrt", "7", "--out", out
+    )
     assert "--vjp and --value were both given" in refused(
-        capsys, "grad", module, "--vjp", "--value", "-o", out
+        capsys, "grad", module, "--vjp", "--value", "--out", out
     )
     assert not out.exists()
 

@@ -353,7 +353,7 @@ def test_the_environment_names_the_device_where_nothing_else_does(
     [
         ([], 0.0, 60.0),
         (["--device", "cuda:0"], 1e-2, 150.0),
-        (["--device", "cuda:0", "--tolerance", "0", "--plan-seconds", "20"], 0.0, 20.0),
+        (["--device", "cuda:0", "--tolerance", "0", "--seconds", "20"], 0.0, 20.0),
         (["--device", "cuda:0", "--workers", "2"], 0.0, 60.0),
     ],
     ids=["cpu", "gpu", "gpu, said otherwise", "workers"],

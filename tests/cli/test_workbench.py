@@ -63,7 +63,7 @@ def exported(program: pcp.Program, tmp_path_factory: pytest.TempPathFactory) -> 
     """A task, exported once for all tests of this file; a test works on a copy."""
     folder = tmp_path_factory.mktemp("exported")
     program.save(folder / "product.pcp")
-    words = ("--database", folder / "profile.sqlite", "-o", folder / "task")
+    words = ("--database", folder / "profile.sqlite", "--out", folder / "task")
     assert main(["kernels", "export", str(folder / "product.pcp"), *map(str, words)]) == 0
     return folder / "task"
 
@@ -356,7 +356,7 @@ def test_a_model_is_asked_until_its_kernel_is_right_and_faster(
     with stub(sends(b"busy", 503), *answers) as server:
         words = ("--endpoint", server.url, "--rounds", "8", "--database", tmp_path / "profile.sqlite")
         code, said, _ = command(
-            capsys, "kernels", "propose", "product.pcp", *words, "-o", "proposed", "--add", "--json"
+            capsys, "kernels", "propose", "product.pcp", *words, "--out", "proposed", "--add", "--json"
         )
     assert code == 0, said
     *rounds, last = [json.loads(line) for line in said.splitlines()]
@@ -394,7 +394,7 @@ def test_nothing_is_written_where_nothing_is_admitted(
             server.url,
             "--rounds",
             1,
-            "-o",
+            "--out",
             "proposed",
         )
     assert code == 3
@@ -447,10 +447,10 @@ def test_answers_are_not_executed_where_nothing_confines_them(
         ),
         (("export", "none.pcp"), "has no region that kernels compute; expected one with products, softmax"),
         (
-            ("export", "one.pcp", "-o", "."),
+            ("export", "one.pcp", "--out", "."),
             ". is there already and holds something; give a folder that is new or",
         ),
-        (("export", "one.pcp", "-o", "one.pcp"), "one.pcp is there already and holds something"),
+        (("export", "one.pcp", "--out", "one.pcp"), "one.pcp is there already and holds something"),
     ],
 )
 def test_what_is_given_wrongly_is_said(

@@ -43,7 +43,7 @@ def test_a_file_runs_without_the_compiler(
     pytest.importorskip("iree.runtime")
     LAYER.save(tmp_path / "layer.pcp")
     program, file = str(tmp_path / "layer.pcp"), str(tmp_path / "layer.vmfb")
-    assert main(["compile", program, "--target", "llvm-cpu:generic", "-o", file]) == 0
+    assert main(["compile", program, "--target", "llvm-cpu:generic", "--out", file]) == 0
     assert f"wrote {file}" in capsys.readouterr().out
     monkeypatch.setitem(sys.modules, "iree.compiler.tools", None)
     x, w = RNG.standard_normal((8, 16), np.float32), RNG.standard_normal((16, 12), np.float32)
@@ -53,7 +53,7 @@ def test_a_file_runs_without_the_compiler(
     np.testing.assert_allclose(np.asarray(artifact.on().call(x, w)), expected, atol=1e-6)
     np.savez(tmp_path / "x.npz", x=x, w=w)
     outputs = str(tmp_path / "y.npz")
-    assert main(["run", file, "--inputs", str(tmp_path / "x.npz"), "--outputs", outputs]) == 0
+    assert main(["run", file, "--inputs", str(tmp_path / "x.npz"), "--out", outputs]) == 0
     np.testing.assert_allclose(np.load(outputs)["0"], expected, atol=1e-6)
     assert main(["run", file, "--inputs", str(tmp_path / "x.npz"), "--check"]) == 2
     assert "is compiled already, so --check and --taps cannot look inside" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_run_at_the_sizes_of_the_arrays(
     file: Path, inputs: Path, sizes: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "y.npz"
-    words = ("run", file, "--inputs", inputs, "--outputs", out, "--device", "arena:cpu", *sizes)
+    words = ("run", file, "--inputs", inputs, "--out", out, "--device", "arena:cpu", *sizes)
     code, _, wrong = command(capsys, *words)
     assert (code, wrong) == (0, "")
     given = np.load(inputs)
@@ -72,7 +72,7 @@ def test_plan_at_sizes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_gradient_of_a_symbolic_program_is_one(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, wrong = command(capsys, "grad", file, "-o", tmp_path / "grad.pcp")
+    code, _, wrong = command(capsys, "grad", file, "--out", tmp_path / "grad.pcp")
     assert (code, wrong) == (0, "")
     made: Any = pcp.load(tmp_path / "grad.pcp")
     source: Any = pcp.load(file)
@@ -87,10 +87,10 @@ def test_the_gradient_of_a_symbolic_program_is_one(
         (("plan", "FILE"), "whose sizes batch, length are open; expected a number for each: give --at"),
         (("plan", "FILE", "--at", "batch=2"), "whose sizes length are open"),
         (("explore", "FILE"), "whose sizes batch, length are open"),
-        (("compile", "FILE", "--target", "metal", "-o", "x"), "whose sizes batch, length are open"),
+        (("compile", "FILE", "--target", "metal", "--out", "x"), "whose sizes batch, length are open"),
         (("inspect", "FILE", "--at", "batch=2,length=101"), "(length=101) were given; expected length <= 100"),
         (("run", "FILE", "--inputs", "INPUTS", "--at", "length=6"), "expected f32[4,6,3]|has shape (4, 5, 3)"),
-        (("grad", "FILE", "-o", "out.mlir"), "out.mlir is to be MLIR, but the program has the symbols batch, length"),
+        (("grad", "FILE", "--out", "out.mlir"), "out.mlir is to be MLIR, but the program has the symbols batch, length"),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(

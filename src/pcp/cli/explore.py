@@ -21,9 +21,9 @@ between each path and the plain program, so other work on the machine disturbs b
 known, and `pcp plan --tolerance` chooses from it.
 
 examples:
-  pcp explore step.pcp --budget 3600
-  pcp explore step.pcp --device cpu:0,arena:cpu --budget 3600         some operations elsewhere, too
-  nohup nice pcp explore step.pcp --budget 36000 --json > explored.jsonl &
+  pcp explore step.pcp --seconds 3600
+  pcp explore step.pcp --device cpu:0,arena:cpu --seconds 3600         some operations elsewhere, too
+  nohup nice pcp explore step.pcp --seconds 36000 --json > explored.jsonl &
 """,
 }
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                 program,
                 places(arguments.device),
                 database=arguments.database,
-                budget=arguments.budget,
+                budget=arguments.seconds,
                 example=example_of(arguments, program),
                 progress=progress,
             ):

@@ -37,7 +37,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     parser.add_argument(
         "--simplified", action="store_true", help="simplify the program first, without changing its results"
     )
@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    program = load(arguments.module)
+    program = load(arguments.program)
     if isinstance(program, SymbolicProgram) and not arguments.at and not (arguments.time or arguments.trace):
         _show_symbolic(simplify(program) if arguments.simplified else program, arguments.json)
         return 0
-    program = read_at(arguments.module, arguments.at)
+    program = read_at(arguments.program, arguments.at)
     if arguments.simplified:
         program = simplify(program)
     cost = estimate_cost(program)

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the worker's name: letters, digits, '.', '_' and '-'; for `shepherd`, the name of its machine",
     )
     parser.add_argument("--run", required=True, type=Path, help="folder of the run")
-    parser.add_argument("--output", type=Path, help="key file to write (default: NAME.pem)")
+    parser.add_argument("--out", type=Path, help="key file to write (default: NAME.pem)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,15 +82,15 @@ def run(arguments: argparse.Namespace) -> int:
         said = {"revoked": count, "worker": arguments.name}
         text = f"{arguments.name}: {count} certificates revoked"
     elif arguments.action == "shepherd":
-        path = arguments.output or arguments.run / "keys" / SHEPHERD_FILE
+        path = arguments.out or arguments.run / "keys" / SHEPHERD_FILE
         authority.issue("shepherd", "shepherd", [arguments.name]).save_bundle(path)
         said = {"shepherd": arguments.name, "key": str(path)}
         text = f"{path}: the key of the Shepherd on {arguments.name}; keys/authority.key may now be kept elsewhere"
     else:
-        path = arguments.output or Path(f"{arguments.name}.pem")
+        path = arguments.out or Path(f"{arguments.name}.pem")
         if path.exists():
             raise KeyFileExists(
-                f"{path} exists already; a worker may be using it. Remove it, or write another file with --output"
+                f"{path} exists already; a worker may be using it. Remove it, or write another file with --out"
             )
         issued = authority.issue(arguments.name, "worker")
         for warning in check_lifetime(RunFolder.open(arguments.run), issued):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import IO
 
-from pcp.cli.words.parsing import Formatter, Parser, WrongCommandLine
+from pcp.cli.words.help import Formatter, with_example
+from pcp.cli.words.parsing import Parser, WrongCommandLine
 from pcp.errors import PCPError
 from pcp.interruption import TERMINATED, leave, unraisable
 from pcp.training.display.log_bounds import LogBounds
@@ -100,16 +101,17 @@ def _main(arguments: Sequence[str] | None, begins: Callable[[], None]) -> int:
         prog="pcp",
         description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="pcp")
     words = list(sys.argv[1:] if arguments is None else arguments)
     for name, summary in COMMANDS.items():
         # Only the command that was asked for is imported: the others cost seconds.
         if name in words[:1]:
             module = importlib.import_module(f"pcp.cli.{name}")
-            command = commands.add_parser(name, **module.DESCRIPTION, formatter_class=Formatter)
+            texts = with_example(module.DESCRIPTION, name)
+            command = commands.add_parser(name, **texts, formatter_class=Formatter)
             module.add_arguments(command)
             command.add_argument(
                 "--json",

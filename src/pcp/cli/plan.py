@@ -7,6 +7,7 @@ from typing import Any
 
 from pcp.cli.arrays import add_sizes, arguments_from, read_at
 from pcp.cli.search_progress import SearchProgress
+from pcp.cli.words.sizes import size
 from pcp.ir import Program
 from pcp.planning import plan
 from pcp.planning.conditions import BUDGET
@@ -28,10 +29,10 @@ done to every parameter and moment. 0 asks for the bits of the plain program; wi
 
 examples:
   pcp plan step.pcp --tolerance 1e-2                                  search; no measurement begins after five minutes
-  pcp plan step.pcp --tolerance 1e-2 --budget 0                       use what is known, and what is predicted surely
+  pcp plan step.pcp --tolerance 1e-2 --seconds 0                       use what is known, and what is predicted surely
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
   pcp plan step.pcp --tolerance 1e-2 --ignore 1.gradient_norm         leave a result out of what is judged
-  pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            save the chosen path
+  pcp plan step.pcp --tolerance 1e-2 --out fast.json            save the chosen path
   pcp plan step.pcp --tolerance 1e-2 --device cpu:0,iree:llvm-cpu     measure the whole by IREE, too
   pcp plan step.pcp --memory 40GiB                                    in parts, and values again, where it takes more
   pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit
@@ -53,22 +54,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--memory",
-        help="bytes that a call may take, such as 40GiB; to fit, it is computed in parts, and values again",
+        type=size,
+        metavar="8GiB",
+        help="memory that a call may take; to fit, it is computed in parts, and values again",
     )
     add_search_arguments(parser)
     add_sizes(parser)
     parser.add_argument("--path", type=Path, help="use the path in this file instead of searching")
-    parser.add_argument("--save-path", type=Path, help="write the chosen path to this file")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the chosen path to this file")
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of whatever searches."""
     parser.add_argument(
-        "--budget",
+        "--seconds",
         type=float,
         default=BUDGET,
-        metavar="SECONDS",
-        help="no measurement begins after this time",
+        metavar="S",
+        help="how long to search: no measurement begins after this time",
     )
     parser.add_argument(
         "--inputs", type=Path, help=".npz file with arguments to measure with; random ones if not given"
@@ -97,13 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
             memory=arguments.memory,
             path=None if arguments.path is None else ExecutionPath.load(arguments.path),
             database=arguments.database,
-            budget=arguments.budget,
+            budget=arguments.seconds,
             example=example_of(arguments, program),
             progress=progress,
             judge=dict.fromkeys(arguments.ignore, "ignore"),
         )
-    if arguments.save_path is not None:
-        planned.path.save(arguments.save_path)
+    if arguments.out is not None:
+        planned.path.save(arguments.out)
     print(json.dumps(planned.to_json()) if arguments.json else planned)
     return 0
 

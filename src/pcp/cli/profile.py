@@ -36,7 +36,7 @@ only measurements from the same hardware and versions; measurements from elsewhe
 PROGRAM is the file of a program, or the first digits of a subject's digest.
 
 actions:
-  ls                  the subjects, and the best known path of each on this hardware
+  list                the subjects, and the best known path of each on this hardware
   show PROGRAM        every measured path of a program, the fastest first
   export FILE         write all measurements, or those of --program, as lines of JSON
   merge FILE          add measurements that another machine exported; duplicates are left out
@@ -48,7 +48,7 @@ actions:
                       measured and verified here as before. The Workers of a run tell each other the same by themselves
 
 examples:
-  pcp profile ls
+  pcp profile list
   pcp profile show step.pcp
   pcp profile export epyc.jsonl                      then, on another machine: pcp profile merge epyc.jsonl
   pcp profile prune --other-versions --older-than 30
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    takes = arguments.action not in ("ls", "prune")
+    takes = arguments.action not in ("list", "prune")
     if takes and arguments.what is None:
         kind = _NEEDED.get(arguments.action, "a file")
         raise UnknownSubject(f"`pcp profile {arguments.action}` needs {kind}; none was given")
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ls(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
+def _list(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
     here = _here(arguments)
     about = database.subjects()
     rows = database.measurements()
@@ -285,7 +285,7 @@ def _pull(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
 _NEEDED = {"show": "a program", "curve": "a program", "serve": "an address", "pull": "an address"}
 
 _ACTIONS: dict[str, Callable[[ProfileDatabase, argparse.Namespace], None]] = {
-    "ls": _ls,
+    "list": _list,
     "show": _show,
     "export": _export,
     "merge": _merge,
@@ -313,7 +313,7 @@ def _subject(database: ProfileDatabase, what: str) -> tuple[str, list[Measuremen
         )
     raise UnknownSubject(
         f"there is no measurement of {what} (digest {digest[:12]}) in {database.file}, which knows {len(known)} subjects; "
-        "`pcp profile ls` lists them, `pcp explore` measures"
+        "`pcp profile list` lists them, `pcp explore` measures"
     )
 
 

@@ -24,14 +24,14 @@ from pcp.training.data.array_file import read_array_file
 DESCRIPTION = {
     "description": "Run a program on arrays from a file.",
     "epilog": """\
-MODULE is StableHLO as text or bytecode, a portable artifact, a file that Program.save wrote, or one of
+PROGRAM is StableHLO as text or bytecode, a portable artifact, a file that Program.save wrote, or one of
 `pcp compile`, which is machine code: run only those that you trust. The keys of the
 input file are the names of the arguments, or their positions (0, 1, ...); `pcp inspect` shows both. A symbolic program
 runs at the sizes that the arrays have.
 
 examples:
-  pcp run forward.mlir --inputs x.npz --outputs y.npz
-  pcp run step.pcp --inputs x.npz --outputs y.npz --check       fail if a result is not finite, and say where that began
+  pcp run forward.mlir --inputs x.npz --out y.npz
+  pcp run step.pcp --inputs x.npz --out y.npz --check       fail if a result is not finite, and say where that began
   pcp run forward.vmfb --inputs x.npz --device iree:llvm-cpu    compiled ahead by `pcp compile`
   pcp run forward.mlir --inputs x.npz --taps                    print the values that pcp.tap marks
   pcp run symbolic.pcp --inputs x.npz --at length=512           refuse arrays of other sizes than these
@@ -41,9 +41,9 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     parser.add_argument("--inputs", type=Path, help=".npz file with one array for each argument")
-    parser.add_argument("--outputs", type=Path, help=".npz file to write results to")
+    parser.add_argument("--out", type=Path, help=".npz file to write results to")
     parser.add_argument("--device", help="where it runs, such as cpu:0")
     parser.add_argument(
         "--check", action="store_true", help="fail if a result has NaN or an infinity, and name the operation"
@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    artifact = CompiledArtifact.load(arguments.module) if _is_compiled(arguments.module) else None
-    program = load(arguments.module) if artifact is None else artifact.program
+    artifact = CompiledArtifact.load(arguments.program) if _is_compiled(arguments.program) else None
+    program = load(arguments.program) if artifact is None else artifact.program
     if arguments.at:
         program = program.at(**sizes_in(arguments.at))
     arrays = {} if arguments.inputs is None else read_array_file(arguments.inputs)
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if arguments.check or arguments.taps:
             raise InvalidArtifact(
-                f"{arguments.module} is compiled already, so --check and --taps cannot look inside; give the program"
+                f"{arguments.program} is compiled already, so --check and --taps cannot look inside; give the program"
             )
         compiled = artifact.on(arguments.device)
         call = compiled.call
@@ -80,11 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
     compiled.backend.wait(results)
     seconds = time.perf_counter() - began
     keys = [entry.name or str(position) for position, entry in enumerate(program.results)]
-    if arguments.outputs is not None:
-        write_results(arguments.outputs, program, results)
+    if arguments.out is not None:
+        write_results(arguments.out, program, results)
     outputs = {key: str(entry.spec) for key, entry in zip(keys, program.results, strict=True)}
     if arguments.json:
-        written = None if arguments.outputs is None else str(arguments.outputs)
+        written = None if arguments.out is None else str(arguments.out)
         print(json.dumps({"outputs": outputs, "seconds": seconds, "file": written}))
         return 0
     for key, entry, result in zip(keys, program.results, results, strict=True):
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{key}: {outputs[key]}{shown}")
     print(
         f"{seconds * 1e3:.3f} ms on {compiled.target.places}"
-        + (f"; wrote {arguments.outputs}" if arguments.outputs else "")
+        + (f"; wrote {arguments.out}" if arguments.out else "")
     )
     return 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.backends import Target, default_device, needs_driver
+from pcp.cli.words.sections import add_settings, option_of
 from pcp.errors import PCPError
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
@@ -29,9 +30,7 @@ from pcp.training.display.metrics import (
 from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
 from pcp.training.recipes.config import (
-    ALGORITHM_CHOICES,
     LONGEST_WARMUP,
-    MEANINGS,
     TrainingConfig,
     is_in_pairs,
     read_config,
@@ -132,36 +131,34 @@ class SettingsOfAResumedRun(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    defaults, derived = TrainingConfig(), _DERIVED | {"device": default_device()}
-    for name, meaning in MEANINGS.items():
-        default = getattr(defaults, name)
-        shown = "the algorithm's own" if name in ALGORITHM_CHOICES else derived.get(name, default)
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=type(default),
-            default=argparse.SUPPRESS,
-            help=f"{meaning} (default: {shown})",
-            **_SEVERAL.get(name, {}),
-        )
-    parser.add_argument(
+    sections = add_settings(parser, _DERIVED, _SEVERAL)
+    workers, folder, output = (sections[title] for title in ("workers", "folder of the run", "output"))
+    workers.add_argument(
         "--engine",
         choices=["processes", "ray"],
         default="processes",
-        help="what the Shepherd and the Workers of --workers are: processes of this machine, or actors of a Ray cluster "
-        "(default: %(default)s)",
+        help="what the Shepherd and the Workers of --workers are: processes of this machine, or actors of a Ray cluster",
     )
-    parser.add_argument(
+    workers.add_argument(
         "--address",
         metavar="auto|HOST:PORT",
         help="the Ray cluster of --engine ray (default: one of this machine alone)",
     )
-    parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
-    parser.add_argument("--run", type=Path, help="folder of the run (default: runs/MODEL, or the next free)")
-    parser.add_argument("--resume", type=Path, help="continue the run in this folder")
-    parser.add_argument(
+    folder.add_argument(
+        "--run", type=Path, help="where the run is kept (default: runs/MODEL, or the next free)"
+    )
+    folder.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder")
+    folder.add_argument(
+        "--config",
+        type=Path,
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="TOML file of settings, by the names of options",
+    )
+    output.add_argument(
         "--tensorboard", action="store_true", help="also write metrics for TensorBoard, into the run's folder"
     )
-    parser.add_argument("--wandb", metavar="PROJECT", help="also send metrics to Weights & Biases")
+    output.add_argument("--wandb", metavar="PROJECT", help="also send metrics to Weights & Biases")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -270,7 +267,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
     if arguments.resume is not None:
         extra = [*named, *(["config"] if "config" in arguments else []), *(["run"] if arguments.run else [])]
         if extra:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in extra)
+            options = ", ".join(map(option_of, extra))
             raise SettingsOfAResumedRun(
                 f"--resume uses the settings that the run began with; {options} cannot be given. "
                 f"To train with other settings, begin a new run"

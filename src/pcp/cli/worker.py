@@ -5,13 +5,13 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
 import sys
 from pathlib import Path
 
 from pcp.backends import Target, default_device
 from pcp.cli.lasting import lasting_streams
+from pcp.cli.words.sizes import size
 from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.launching import (
     NotEnoughKeys,
@@ -75,14 +75,6 @@ ADDRESS_SECONDS = 600.0
 """How long to wait for the file of an address: a Shepherd may have much data to read before it listens."""
 
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?((?:[KMGT]i?)?B|)", re.IGNORECASE)
-_UNITS = {"": 1, "b": 1} | {
-    f"{letter}{suffix}": base ** (power + 1)
-    for power, letter in enumerate("kmgt")
-    for suffix, base in (("b", 1000), ("ib", 1024))
-}
-
-
 class NoSuchFolder(PCPError):
     """Data were said to lie in a folder that is not there."""
 
@@ -121,14 +113,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", type=_processors, metavar="0,1", help="processors to use (default: all)")
     parser.add_argument(
         "--disk",
-        type=_bytes,
-        metavar="20GB",
+        type=size,
+        metavar="20GiB",
         help="what the run may take here of the disk: data, states, compiled programs (default: 1TiB)",
     )
     parser.add_argument(
         "--memory",
-        type=_bytes,
-        metavar="8GB",
+        type=size,
+        metavar="8GiB",
         help="what the run's programs may take of memory (default: all that the device has)",
     )
     parser.add_argument(
@@ -273,15 +265,6 @@ async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     return await worker.run(), received
-
-
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size; give a number and a unit, such as 20GB (of 10^9 bytes) or 8GiB (of 2^30)"
-        )
-    return size
 
 
 def _processors(text: str) -> set[int]:

@@ -36,7 +36,7 @@ def plan_file(tmp_path: Path, corpus: Path) -> Path:
 def key_of(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Make a key file as an operator does."""
     path = run.parent / f"{name}.pem"
-    assert main(["keys", "worker", name, "--run", str(run), "--output", str(path), "--json"]) == 0
+    assert main(["keys", "worker", name, "--run", str(run), "--out", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"worker": name, "key": str(path)}
     return str(path)
 

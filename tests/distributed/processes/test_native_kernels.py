@@ -56,7 +56,7 @@ def test_a_worker_runs_native_kernels(
     )
     ProfileDatabase().add(claim, path=path, hardware=hardware)
 
-    planned = [f"--tolerance={TOLERANCE}", "--plan-seconds=0"]
+    planned = [f"--tolerance={TOLERANCE}", "--seconds=0"]
     with Command(["train", *short, *planned, "--run", str(fast.path)], tmp_path) as train:
         assert train.end() == 0, train.said
     logs = "".join(file.read_text() for file in (fast.path / "logs").iterdir() if file.suffix != ".json")

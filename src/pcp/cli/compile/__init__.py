@@ -17,9 +17,9 @@ metal.
 The file is a ZIP archive: `unzip step.vmfb module.vmfb` takes out what IREE's own tools read.
 
 examples:
-  pcp compile step.pcp --target rocm:gfx942 -o step.vmfb
-  pcp compile forward.mlir --target llvm-cpu:generic -o forward.vmfb
-  pcp run forward.vmfb --inputs x.npz --outputs y.npz
+  pcp compile step.pcp --target rocm:gfx942 --out step.vmfb
+  pcp compile forward.mlir --target llvm-cpu:generic --out forward.vmfb
+  pcp run forward.vmfb --inputs x.npz --out y.npz
 """,
 }
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     parser.add_argument("--target", required=True, help="the chip, such as rocm:gfx942")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
+    parser.add_argument("--out", type=Path, required=True, help="file to write")
     add_sizes(parser)
 
 
@@ -36,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_at(arguments.program, arguments.at)
     artifact = compile_ahead(program, arguments.target)
-    with writing(arguments.output):
-        artifact.save(arguments.output)
-    facts = {"target": artifact.chip, "file": str(arguments.output), "module_bytes": len(artifact.module)}
+    with writing(arguments.out):
+        artifact.save(arguments.out)
+    facts = {"target": artifact.chip, "file": str(arguments.out), "module_bytes": len(artifact.module)}
     if arguments.json:
         print(json.dumps({"program": program.digest} | facts))
     else:
         print(
-            f"wrote {arguments.output}: {program.digest[:12]} for {artifact.chip}, {len(artifact.module)} bytes of module"
+            f"wrote {arguments.out}: {program.digest[:12]} for {artifact.chip}, {len(artifact.module)} bytes of module"
         )
     return 0

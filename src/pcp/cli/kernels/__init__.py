@@ -7,6 +7,7 @@ from pathlib import Path
 from pcp.backends import Target
 from pcp.cli.kernels.regions import add_workbench_arguments, export, propose
 from pcp.cli.kernels.verifying import REFUSED, add_kernel, progress_line, verify_kernel
+from pcp.cli.words.sizes import size
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, kernels_of, missing_here
 from pcp.kernels.native import LIBRARIES, NativeUnavailable, built
@@ -19,7 +20,7 @@ DESCRIPTION = {
     "description": "List and measure PCP's kernels (ways to compute an operation), or verify a kernel from outside.",
     "epilog": """\
 REGION is the file of a program and, if it has several regions, a colon and the first digits of one (`pcp kernels export
-step.pcp` names them); or the first digits of one that `pcp profile ls` lists. docs/outside/workbench.md leads through both.
+step.pcp` names them); or the first digits of one that `pcp profile list` lists. docs/outside/workbench.md leads through both.
 
 A kernel from outside is a folder with a manifest, kernel.toml, and either a Python file with a function of JAX arrays or a
 file of StableHLO text; see docs/outside/kernels_from_outside.md. PCP runs its code only in a separate process, with limits
@@ -43,12 +44,12 @@ examples:
   pcp kernels verify examples/kernels/softmax_bf16
   pcp kernels verify my_kernel --seed 7            the same random numbers again
   pcp kernels add examples/kernels/softmax_bf16
-  pcp kernels export step.pcp:3f2a91 -o faster       then complete faster/kernel.py as faster/README.md says
-  pcp kernels export step.pcp:3f2a91 -o faster --language cpp
+  pcp kernels export step.pcp:3f2a91 --out faster       then complete faster/kernel.py as faster/README.md says
+  pcp kernels export step.pcp:3f2a91 --out faster --language cpp
   pcp kernels add faster --allow-native
-  pcp kernels propose step.pcp:3f2a91 --endpoint http://127.0.0.1:8000/v1 --rounds 8 -o proposed
+  pcp kernels propose step.pcp:3f2a91 --endpoint http://127.0.0.1:8000/v1 --rounds 8 --out proposed
   pcp kernels build
-  pcp kernels bench softmax                        then: pcp profile ls
+  pcp kernels bench softmax                        then: pcp profile list
 """,
 }
 
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "propose: time for all of it (default: 600)",
     )
     parser.add_argument(
-        "--memory", type=float, default=4.0, metavar="GIB", help="verify: memory limit of the process"
+        "--memory", type=size, default="4GiB", metavar="4GiB", help="verify: memory that the process may take"
     )
     parser.add_argument(
         "--database", type=Path, help="file of measurements; the one in PCP's cache folder if not given"

@@ -38,9 +38,7 @@ class NoEndpoint(PCPError):
 
 def add_workbench_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of what is done with regions."""
-    parser.add_argument(
-        "-o", "--output", type=Path, help="export, propose: folder to write; it must be new or empty"
-    )
+    parser.add_argument("--out", type=Path, help="export, propose: folder to write; it must be new or empty")
     parser.add_argument(
         "--language", choices=TEMPLATES, default=TEMPLATES[0], help="export: that the template is in"
     )
@@ -72,7 +70,7 @@ def export(arguments: argparse.Namespace) -> int:
     """Write a task."""
     target = Target.of(arguments.device)
     region, database = _region(arguments, target)
-    folder = arguments.output if arguments.output is not None else Path(f"region-{region.digest[:8]}")
+    folder = arguments.out if arguments.out is not None else Path(f"region-{region.digest[:8]}")
     check_new(folder)
     with Bench() as bench:
         task = task_of(region, target, bench, arguments.tolerance, database)
@@ -97,7 +95,7 @@ def propose(arguments: argparse.Namespace) -> int:
     endpoint = Endpoint.of_environment(arguments.endpoint, arguments.model, arguments.bytes)
     target = Target.of(arguments.device)
     region, database = _region(arguments, target)
-    folder = arguments.output if arguments.output is not None else Path(f"proposed-{region.digest[:8]}")
+    folder = arguments.out if arguments.out is not None else Path(f"proposed-{region.digest[:8]}")
     check_new(folder)
     by = check_confined(arguments.allow_unconfined)
     seconds = 600.0 if arguments.seconds is None else arguments.seconds
@@ -142,6 +140,6 @@ def _region(arguments: argparse.Namespace, target: Target) -> tuple[Program, Pro
     if not _HEX.fullmatch(named):
         raise RegionNotFound(
             f"{named!r} names no region; expected the file of a program, PROGRAM:DIGITS, or the first digits of a region that "
-            "`pcp profile ls` lists"
+            "`pcp profile list` lists"
         )
     return region_measured(database, named), database

@@ -77,7 +77,7 @@ def _verdict_on(candidate: Candidate, digest: str, arguments: argparse.Namespace
         except KernelNotLowered as error:
             return refused(candidate.name, Failure.not_lowered, str(error))
         label = f"{candidate.called(digest)}@{candidate.version}"
-    memory = None if program is not None else int(arguments.memory * 2**30)
+    memory = None if program is not None else arguments.memory
     with Bench(seconds=arguments.seconds, memory_bytes=memory) as bench:
         verdict = verify(
             candidate, bench, target, program=program, label=label, seed=arguments.seed, progress=_progress

@@ -17,6 +17,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         named.setdefault("allow_abbrev", False)
         super().__init__(*arguments, **named)
+        self._positionals.title = "arguments"
         self.register("type", int, whole)
         self.register("type", float, number)
 
@@ -84,11 +85,3 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number; write one as 0.01 or 1e-2") from None
-
-
-class Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Examples keep their line breaks, and every option that has a default shows it."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        nothing = action.default is None or action.default is False
-        return action.help if nothing else super()._get_help_string(action)

@@ -59,7 +59,7 @@ def region_measured(database: ProfileDatabase, digits: str) -> Program:
         words = "no region" if not regions else f"{len(regions)} regions"
         raise RegionNotFound(
             f"{database.file} knows {words} whose digest begins with {digits!r}, and there is no such file; give the file of "
-            "a program, PROGRAM:DIGITS, or the first digits of one region that `pcp profile ls` lists"
+            "a program, PROGRAM:DIGITS, or the first digits of one region that `pcp profile list` lists"
         )
     [region] = regions.values()
     return region.program()
