@@ -36,11 +36,11 @@ class Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsH
         return _wrapped(" ".join(text.split()), width)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        nothing = action.default in (None, False, [])
+        nothing = action.default is None or action.default is False or action.default in ([], "")
         return action.help if nothing else super()._get_help_string(action)
 
 
-def with_example(description: dict[str, str], command: str) -> dict[str, str]:
+def with_example(description: dict[str, str], command: str) -> dict[str, Any]:
     """A command's texts, in which its first two examples stand at the top, too."""
     sentence, epilog = description.get("description", ""), description.get("epilog", "")
     examples = epilog.partition("examples:\n")[2].splitlines()
