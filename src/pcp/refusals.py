@@ -81,14 +81,23 @@ STANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("pcp_standing", 
 
 BUILDER: contextvars.ContextVar[Any] = contextvars.ContextVar("pcp_builder", default=None)
 """What operations add to, in this thread; None outside of any trace."""
-_AT_ONCE = "pcp.calling.at_once"
+Outside = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Computes what a function of Tensors returns for arrays, outside of any trace."""
+_CALLING = "pcp.calling"
 """A later layer, imported by whoever first computes outside of a trace."""
 
 
 @functools.cache
-def at_once() -> Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
-    """What computes the result of a function of Tensors that is called outside of any trace, with arrays."""
-    computed: Callable[..., Any] = importlib.import_module(_AT_ONCE).at_once
+def at_once() -> Outside:
+    """What computes a single operation: without compiling anything."""
+    computed: Outside = importlib.import_module(f"{_CALLING}.at_once").at_once
+    return computed
+
+
+@functools.cache
+def planned() -> Outside:
+    """What computes a derivative: by a plan."""
+    computed: Outside = importlib.import_module(f"{_CALLING}.derivatives").outside
     return computed
 
 

@@ -188,10 +188,10 @@ class NumberTensor(Tensor):
         super().__init__(value, builder)
         self.weak = weak
 
-    def of(self, dtype: DTypeLike | None) -> Tensor:
-        """The scalar in an element type."""
-        plain = Tensor(self.value, self._builder, self._spec)
-        plain._scope = self._scope
+    def of(self, dtype: DTypeLike | None, here: Tensor) -> Tensor:
+        """The scalar in an element type; `here` stands for it where it is used."""
+        plain = Tensor(here.value, here._builder, self._spec)
+        plain._scope = here._scope
         return plain.astype(self.weak if dtype is None else dtype)
 
 
@@ -284,7 +284,7 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """
     if isinstance(value, Tensor):
         tensor = checked(value)
-        return tensor.of(dtype) if isinstance(tensor, NumberTensor) else tensor
+        return tensor if not isinstance(value, NumberTensor) else value.of(dtype, tensor)
     value = numbers_of(value)
     builder = current_builder()
     if is_weak(value):

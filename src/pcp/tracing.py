@@ -1,109 +1,45 @@
 """From a Python function of Tensors to a Program, by calling it once."""
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, overload
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
-from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
+from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.called_functions import copy_functions
-from pcp.ir.expecting import expect_arguments, expect_function
+from pcp.ir.expecting import expect_arguments, expect_function, program_of
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import main_of, update_function_type
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
-from pcp.ir.types import checked_shape, dtype_of
 from pcp.refusals import numbers_of
+from pcp.specs import ArgumentSpec as ArgumentSpec
+from pcp.specs import InvalidArgument as InvalidArgument
+from pcp.specs import OpenArgument as OpenArgument
+from pcp.specs import leaf_spec as leaf_spec
+from pcp.specs import spec as spec
+from pcp.specs import specs_of as specs_of
 from pcp.symbolic.checking import Source
 from pcp.symbolic.constraints import Space
-from pcp.symbolic.expressions import Expression, listed, names_in_order
+from pcp.symbolic.expressions import listed, names_in_order
 from pcp.symbolic.numbers import numbers_in
-from pcp.symbolic.program import SymbolicProgram, SymbolicSpec
+from pcp.symbolic.program import SymbolicProgram
 from pcp.symbolic.watching import Watches, compared, unseen
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,
     Tensor,
     TensorLike,
-    TracingError,
     as_tensor,
     building,
     checked,
     current_builder,
     is_weak,
 )
-
-
-class ArgumentSpec:
-    """What `trace` must know of one argument: its shape, its element type and its role."""
-
-    __slots__ = ("role", "spec")
-
-    def __init__(self, spec: TensorSpec, role: Role) -> None:
-        self.spec = spec
-        self.role = role
-
-    def __repr__(self) -> str:
-        return f"spec({self.spec}, role={self.role})"
-
-
-class OpenArgument:
-    """As `ArgumentSpec`, for an argument some of whose sizes are symbols, or sums and products of such."""
-
-    __slots__ = ("role", "spec")
-
-    def __init__(self, spec: SymbolicSpec, role: Role) -> None:
-        self.spec = spec
-        self.role = role
-
-    def at(self, sizes: Mapping[str, int]) -> ArgumentSpec:
-        """The same where the symbols have these sizes."""
-        shape = checked_shape([size.value(sizes) for size in self.spec.shape])
-        return ArgumentSpec(TensorSpec(shape, self.spec.dtype), self.role)
-
-    def __repr__(self) -> str:
-        return f"spec({self.spec}, role={self.role})"
-
-
-class InvalidArgument(TracingError):
-    """Something given to `trace` that has neither a shape nor an element type, or a result that is no tensor."""
-
-
-@overload
-def spec(shape: Sequence[int] | int, dtype: DTypeLike, role: Role | str = Role.input) -> ArgumentSpec: ...
-@overload
-def spec(
-    shape: Sequence[int | str | Expression] | str, dtype: DTypeLike, role: Role | str = Role.input
-) -> ArgumentSpec | OpenArgument: ...
-def spec(
-    shape: Sequence[int | str | Expression] | int | str, dtype: DTypeLike, role: Role | str = Role.input
-) -> ArgumentSpec | OpenArgument:
-    """The shape, element type and role of an argument that is known only at run time.
-
-    Arguments:
-        shape: sizes of the axes. A text is a symbol that stands for any size, as `"batch"`, or arithmetic of symbols and
-            numbers, as `"2*length + 1"`; then `trace` makes a symbolic program.
-        dtype: element type, as `"f32"`, a NumPy type or a `DType`.
-        role: `"input"` (changes at every call), `"weight"` (bound once) or `"state"` (donated and returned).
-
-    Raises:
-        InvalidShape: a size is negative or no integer.
-        InvalidSize: a text is no size.
-    """
-    sizes = (shape,) if isinstance(shape, str) else shape
-    if isinstance(sizes, Sequence) and any(isinstance(size, str | Expression) for size in sizes):
-        checked_shape([size for size in sizes if not isinstance(size, str | Expression)])
-        open_spec = SymbolicSpec(tuple(map(Expression.of, sizes)), dtype_of(dtype))
-        return OpenArgument(open_spec, Role(role))
-    return ArgumentSpec(TensorSpec(checked_shape(cast(Sequence[int], shape)), dtype_of(dtype)), Role(role))
-
-
-def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:
-    """`tree` with every array replaced by its `spec`: to trace with parameters that are not made yet or not here."""
-    return map_tree(lambda leaf: ArgumentSpec(leaf_spec(leaf).spec, Role(role)), tree)
 
 
 def trace(
@@ -117,7 +53,8 @@ def trace(
     Where a size is a symbol, it is called at a few sizes, and a `SymbolicProgram` is returned.
 
     Arguments:
-        function: takes and returns nested containers of Tensors; anything else that it closes over is constant.
+        function: takes and returns nested containers of Tensors; anything else that it closes over is constant. A program is
+            returned as it is, or, with arguments, called.
         arguments: one for each parameter, nested; leaves are arrays, whose role is `weight`, or what `pcp.spec` makes.
         roles: the role of each argument, in place of those of its leaves.
         constraints: what holds of symbolic sizes, as `"length <= 1024"`, `"length % 8 == 0"` or `"width == 4*heads"`. What the
@@ -134,6 +71,11 @@ def trace(
         BuiltDifferently: the function makes another program for other sizes, in more than numbers that follow from them.
         SizeHasNoNumber: a symbolic size is used where Python or NumPy needs an integer.
     """
+    function = program_of(function)
+    if isinstance(function, Program | SymbolicProgram):
+        if not arguments:
+            return cast(Program, function)
+        function = functools.partial(call, cast(Program, function))
     expect_function(function, "pcp.trace", "a function of Tensors, and its arguments")
     expect_arguments(function, "pcp.trace", arguments, roles)
     if roles is not None:
@@ -368,21 +310,6 @@ def leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:
     except (TypeError, ValueError):  # a callable without a signature: numbers do
         pass
     return [leaf for name, child in zip(names, tree.children, strict=True) for leaf in child.names(name)]
-
-
-def leaf_spec(leaf: Any) -> ArgumentSpec:
-    if isinstance(leaf, ArgumentSpec):
-        return leaf
-    if isinstance(leaf, TensorSpec):
-        return ArgumentSpec(leaf, Role.input)
-    if isinstance(leaf, bool | int | float | complex):
-        return ArgumentSpec(TensorSpec((), dtype_of(type(leaf))), Role.input)
-    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-    if shape is None or dtype is None:
-        raise InvalidArgument(
-            f"{type(leaf).__name__} was given as an argument of trace; give an array or pcp.spec(shape, dtype)"
-        )
-    return ArgumentSpec(TensorSpec(checked_shape(shape), dtype_of(dtype)), Role.weight)
 
 
 def result_tensor(value: TensorLike) -> Tensor:

@@ -266,11 +266,6 @@ def test_a_loss_with_something_else_is_a_pair() -> None:
         pcp.grad(pcp.trace(lambda x: x.sum(), X), has_aux=True)
 
 
-def test_a_differentiated_function_is_called_inside_a_traced_one() -> None:
-    with pytest.raises(pcp.tensor.NoTrace, match=r"wrap the computation: pcp\.trace\(f, \.\.\.\)"):
-        pcp.grad(lambda x: x.sum())(X)
-
-
 @pytest.mark.parametrize("wrt", [-1, (-1,)])
 def test_captured_tensors_are_not_counted_from_the_end(wrt: Any) -> None:
     x, y, s = np.random.default_rng(0).normal(size=(3, 4))

@@ -111,7 +111,7 @@ def test_it_is_a_method_and_has_the_name_of_its_function() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: pcp.jit(lambda x: x)("text"), NoArrayGiven, r"argument x is 'text', a str; .* static_argnames='x'"),
+        (lambda: pcp.jit(lambda x: x)("text"), NoArrayGiven, r"argument x is 'text', a str; .*static_argnames='x'"),
         (lambda: pcp.jit(lambda x: x)({"a": [object()]}), NoArrayGiven, r"argument x\.a\.0 is <object"),
         (lambda: pcp.jit(lambda x, n: x * n, static_argnames="m"), StaticArgument, "names 'm'; expected one .*: x, n"),
         (lambda: pcp.jit(lambda x: x, static_argnums=0)([1]), StaticArgument, "x is static and was given a list"),

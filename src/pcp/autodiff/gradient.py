@@ -9,7 +9,7 @@ from pcp.autodiff.loops.memory import LoopMemory, Loops
 from pcp.autodiff.rematerialisation.checkpointing import has_blocks
 from pcp.autodiff.rematerialisation.choosing import mark_boundary, rematerialise
 from pcp.autodiff.rematerialisation.policy import POLICIES, Remat, policy_of
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
+from pcp.autodiff.wrt import Wrt, chosen, chosen_leaves, every_differentiable, on_functions, pulled_back
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
@@ -55,12 +55,17 @@ class NonScalarLoss(PCPError):
 
 @lifted
 def vjp(
-    program: Program, wrt: Wrt | None = None, *, loops: Loops = "residuals", remat: Remat | None = None
-) -> Program:
-    """The vector-Jacobian product of a program.
+    program: Program | Callable[..., Any],
+    wrt: Wrt | None = None,
+    *,
+    argnums: Wrt | None = None,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
+) -> Any:
+    """The vector-Jacobian product of a program, or of a function, which then takes arguments and cotangents likewise.
 
     Arguments:
-        program: any Program.
+        program: any Program, or a function of Tensors.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
             leaves are all floating-point or complex.
         loops, remat: as of `value_and_grad`.
@@ -78,13 +83,18 @@ def vjp(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, Memory.of(loops, remat), keep=False)
+    return _pulled_back(program, chosen(wrt, argnums, None), Memory.of(loops, remat), keep=False)
 
 
 @lifted
 def value_and_vjp(
-    program: Program, wrt: Wrt | None = None, *, loops: Loops = "residuals", remat: Remat | None = None
-) -> Program:
+    program: Program | Callable[..., Any],
+    wrt: Wrt | None = None,
+    *,
+    argnums: Wrt | None = None,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
+) -> Any:
     """The results of a program together with its vector-Jacobian product: as `vjp`, but it returns a pair.
 
     Returns:
@@ -93,7 +103,14 @@ def value_and_vjp(
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, Memory.of(loops, remat), keep=True)
+    return _pulled_back(program, chosen(wrt, argnums, None), Memory.of(loops, remat), keep=True)
+
+
+def _pulled_back(program: Program | Callable[..., Any], wrt: Wrt | None, memory: Memory, keep: bool) -> Any:
+    if isinstance(program, Program):
+        return _vjp(program, wrt, memory, keep)
+    expect_function(program, "pcp.vjp")
+    return pulled_back(program, wrt, lambda each, wrt: _vjp(each, wrt, memory, keep))
 
 
 def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
@@ -131,6 +148,7 @@ def value_and_grad(
     wrt: Wrt = 0,
     has_aux: bool = False,
     *,
+    argnums: Wrt | None = None,
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Program: ...
@@ -140,6 +158,7 @@ def value_and_grad(
     wrt: Wrt = 0,
     has_aux: bool = False,
     *,
+    argnums: Wrt | None = None,
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Callable[..., Any]: ...
@@ -149,6 +168,7 @@ def value_and_grad(
     wrt: Wrt = 0,
     has_aux: bool = False,
     *,
+    argnums: Wrt | None = None,
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Program | Callable[..., Any]:
@@ -156,7 +176,8 @@ def value_and_grad(
 
     Arguments:
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
-        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        wrt: the arguments to differentiate for, counted at the top level: one or several. `argnums`, as JAX calls it, is the
+            same.
         has_aux: whether the result is a pair of that number and anything else, which is passed on.
         loops: what loops keep for the backward pass: "residuals" what is costly to recompute, "recompute" the least that the
             carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
@@ -166,9 +187,10 @@ def value_and_grad(
             in blocks of `pcp.checkpoint`. Within a number of bytes, `pcp.plan` chooses: `memory="2GiB"`.
 
     Returns:
-        For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one, so
-        that gradients nest. The result is a pair: what `function` returns, and the gradient, nested like the argument that
-        `wrt` names, or a tuple of such if `wrt` is a sequence. The gradient for complex z of a real result is the
+        For a Program, a Program with the same arguments; for a function, a function, so that gradients nest: with arrays,
+        outside of any trace, it computes; with specs it returns a Program. The result is a pair: what `function` returns, and
+        the gradient, nested like the argument that `wrt` names, or a tuple of such if `wrt` is a sequence. The gradient for
+        complex z of a real result is the
         transpose of the derivative, as in JAX: the conjugate of the direction of steepest ascent.
 
     Raises:
@@ -180,7 +202,7 @@ def value_and_grad(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    memory = Memory.of(loops, remat)
+    wrt, memory = chosen(wrt, argnums, 0), Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
     expect_function(function, "pcp.value_and_grad")
@@ -195,6 +217,7 @@ def grad(
     wrt: Wrt = 0,
     has_aux: bool = False,
     *,
+    argnums: Wrt | None = None,
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Program: ...
@@ -204,6 +227,7 @@ def grad(
     wrt: Wrt = 0,
     has_aux: bool = False,
     *,
+    argnums: Wrt | None = None,
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Callable[..., Any]: ...
@@ -213,6 +237,7 @@ def grad(
     wrt: Wrt = 0,
     has_aux: bool = False,
     *,
+    argnums: Wrt | None = None,
     loops: Loops = "residuals",
     remat: Remat | None = None,
 ) -> Program | Callable[..., Any]:
@@ -220,7 +245,8 @@ def grad(
 
     Arguments:
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
-        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        wrt: the arguments to differentiate for, counted at the top level: one or several. `argnums`, as JAX calls it, is the
+            same.
         has_aux: whether the result is a pair of that number and anything else; then the pair `(gradient, anything)` is
             returned.
         loops, remat: as `value_and_grad`.
@@ -232,7 +258,7 @@ def grad(
         NoDerivative: an operation on the way has no rule.
         UnknownPolicy: as `value_and_grad`.
     """
-    memory = Memory.of(loops, remat)
+    wrt, memory = chosen(wrt, argnums, 0), Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
     expect_function(function, "pcp.grad")

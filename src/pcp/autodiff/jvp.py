@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
+from pcp.autodiff.wrt import Wrt, chosen, chosen_leaves, every_differentiable, on_functions
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
@@ -24,23 +24,27 @@ from pcp.tracing import close_main
 
 
 @overload
-def jvp(function: Program, wrt: Wrt | None = None) -> Program: ...
+def jvp(function: Program, wrt: Wrt | None = None, *, argnums: Wrt | None = None) -> Program: ...
 @overload
-def jvp(function: Callable[..., Any], wrt: Wrt | None = None) -> Callable[..., Any]: ...
+def jvp(
+    function: Callable[..., Any], wrt: Wrt | None = None, *, argnums: Wrt | None = None
+) -> Callable[..., Any]: ...
 @lifted
-def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Program | Callable[..., Any]:
+def jvp(
+    function: Program | Callable[..., Any], wrt: Wrt | None = None, *, argnums: Wrt | None = None
+) -> Program | Callable[..., Any]:
     """The Jacobian-vector product of a program: its results, and their derivative along given directions.
 
     Arguments:
         function: a Program, or a function of Tensors.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument of a
-            Program whose leaves are all floating-point or complex, and every argument of a function.
+            Program whose leaves are all floating-point or complex, and every argument of a function. `argnums` is the same.
 
     Returns:
         For a Program, a Program `(arguments..., tangents...) -> (results, tangents of the results)`, where each argument
-        that `wrt` names has a tangent of its nesting, shapes and types; for a function, such a function to be called inside
-        a traced one. The tangents of the results are nested like these, with None in the place of integers and booleans.
-        Loops whose number of trips depends on data are fine.
+        that `wrt` names has a tangent of its nesting, shapes and types; for a function, such a function, which computes
+        with arrays outside of any trace. The tangents of the results are nested like these, with None in the place of integers
+        and booleans. Loops whose number of trips depends on data are fine.
 
     Raises:
         UnknownArgument: `wrt` names no argument.
@@ -49,6 +53,7 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.1.
     """
+    wrt = chosen(wrt, argnums, None)
     if isinstance(function, Program):
         return pushed_forward(function, wrt, keep=True)
     expect_function(function, "pcp.jvp")
@@ -58,21 +63,24 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
 
 
 @overload
-def hvp(function: Program, wrt: Wrt = 0) -> Program: ...
+def hvp(function: Program, wrt: Wrt = 0, *, argnums: Wrt | None = None) -> Program: ...
 @overload
-def hvp(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[..., Any]: ...
+def hvp(function: Callable[..., Any], wrt: Wrt = 0, *, argnums: Wrt | None = None) -> Callable[..., Any]: ...
 @lifted
-def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Callable[..., Any]:
+def hvp(
+    function: Program | Callable[..., Any], wrt: Wrt = 0, *, argnums: Wrt | None = None
+) -> Program | Callable[..., Any]:
     """The product of the Hessian of a scalar function with a vector, by forward mode over reverse mode.
 
     Arguments:
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
-        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        wrt: the arguments to differentiate for, counted at the top level: one or several; `argnums` is the same.
 
     Returns:
         For a Program, a Program `(arguments..., vectors...) -> products`, where each argument that `wrt` names has a vector
-        of its nesting, shapes and types, and the products are nested like the gradient; for a function, such a function to
-        be called inside a traced one. It takes about as long as two gradients, whatever the number of parameters.
+        of its nesting, shapes and types, and the products are nested like the gradient; for a function, such a function,
+        which computes with arrays outside of any trace. It takes about as long as two gradients, whatever the number of
+        parameters.
 
     Raises:
         NonScalarLoss: the result is no real number.
@@ -80,6 +88,8 @@ def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Calla
 
     Source: Pearlmutter, "Fast Exact Multiplication by the Hessian", 1994.
     """
+
+    wrt = chosen(wrt, argnums, 0)
 
     def along(program: Program, wrt: Wrt) -> Program:
         return pushed_forward(grad(program, wrt), wrt, keep=False)

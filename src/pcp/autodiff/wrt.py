@@ -1,15 +1,21 @@
 """Which arguments a program is differentiated for."""
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Tree
+from pcp.refusals import planned
+from pcp.tensor import is_tracing
 from pcp.tracing import call, specs_of, trace_closure
 
 Wrt = int | Sequence[int]
 """The arguments to differentiate for, counted at the top level: one or several."""
+
+
+_W = TypeVar("_W")
 
 
 class NotDifferentiable(PCPError):
@@ -18,6 +24,21 @@ class NotDifferentiable(PCPError):
 
 class UnknownArgument(PCPError):
     """A `wrt` that names no argument of the program."""
+
+
+def chosen(wrt: _W, argnums: Wrt | None, usual: Wrt | None) -> _W | Wrt:
+    """What `wrt` or `argnums`, its name in JAX, says.
+
+    Raises:
+        UnknownArgument: both say something.
+    """
+    if argnums is None:
+        return wrt
+    if wrt != usual:
+        raise UnknownArgument(
+            f"wrt={wrt!r} and argnums={argnums!r} were given, which mean the same; give one"
+        )
+    return argnums
 
 
 def every_differentiable(program: Program) -> list[int]:
@@ -48,17 +69,21 @@ def on_functions(
     transform: Callable[[Program, Wrt], Program],
     takes_tangents: bool = False,
 ) -> Callable[..., Any]:
-    """A transformation of Programs as one of functions of Tensors, to be called inside a traced one.
+    """A transformation of Programs as one of functions of Tensors. Outside of any trace, what it makes computes with arrays.
 
     Arguments:
         function: takes and returns nested Tensors; it may use Tensors of the trace around it.
         wrt: the arguments that the transformation is told; None for all, which only tangents allow.
         transform: from a Program and the arguments' places to a Program.
         takes_tangents: whether the made function takes one more argument for each that `wrt` names, after its own.
+
+    Keyword arguments of the made function are those of the function; it is not differentiated for them.
     """
 
     @functools.wraps(function)
-    def transformed(*arguments: Any) -> Any:
+    def transformed(*arguments: Any, **rest: Any) -> Any:
+        if not is_tracing():
+            return planned()(transformed, arguments, rest)
         count = len(arguments)
         named = range(count // 2) if wrt is None else wrt
         if takes_tangents:
@@ -66,8 +91,40 @@ def on_functions(
         primals, tangents = arguments[:count], arguments[count:]
         # Captured Tensors are arguments behind those of the function; they are not counted from the end.
         places = from_the_front(named, count)
-        program, captured = trace_closure(function, *with_tensors(primals, places))
+        taken = functools.wraps(function)(functools.partial(function, **rest)) if rest else function
+        program, captured = trace_closure(taken, *with_tensors(primals, places))
         return call(transform(program, places), *primals, *captured, *tangents)
+
+    return transformed
+
+
+def pulled_back(
+    function: Callable[..., Any], wrt: Wrt | None, transform: Callable[[Program, Wrt], Program]
+) -> Callable[..., Any]:
+    """As `on_functions`, for a transformation whose Programs take the cotangents of all results after their own arguments.
+
+    How many arguments are the function's own follows from how many results it has.
+    """
+
+    @functools.wraps(function)
+    def transformed(*arguments: Any, **rest: Any) -> Any:
+        if not is_tracing():
+            return planned()(transformed, arguments, rest)
+        taken = functools.wraps(function)(functools.partial(function, **rest)) if rest else function
+        signature = inspect.signature(function)
+        for count in range(len(arguments) - 1, 0, -1):
+            try:
+                signature.bind(*arguments[:count], **rest)
+            except TypeError:
+                continue
+            places = list(range(count)) if wrt is None else from_the_front(wrt, count)
+            program, captured = trace_closure(taken, *with_tensors(arguments[:count], places))
+            if sum(entry.spec.dtype.is_differentiable for entry in program.results) == len(arguments) - count:
+                return call(transform(program, places), *arguments[:count], *captured, *arguments[count:])
+        raise UnknownArgument(
+            f"vjp of {getattr(function, '__name__', 'a function')} was given {len(arguments)} arguments; expected those of the "
+            "function, and then the cotangent of each of its results of floating-point or complex numbers"
+        )
 
     return transformed
 

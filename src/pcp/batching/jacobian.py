@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from pcp.autodiff import grad, vjp
 from pcp.autodiff.jvp import pushed_forward
-from pcp.autodiff.wrt import Wrt, chosen_leaves, on_functions
+from pcp.autodiff.wrt import Wrt, chosen, chosen_leaves, on_functions
 from pcp.batching.vmap import vmap
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec, Tree
@@ -28,25 +28,33 @@ class NoJacobian(PCPError):
 
 
 @overload
-def jacobian(function: Program, wrt: Wrt = 0, mode: str | None = None) -> Program: ...
+def jacobian(
+    function: Program, wrt: Wrt = 0, mode: str | None = None, *, argnums: Wrt | None = None
+) -> Program: ...
 @overload
-def jacobian(function: Callable[..., Any], wrt: Wrt = 0, mode: str | None = None) -> Callable[..., Any]: ...
+def jacobian(
+    function: Callable[..., Any], wrt: Wrt = 0, mode: str | None = None, *, argnums: Wrt | None = None
+) -> Callable[..., Any]: ...
 @lifted
 def jacobian(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, mode: str | None = None
+    function: Program | Callable[..., Any],
+    wrt: Wrt = 0,
+    mode: str | None = None,
+    *,
+    argnums: Wrt | None = None,
 ) -> Program | Callable[..., Any]:
     """The derivative of every element of the results for every element of the arguments.
 
     Arguments:
         function: a Program, or a function of Tensors, whose results are real numbers.
-        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        wrt: the arguments to differentiate for, counted at the top level: one or several; `argnums` is the same.
         mode: `"forward"` takes one product for each element of the arguments, `"reverse"` one for each element of the
             results, all in one batch; None takes what is less.
 
     Returns:
-        For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one. The
-        result is nested like that of `function`, and in the place of each of its arrays stands what `wrt` names (a tuple of
-        such if it is a sequence), with arrays of shape `(*shape of the result, *shape of the argument)`.
+        For a Program, a Program with the same arguments; for a function, a function that computes with arrays outside of
+        any trace. The result is nested like that of `function`, and in the place of each of its arrays stands what `wrt` names
+        (a tuple of such if it is a sequence), with arrays of shape `(*shape of the result, *shape of the argument)`.
 
     Raises:
         NoJacobian: a result is of integers, a number is complex, or there is no such mode.
@@ -56,6 +64,7 @@ def jacobian(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.5 (vector modes).
     """
+    wrt = chosen(wrt, argnums, 0)
     if isinstance(function, Program):
         return _jacobian(function, wrt, mode)
     expect_function(function, "pcp.jacobian")
@@ -63,16 +72,20 @@ def jacobian(
 
 
 @overload
-def hessian(function: Program, wrt: Wrt = 0) -> Program: ...
+def hessian(function: Program, wrt: Wrt = 0, *, argnums: Wrt | None = None) -> Program: ...
 @overload
-def hessian(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[..., Any]: ...
+def hessian(
+    function: Callable[..., Any], wrt: Wrt = 0, *, argnums: Wrt | None = None
+) -> Callable[..., Any]: ...
 @lifted
-def hessian(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Callable[..., Any]:
+def hessian(
+    function: Program | Callable[..., Any], wrt: Wrt = 0, *, argnums: Wrt | None = None
+) -> Program | Callable[..., Any]:
     """The second derivatives of a scalar function: the Jacobian, by forward mode, of its gradient.
 
     Arguments:
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
-        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        wrt: the arguments to differentiate for, counted at the top level: one or several; `argnums` is the same.
 
     Returns:
         As `jacobian` of the gradient.
@@ -81,6 +94,8 @@ def hessian(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | C
         NonScalarLoss: the result is no real number.
         NoJacobian, UnknownArgument, NotDifferentiable, NoDerivative: as `jacobian`.
     """
+
+    wrt = chosen(wrt, argnums, 0)
 
     def twice(program: Program, wrt: Wrt) -> Program:
         return _jacobian(grad(program, wrt), wrt, "forward")

@@ -9,7 +9,7 @@ from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
-from pcp.ir.expecting import expect_function, expect_program
+from pcp.ir.expecting import expect_function, expect_program, program_of
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import main_of, update_function_type
@@ -17,9 +17,10 @@ from pcp.ir.toolkit.inlining import inline_calls, inline_composites, is_combined
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.movement import moveaxis
+from pcp.refusals import planned
 from pcp.symbolic.lifting import with_symbol
 from pcp.symbolic.program import SymbolicProgram
-from pcp.tensor import Tensor, as_tensor, building, is_weak
+from pcp.tensor import Tensor, as_tensor, building, is_tracing, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 
 Axes = int | None | Sequence[Any] | dict[Any, Any]
@@ -58,12 +59,13 @@ def vmap(
             `"samples"`; then the result is a symbolic program.
 
     Returns:
-        For a Program, a Program whose arguments and results have the axes of samples; for a function, such a function to be
-        called inside a traced one.
+        For a Program, a Program whose arguments and results have the axes of samples; for a function, such a function. Outside
+        of any trace it computes with arrays.
 
     Raises:
         BatchMismatch: `in_axes` or `out_axes` do not fit, or the arguments have different numbers of samples.
     """
+    function = program_of(function)
     if isinstance(size, str):
         if not isinstance(function, SymbolicProgram):
             expect_program(function, "pcp.vmap with a symbol as its size")
@@ -81,6 +83,8 @@ def vmap(
 
     @functools.wraps(function)
     def mapped(*arguments: Any) -> Any:
+        if not is_tracing():
+            return planned()(mapped, arguments, {})
         leaves, tree = flatten(arguments)
         axes = axes_like(in_axes, tree, "in_axes")
         names = tree.names("argument")

@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from pcp.calling.kept import Kept
-from pcp.calling.signature import Call, Names, Signature, as_names
+from pcp.calling.programs import Planned, donating
+from pcp.calling.signature import Call, Names, Signature, StaticArgument, as_names
 from pcp.ir import Program
 from pcp.ir.expecting import expect_function
+from pcp.ir.program import Runs
 from pcp.planning import Plan, plan
 from pcp.planning.conditions import Place
 from pcp.tensor import is_tracing
-from pcp.tracing import trace
+from pcp.tracing import trace_closure
 
 log = logging.getLogger("pcp.calling")
 
@@ -49,6 +51,7 @@ class Jitted:
         self._plans = Kept(kept)
         self._said: list[str] = []
         self._last: dict[str, str] | None = None
+        self._recent: Plan | None = None
         self._lock = threading.RLock()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -64,8 +67,13 @@ class Jitted:
         """
         if is_tracing():
             return self._function(*arguments, **named)
+        recent = self._recent
+        if recent is not None and not named and recent.knows(arguments):
+            return recent.call(*arguments)
         call = self._signature.call(arguments, named)
-        return self._planned(call).call(*call.given())
+        planned = self._planned(call)
+        self._recent = None if named or call.statics or any(call.weak) else planned
+        return planned.call(*call.given())
 
     def plan(self, *arguments: Any, **named: Any) -> Plan:
         """The Plan that a call with these arguments runs."""
@@ -84,33 +92,21 @@ class Jitted:
         return str(getattr(self._function, "__name__", type(self._function).__name__))
 
     def _planned(self, call: Call) -> Plan:
-        key = call.key
-        found: Plan | None = self._plans.get(key)
+        found: Plan | None = self._plans.get(call.key)
         if found is None:
             with self._lock:
-                found = self._plans.get(key)
+                found = self._plans.get(call.key)
                 if found is None:
                     found = self._made(call)
-                    self._plans.put(key, found)
+                    self._plans.put(call.key, found)
         return found
 
     def _made(self, call: Call) -> Plan:
         self._say(call)
-        program = trace(self._signature.form(call), *call.takers())
-        program = self._donating(program, call)
+        program, _ = trace_closure(self._signature.form(call), *call.takers())
+        program = donating(program, [place for place, name in enumerate(call.names) if name in self._donated])
         example = {"example": call.given()} if self._settings.get("tolerance") is not None else {}
         return plan(program, **{**example, **self._settings})
-
-    def _donating(self, program: Program, call: Call) -> Program:
-        if not self._donated:
-            return program
-        counts = [child.leaf_count for child in call.tree.children]
-        flags = [
-            name in self._donated
-            for name, count in zip(call.names, counts, strict=True)
-            for _ in range(count)
-        ]
-        return program.donating([place for place, flag in enumerate(flags) if flag])
 
     def _say(self, call: Call) -> None:
         now = call.described()
@@ -126,6 +122,19 @@ class Jitted:
 
     def __repr__(self) -> str:
         return f"pcp.jit({self._name}), {len(self._plans)} plans"
+
+
+def _of_program(
+    program: Runs, static: Sequence[int | str], donated: Sequence[int | str], settings: dict[str, Any]
+) -> Planned:
+    """A program, which needs no tracing."""
+    places = [place for place in donated if isinstance(place, int)]
+    if static or len(places) < len(donated) or (places and not isinstance(program, Program)):
+        raise StaticArgument(
+            f"pcp.jit was given a {type(program).__name__}, static arguments {static} and donated ones {donated}; a program "
+            "has no static arguments, and donates by numbers of arguments: give the function, or leave these out"
+        )
+    return Planned(donating(program, places) if isinstance(program, Program) else program, settings)
 
 
 def _listed(described: dict[str, str]) -> str:
@@ -187,7 +196,7 @@ def jit(
     Also a decorator, with and without settings: `@pcp.jit`, `@pcp.jit(tolerance=1e-3)`.
 
     Arguments:
-        function: of Tensors.
+        function: of Tensors; or a Program, a symbolic one, or what `pcp.from_torch` makes, whose weights are bound.
         device, tolerance: as of `pcp.plan`. With a tolerance, the first call of each shape searches, on its own arguments.
         static_argnums, static_argnames: arguments, by place or name, that are no arrays and decide what is computed: each value
             has a program of its own. They must be hashable.
@@ -216,7 +225,9 @@ def jit(
             kept=kept,
             **settings,
         )
-    expect_function(function, "pcp.jit")
-    static = (*as_names(static_argnums), *as_names(static_argnames))
     chosen = {"device": device, "tolerance": tolerance, **settings}
+    static = (*as_names(static_argnums), *as_names(static_argnames))
+    if isinstance(function, Runs):
+        return _of_program(function, static, as_names(donate_argnums), chosen)
+    expect_function(function, "pcp.jit")
     return Jitted(function, static, as_names(donate_argnums), kept, chosen)

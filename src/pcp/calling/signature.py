@@ -50,6 +50,7 @@ class Call:
         specs: of these.
         weak: for each, the element type that it has as a number that meets no tensor; None for arrays.
         tree: how they are nested.
+        places: how many of the values were given by place.
     """
 
     names: tuple[str, ...]
@@ -59,13 +60,14 @@ class Call:
     specs: tuple[TensorSpec, ...]
     weak: tuple[DType | None, ...]
     tree: Tree
+    places: int
 
     @property
     def key(self) -> Any:
         """Equal for calls that one program serves."""
         statics = tuple((name, type(value), value) for name, value in self.statics)
         fixed = self.tree.exact if self.tree.makes_nodes else ()
-        return self.names, self.tree, fixed, self.specs, self.weak, statics
+        return self.names, self.places, self.tree, fixed, self.specs, self.weak, statics
 
     def described(self) -> dict[str, str]:
         """What is known of each argument, by name."""
@@ -99,17 +101,21 @@ class Signature:
     Arguments:
         function: any.
         static: places and names of arguments that are no arrays; each value has a program of its own.
+        is_loose: whether it may take other arguments than it says, as a derivative does, which takes tangents, too.
 
     Raises:
         StaticArgument: the function has no such argument.
     """
 
-    def __init__(self, function: Callable[..., Any], static: Sequence[int | str] = ()) -> None:
+    def __init__(
+        self, function: Callable[..., Any], static: Sequence[int | str] = (), *, is_loose: bool = False
+    ) -> None:
         self._function = function
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):  # one that is written in C need not say what it takes
             self._signature = None
+        self._is_loose = is_loose or self._signature is None
         self.static = frozenset(self.name_of(entry, "static_argnums") for entry in static)
 
     def name_of(self, entry: int | str, what: str) -> str:
@@ -148,12 +154,14 @@ class Signature:
             else TensorSpec((), _held_as(leaf, kind, is_large))
             for leaf, kind in zip(held, weak, strict=True)
         )
-        return Call(names, values, statics, held, specs, weak, tree)
+        return Call(names, values, statics, held, specs, weak, tree, len(arguments))
 
     def _flat(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments that were given, each with the name of its parameter; those of `*x` are `x[0]`, `x[1]`."""
-        if self._signature is None:
-            return [*((f"{place}", value) for place, value in enumerate(arguments)), *named.items()]
+        if self._signature is None or self._is_loose:
+            known = [] if self._signature is None else list(self._signature.parameters)
+            names = known[: len(arguments)] + [f"argument_{n}" for n in range(len(known), len(arguments))]
+            return [*zip(names, arguments, strict=True), *named.items()]
         flat: list[tuple[str, Any]] = []
         for name, value in self._signature.bind(*arguments, **named).arguments.items():
             kind = self._signature.parameters[name].kind
@@ -175,18 +183,17 @@ class Signature:
         pairs = zip(names, tree.children, strict=True)
         name = [each for name, child in pairs for each in child.names(name)][place]
         raise NoArrayGiven(
-            f"argument {name} is {leaf!r:.60}, a {type(leaf).__name__}; expected arrays, numbers, and containers of such: name "
-            f"it in static_argnames, as pcp.jit(f, static_argnames={_head(name).partition('.')[0]!r}), if each value may have "
-            "a program of its own"
+            f"argument {name} is {leaf!r:.60}, a {type(leaf).__name__}; expected arrays, numbers, and containers of such: let "
+            "the function close over it, or, if each value may have a program of its own, name it in pcp.jit(f, "
+            f"static_argnames={_head(name).partition('.')[0]!r})"
         )
 
     def applied(self, call: Call, tensors: Sequence[Any]) -> Any:
         """The function called with Tensors, one for each name of the call, and its static arguments."""
+        if self._signature is None or self._is_loose:
+            rest = zip(call.names[call.places :], tensors[call.places :], strict=True)
+            return self._function(*tensors[: call.places], **dict(rest))
         values = dict(zip(call.names, tensors, strict=True)) | dict(call.statics)
-        if self._signature is None:
-            places = sorted((name for name in values if name.isdigit()), key=int)
-            rest = {name: value for name, value in values.items() if not name.isdigit()}
-            return self._function(*(values[name] for name in places), **rest)
         positional: list[Any] = []
         named: dict[str, Any] = {}
         is_broken = False  # an argument before was left to its default

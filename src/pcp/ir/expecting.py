@@ -6,13 +6,28 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pcp.errors import PCPError
-from pcp.ir.program import Program
+from pcp.ir.program import Program, Runs
 
 T = TypeVar("T")
 
 
 class ProgramExpected(PCPError):
     """Something that is no Program, or no function of Tensors, where one is needed."""
+
+
+class HoldsProgram(Runs):
+    """What has a Program, and the first of its arguments, as `pcp.from_torch` makes."""
+
+    program: Program
+
+    def held(self) -> dict[str, Any]:
+        """The first arguments of the program that are the same in every call, by name."""
+        raise NotImplementedError
+
+
+def program_of(value: Any) -> Any:
+    """The program of what has one; anything else as it is."""
+    return value.program if isinstance(value, HoldsProgram) else value
 
 
 def expect_program(value: T, taker: str) -> T:
@@ -32,7 +47,7 @@ def expect_function(value: T, taker: str, takes: str = "a Program or a function 
     Raises:
         ProgramExpected: it is no function, or one of another library.
     """
-    if callable(value) and not isinstance(value, Program) and _library_of(value) is None:
+    if callable(value) and not isinstance(value, Runs) and _library_of(value) is None:
         return value
     raise ProgramExpected(f"{taker} takes {takes}; {_described(value)} was given: {_remedy(value)}")
 
@@ -116,6 +131,8 @@ def _remedy(value: Any) -> str:
     library = _library_of(value)
     if isinstance(value, Program):
         return "it is traced already"
+    if isinstance(value, HoldsProgram):
+        return "give its program, as imported.program"
     if hasattr(value, "symbols"):
         return f"its sizes are symbols, so give them: program.at({'=..., '.join(value.symbols)}=...)"
     if isinstance(getattr(value, "program", None), Program):

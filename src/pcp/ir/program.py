@@ -27,6 +27,28 @@ from pcp.ir.unchecked import CorruptProgram
 
 _JAX = "pcp.importers.jax_callable"
 """A later layer, imported by whoever asks for a function of JAX."""
+_CALLED = "pcp.calling.programs"
+"""A later layer, imported by whoever calls a program."""
+
+
+class Runs:
+    """What is called with arrays: a program, or what has one."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results for arrays, by a plan that is made at the first call and kept here; inside a trace, for Tensors.
+
+        `pcp.jit(program, device=..., tolerance=...)` says how it is planned.
+
+        Arguments:
+            arguments: nested as the program's own; those of role `state` are donated.
+
+        Returns:
+            `jax.Array`s, nested as the program's results.
+
+        Raises:
+            PCPError: what `pcp.plan` and `Plan.run` raise, or, inside a trace, `pcp.call`.
+        """
+        return importlib.import_module(_CALLED).called(self, arguments)
 
 
 class NotSymbolic(PCPError):
@@ -34,7 +56,7 @@ class NotSymbolic(PCPError):
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Runs):
     """A verified StableHLO module as canonical bytecode; equal and hashed by that.
 
     Make one with `pcp.trace`, `Program.parse` or `Program.from_module`, not by the constructor.

@@ -16,6 +16,7 @@ import numpy as np
 from pcp.backends import Backend, Target
 from pcp.backends.base import Buffer
 from pcp.errors import PCPError
+from pcp.foreign import is_foreign, on_host
 from pcp.ir import Argument, Role, Tree, TreeMismatch
 from pcp.ir.tree import flatten_inside, flatten_like, named_tuple
 from pcp.ir.trees.nodes import Assembled, Constant, Fixed, Wrapped, opened
@@ -235,6 +236,13 @@ class ArgumentBorder:
             raise donated(self.arguments, leaves, self._backend)
         return leaves
 
+    def knows(self, arguments: tuple[Any, ...]) -> bool:
+        """Whether these are buffers on the device, nested and typed like those that were admitted last."""
+        try:
+            return list(map(self._facts, self._flatten(arguments))) == self._accepted
+        except (OtherNesting, AttributeError, TypeError):
+            return False
+
     def _flatten_carefully(self, arguments: tuple[Any, ...]) -> list[Any]:
         if len(arguments) != len(self.tree.children):
             given = "1 argument was" if len(arguments) == 1 else f"{len(arguments)} arguments were"
@@ -276,8 +284,8 @@ class ArgumentBorder:
             return value
         if isinstance(value, bool | int | float | complex) and not argument.spec.shape:
             return _scalar(argument, value)
-        if hasattr(value, "__array__") and hasattr(value, "dtype"):
-            return np.asarray(value)
+        if is_foreign(value) and hasattr(value, "dtype"):
+            return on_host(value)
         raise TreeMismatch(
             f"argument {argument.name} is {_described(value)}; the plan expects an array of {argument.spec}"
         )

@@ -93,6 +93,10 @@ class Compiled:
         except ExecutionFailed as error:
             raise self._explained(error, buffers) from None
 
+    def knows(self, arguments: tuple[Any, ...]) -> bool:
+        """Whether a call with these arguments needs no further look at them: they are like those of the last."""
+        return self._border.knows(arguments)
+
     @property
     def backend(self) -> Backend:
         """What compiled it and runs it."""

@@ -7,12 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from pcp.backends import Device, Executable, Target
+from pcp.backends import Executable, Target
 from pcp.backends.base import CompileOptions
 from pcp.backends.host_memory import give_back_freed_memory
 from pcp.backends.regions import RegionsExecutable, compiled_in_places
-from pcp.backends.registry import DEFAULT
-from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result
 from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
@@ -32,17 +30,16 @@ from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
 from pcp.planning.measuring.hardware import made_with
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.paths.path import Path, expect_path
+from pcp.planning.paths.path import Path
+from pcp.planning.pinned import PlanConflict as PlanConflict
+from pcp.planning.pinned import check_pinned, target_of
 from pcp.planning.report import as_json, described
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.found import Found
 from pcp.planning.search.loop import answered
+from pcp.planning.taking import of_whatever_has_a_program
 from pcp.tensor import is_tracing
 from pcp.tracing import call
-
-
-class PlanConflict(PCPError):
-    """Wishes for a plan that exclude each other."""
 
 
 class Plan(Compiled):
@@ -222,6 +219,7 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
     return ", ".join(shown + [f"and {len(entries) - 4} more"] * (len(entries) > 4)) or "nothing"
 
 
+@of_whatever_has_a_program
 @by_size
 def plan(
     program: Program,
@@ -245,8 +243,9 @@ def plan(
     """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
     Arguments:
-        program: from `pcp.trace`, `pcp.load` or a transformation of one. Of a symbolic program the result is a `SymbolicPlan`,
-            whose `run` takes arguments of all sizes.
+        program: from `pcp.trace`, `pcp.load` or a transformation of one; or what `pcp.from_torch` makes, whose weights are
+            bound; or a function, which is traced with `example`. Of a symbolic program the result is a `SymbolicPlan`, whose
+            `run` takes arguments of all sizes.
         device: `cpu:0`, `cuda:1`, `arena:cpu`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
             or a `Target`, which names a backend, a device and options. Of a list the whole program is measured on every place,
             too, and the fastest is taken; "any" stands for what all backends that are installed have.
@@ -271,7 +270,8 @@ def plan(
         budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. Ctrl-C ends them too: what
             was measured is kept, and the best that is known is taken; if no path was measured,
             planning ends.
-        example: one call's arguments, to measure on; None makes random ones, but for what `Program.begins` knows.
+        example: one call's arguments, to measure on, or, of a function, specs of such; None makes random ones, but for what
+            `Program.begins` knows.
         progress: told before every measurement.
         judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
         buckets: of a symbolic program, for a symbol the largest sizes of its buckets, as `{"length": [128, 512]}`; a path is
@@ -311,7 +311,7 @@ def plan(
             f"several devices were given ({device}) and no tolerance; which is the fastest is measured within one: give a "
             "tolerance, or one device"
         )
-    target = _target(first, options, path)
+    target = target_of(first, options, path)
     for each in (target, *others):
         each.expect(program)
     limit = capacity.memory_limit(target, memory)
@@ -330,7 +330,7 @@ def plan(
     if path is not None or tolerance is not None:
         register_added()
     if path is not None:
-        _check_pinned(path, program, target, tolerance, options)
+        check_pinned(path, program, target, tolerance, options)
         place = target if path.placement is None else path.placement.main(target)
         path = path.suited(program, place)
         target = path.home(target)
@@ -361,37 +361,3 @@ def plan(
         executable = target.compile(path.applied(program), cache=cache)
     check_capacity(program, executable.memory.without(outside), target, limit)
     return Plan(program, target, executable, path=path, found=found, tolerance=tolerance, fit=fit)
-
-
-def _target(device: str | Device | Target | None, options: CompileOptions, path: Path | None) -> Target:
-    """What to compile for; a path says by which backend, where no target does."""
-    if not isinstance(path, Path):
-        return Target.of(device, options)
-    path.check_backend()
-    target = Target.of(device, backend=DEFAULT if path.is_streamed else path.backend)
-    if not path.is_streamed and target.backend != path.backend:
-        raise PlanConflict(
-            f"the path is for backend {path.backend!r}, and the target names {target.backend!r}; leave the target out, give "
-            f"one of backend {path.backend!r}, or plan again without the path"
-        )
-    return target
-
-
-def _check_pinned(
-    path: Path, program: Program, target: Target, tolerance: float | None, options: CompileOptions
-) -> None:
-    expect_path(path)
-    if tolerance is not None:
-        raise PlanConflict(
-            f"both a path and a tolerance of {tolerance:g} were given; a path already says how to run the "
-            "program; give only one of the two"
-        )
-    options = options or dict(target.options)
-    if not options.items() <= dict(path.options).items():
-        raise PlanConflict(
-            f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
-        )
-    path.check_places()
-    path.check_place(*made_with(target, path.placement))
-    place = target if path.placement is None else path.placement.main(target)
-    path.check_sites(program, place)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pcp.ir import Program
+from pcp.ir.expecting import program_of
 from pcp.symbolic.checking import Source
 from pcp.symbolic.constraints import Constraint, Space
 from pcp.symbolic.expressions import Expression
@@ -15,10 +16,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def lifted(function: _F) -> _F:
-    """The function, a transformation of its first argument, which may be a symbolic program as well."""
+    """The function, a transformation of its first argument, which may be a symbolic program as well, or what holds one."""
 
     @functools.wraps(function)
     def lifting(*arguments: Any, **named: Any) -> Any:
+        arguments = (*map(program_of, arguments[:1]), *arguments[1:])
         if arguments and isinstance(arguments[0], SymbolicProgram):
             program, *others = arguments
             return program.mapped(lambda at: function(at, *others, **named))

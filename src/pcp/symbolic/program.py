@@ -15,6 +15,7 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
+from pcp.ir.program import Runs
 from pcp.symbolic.agreement import agree
 from pcp.symbolic.checking import Evidence, Source, check_at, compared_at_many
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space, replaced
@@ -67,7 +68,7 @@ class SizesNeeded(PCPError, AttributeError):
 
 
 @dataclass(frozen=True)
-class SymbolicProgram:
+class SymbolicProgram(Runs):
     """A program whose sizes are symbols. Make one with `pcp.trace` and `pcp.spec(("batch", 64), "f32")`.
 
     It is a value, as a Program is: its Programs at a few sizes, which have the same operations in the same order and differ in

@@ -15,6 +15,7 @@ from pcp.importers.torch.interpreting import Interpreter, check_supported
 from pcp.importers.torch.signature import Signature
 from pcp.ir import Program, Role
 from pcp.ir.beginnings import Beginning
+from pcp.ir.expecting import HoldsProgram
 from pcp.ops import random
 from pcp.planning import Plan, plan
 from pcp.planning.conditions import Place
@@ -48,8 +49,8 @@ class HiddenParameters(PCPError):
 
 
 @dataclass(frozen=True)
-class Imported:
-    """What `from_torch` makes of a module.
+class Imported(HoldsProgram):
+    """What `from_torch` makes of a module. Called with its inputs it computes; `pcp.plan` and `pcp.jit` bind its weights.
 
     Arguments:
         program: `(weights, inputs...) -> outputs`; `(weights, buffers, inputs...) -> outputs` if it reads buffers; and
@@ -62,10 +63,17 @@ class Imported:
     weights: Arrays
     buffers: Arrays
 
+    def held(self) -> dict[str, Any]:
+        """The weights, and the buffers where no call changes them."""
+        first = self.program.argument_tree.children[0].leaf_count
+        last = first + (self.program.argument_tree.children[1].leaf_count if self.buffers else 0)
+        is_kept = all(entry.role is Role.weight for entry in self.program.arguments[first:last])
+        return {"weights": self.weights} | ({"buffers": self.buffers} if self.buffers and is_kept else {})
+
     def plan(
         self, device: Place | Sequence[Place] | None = None, tolerance: float | None = None, **named: Any
     ) -> Plan:
-        """A plan of the program whose weights are bound, and whose buffers are, where no call changes them.
+        """As `pcp.plan` of this: its weights are bound, and its buffers, where no call changes them.
 
         Arguments:
             device, tolerance, named: as of `pcp.plan`; with a tolerance, what weights alone decide may be computed once.
@@ -73,11 +81,7 @@ class Imported:
         Raises:
             PCPError: what `pcp.plan` and `Plan.bind` raise.
         """
-        first = self.program.argument_tree.children[0].leaf_count
-        last = first + (self.program.argument_tree.children[1].leaf_count if self.buffers else 0)
-        is_kept = all(entry.role is Role.weight for entry in self.program.arguments[first:last])
-        held = {"weights": self.weights} | ({"buffers": self.buffers} if self.buffers and is_kept else {})
-        return plan(self.program, device, tolerance, **{"binds": tuple(held)} | named).bind(**held)
+        return plan(self, device, tolerance, **named)
 
 
 def from_torch(
