@@ -127,7 +127,7 @@ def test_a_tensor_is_no_number(convert: Callable[[Any], Any]) -> None:
     assert "Tensor(f32[]) was used as a Python number" in message
 
 
-@pytest.mark.parametrize("function", [np.asarray, np.sum, np.exp, lambda x: np.ones(3) @ np.asarray(x)])
+@pytest.mark.parametrize("function", [np.asarray, lambda x: np.ones(3) @ np.asarray(x)])
 def test_numpy_cannot_have_it(function: Callable[[Any], Any]) -> None:
     with pytest.raises((TensorHasNoValue, TypeError)):
         pcp.trace(function, F)

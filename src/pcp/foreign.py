@@ -44,6 +44,15 @@ def element_type(value: Any) -> Any:
     return np.dtype(_BITS[name][1]) if name in _BITS else name
 
 
+def to_torch(array: Array) -> Any:
+    """A tensor of PyTorch, which is imported already, with a copy of the elements."""
+    torch = sys.modules["torch"]
+    for name, (bits, dtype) in _BITS.items():
+        if array.dtype == dtype:
+            return torch.tensor(array.view(bits)).view(getattr(torch, name))
+    return torch.tensor(np.array(array))
+
+
 def on_host(value: Any) -> Array:
     """An array of any library as one of NumPy, which shares its memory where it can.
 

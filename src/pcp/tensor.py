@@ -19,6 +19,7 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
 from pcp.methods import Axes as Axes
 from pcp.methods import Methods
+from pcp.protocols import TakenByOthers
 from pcp.refusals import BUILDER as _CURRENT
 from pcp.refusals import DTypeMismatch as DTypeMismatch
 from pcp.refusals import IndexOutOfBounds as IndexOutOfBounds
@@ -37,7 +38,7 @@ Scalar = bool | int | float | complex
 """A Python number: it takes the element type of the tensor that it meets."""
 
 
-class Tensor(Methods):
+class Tensor(Methods, TakenByOthers):
     """A value of a program under construction: shape and element type, no data.
 
     Tensors come from `pcp.trace`, which passes them to the traced function, and from operations on them.
@@ -45,7 +46,6 @@ class Tensor(Methods):
 
     __slots__ = ("_builder", "_scope", "_spec", "value")
     __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(self, value: Value, builder: Builder, spec: TensorSpec | None = None) -> None:
         self.value = value
@@ -82,6 +82,12 @@ class Tensor(Methods):
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         return _call(name, self, *arguments, **named)
+
+    @staticmethod
+    def _operation(name: str) -> Callable[..., Any] | None:
+        if not OPERATIONS:
+            importlib.import_module(_OPERATIONS)
+        return OPERATIONS.get(name)
 
     def _entering(self, builder: Builder | None) -> "Tensor":
         """What stands for it in a trace that did not make it."""

@@ -45,6 +45,10 @@ class Array(Tensor):
             raise NoTrace("a value of a program was asked of an array outside of any trace")
         return Tensor(builder.constant(self._data), builder)
 
+    @property
+    def _has_value(self) -> bool:
+        return True
+
     def numpy(self) -> "np.ndarray[Any, Any]":
         """Its elements as an array of NumPy that cannot be written to, in the same memory."""
         shown = self._data.view()
@@ -57,8 +61,9 @@ class Array(Tensor):
         return self.numpy()
 
     def __dlpack__(self, **named: Any) -> Any:
-        # NumPy exports no memory that is marked as read-only to older versions of the protocol.
-        return self._data.__dlpack__(**named)
+        # NumPy exports no memory that is marked as read-only.
+        shared = self._data if self._data.flags.writeable else self._data.copy()
+        return shared.__dlpack__(**named)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._data.__dlpack_device__()

@@ -110,7 +110,8 @@ def _judged(label: str, error: Exception) -> list[str]:
 METHODS = sorted(
     name
     for name, method in vars(Tensor).items()
-    if callable(method) and name not in ("__init__", "__array__", "__repr__", "__array_ufunc__", "_entering")
+    if callable(method)
+    and name not in ("__init__", "__array__", "__repr__", "_entering", "_operation", "_call")
 )
 
 
