@@ -12,6 +12,9 @@ from pcp.optimizers.base import clip_by_global_norm as clip_by_global_norm
 from pcp.optimizers.base import global_norm as global_norm
 from pcp.optimizers.base import kept_by as kept_by
 from pcp.optimizers.base import matrices as matrices
+from pcp.optimizers.groups import Groups as Groups
+from pcp.optimizers.groups import NoSuchParameter as NoSuchParameter
+from pcp.optimizers.groups import groups as groups
 from pcp.optimizers.lion import Lion as Lion
 from pcp.optimizers.lion import lion as lion
 from pcp.optimizers.muon import Muon as Muon

@@ -39,6 +39,8 @@ class Optimizer(Protocol):
 
     One that moves no parameter, and has `moves_parameters` that is False, is given all gradients. Any other is not shown the
     parameters that no gradient reaches: None stands in their places.
+
+    It may have `freezes`, which makes of parameters the names of those for which no gradient shall be computed.
     """
 
     def initial_state(self, parameters: Parameters) -> State:

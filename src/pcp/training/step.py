@@ -1,7 +1,7 @@
 """The training step: forward pass, gradient and update of every parameter as one Program with donated state."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pcp.ir.beginnings import Beginning
 from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
+from pcp.ops.movement import stop_gradient
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.optimizers.base import expect_optimizer
 from pcp.optimizers.sparing import sparing
@@ -90,7 +91,8 @@ def training_step(
             stays as it is.
         optimizer: what makes new parameters from gradients. A parameter that no gradient reaches, because the loss does not
             read it or only behind `pcp.stop_gradient`, stays as it is: it does not decay, and has no moments (None in the
-            state). One whose gradient is 0 because of values, as in a branch that is not taken, decays.
+            state); so does one that `pcp.optimizers.groups` freezes. One whose gradient is 0 because of values, as in a
+            branch that is not taken, decays.
         arguments: only for a function: parameters (arrays or specs), then the specs of one batch.
         clip_norm: largest global norm of the gradient; None leaves it as it is.
         accumulate: how many micro-batches make one step. The loss is that of a micro-batch, and the batch that the step
@@ -108,13 +110,14 @@ def training_step(
         InvalidAccumulation: `accumulate` is below 1, or above 1 and the loss changes buffers.
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
         ProgramExpected: the loss is neither a Program nor a function of Tensors.
-        InvalidOptimizer: the optimizer is none, or `clip_norm` is not above 0.
+        InvalidOptimizer: the optimizer is none, one of its groups has no parameter, or `clip_norm` is not above 0.
         UnknownPolicy: as `pcp.value_and_grad`.
     """
     if not isinstance(loss, Program):
         expect_function(loss, "pcp.training_step")
     expect_optimizer(optimizer)
-    with_buffers = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
+    program = loss if isinstance(loss, Program) else trace(loss, *arguments)
+    with_buffers = loss_with_buffers(_without_gradients(program, optimizer))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
     program = canonical(with_constant_shifts(without_unknown_composites(with_buffers.program)))
     parameters, *batch = _specs(program)
@@ -171,7 +174,7 @@ def training_step(
         traced = trace(step, initial, whole, roles=(Role.state, Role.input))
     described = traced.describing_state(
         _by_argument(initial, {f"optimizer.{entry}": kept for entry, kept in kept_by(optimizer).items()}),
-        _by_argument(initial, {group: group for group in _groups(initial)}),
+        _by_argument(initial, {group: group for group in _groups(initial, kept_by(optimizer))}),
     )
     begins = (
         _begins(loss, with_buffers.has_buffers, initial, held if apart else None)
@@ -220,10 +223,34 @@ def _frozen(differentiated: Program, results: int) -> frozenset[str]:
     return frozen
 
 
-def _groups(state: dict[str, Any]) -> list[str]:
+def _without_gradients(program: Program, optimizer: Optimizer) -> Program:
+    """The loss, by which no gradient reaches the parameters that the optimizer does not want to move."""
+    freezes: Callable[[Any], frozenset[str]] | None = getattr(optimizer, "freezes", None)
+    specs = program.argument_tree.unflatten(
+        [spec(e.spec.shape, e.spec.dtype, e.role) for e in program.arguments]
+    )
+    frozen = freezes(map_tree(lambda entry: entry.spec, specs[0])) if freezes is not None and specs else None
+    if not frozen:
+        return program
+
+    def stopped(params: Any, *others: Any) -> Any:
+        leaves, tree = flatten(params)
+        pairs = zip(tree.names(), leaves, strict=True)
+        return call(
+            program,
+            tree.unflatten(stop_gradient(leaf) if name in frozen else leaf for name, leaf in pairs),
+            *others,
+        )
+
+    return trace(stopped, *specs)
+
+
+def _groups(state: dict[str, Any], kept: Iterable[str]) -> list[str]:
     """The parts of a state in which gradients or updates of all parameters stand."""
     moments = state["optimizer"] if isinstance(state["optimizer"], dict) else {}
-    return [PARAMETERS, *(f"optimizer.{entry}" for entry in moments)]
+    inside = {entry.partition(".")[0] for entry in kept if "." in entry}
+    parts = [entry for entry in moments if entry not in inside]
+    return [PARAMETERS, *(f"optimizer.{entry}" for entry in (*parts, *kept))]
 
 
 def _by_argument(state: dict[str, Any], parts: Mapping[str, _Fact]) -> dict[str, _Fact]:
