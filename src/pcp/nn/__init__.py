@@ -1,5 +1,6 @@
-"""Layers as functions of Tensors; parameters are nested dictionaries of arrays."""
+"""Layers as functions of Tensors, and as modules that hold their parameters."""
 
+from pcp.nn import initializers as initializers
 from pcp.nn.activations import gelu as gelu
 from pcp.nn.activations import relu as relu
 from pcp.nn.activations import silu as silu
@@ -22,6 +23,19 @@ from pcp.nn.layers import unembedding as unembedding
 from pcp.nn.losses import cross_entropy as cross_entropy
 from pcp.nn.losses import mse as mse
 from pcp.nn.losses import negative_log_likelihood as negative_log_likelihood
+from pcp.nn.modules.changing import BatchNorm as BatchNorm
+from pcp.nn.modules.changing import Dropout as Dropout
+from pcp.nn.modules.layers import Conv as Conv
+from pcp.nn.modules.layers import Embedding as Embedding
+from pcp.nn.modules.layers import LayerNorm as LayerNorm
+from pcp.nn.modules.layers import Linear as Linear
+from pcp.nn.modules.layers import MultiHeadAttention as MultiHeadAttention
+from pcp.nn.modules.layers import RMSNorm as RMSNorm
+from pcp.nn.modules.layers import Sequential as Sequential
+from pcp.nn.modules.module import Module as Module
+from pcp.nn.modules.module import buffer as buffer
+from pcp.nn.modules.module import merge as merge
+from pcp.nn.modules.module import split as split
 from pcp.nn.normalization import layer_norm as layer_norm
 from pcp.nn.normalization import rms_norm as rms_norm
 from pcp.nn.quantised import NotQuantisable as NotQuantisable

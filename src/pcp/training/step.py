@@ -15,6 +15,7 @@ from pcp.ir.beginnings import Beginning
 from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
+from pcp.nn.modules.module import has_buffers, merge, split
 from pcp.ops.movement import stop_gradient
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.optimizers.base import expect_optimizer
@@ -25,7 +26,7 @@ from pcp.rewrite.softmax_shifts import with_constant_shifts
 from pcp.rewrite.vanishing import without_vanishing_sums
 from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor
-from pcp.tracing import call, spec, trace
+from pcp.tracing import call, spec, specs_of, trace
 from pcp.training.accumulation import InvalidAccumulation, mean_over_micro_batches, widened
 from pcp.training.carried_buffers import loss_with_buffers
 
@@ -49,7 +50,8 @@ class TrainingStep(Program):
     optimizer: Optimizer = field(compare=False, repr=False, kw_only=True)
 
     def initial_state(self, parameters: Any, buffers: Any = None) -> dict[str, Any]:
-        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays.
+        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays. A module with
+        buffers is both.
 
         Arrays on a device are copied: the first step takes the memory of its state, and those that were given stay.
         """
@@ -57,7 +59,9 @@ class TrainingStep(Program):
 
 
 def initial_state(parameters: Any, optimizer: Optimizer, buffers: Any = None) -> dict[str, Any]:
-    """The state before the first step, from parameters and buffers that are arrays."""
+    """The state before the first step, from parameters and buffers that are arrays, or from a module with both."""
+    if buffers is None and has_buffers(parameters):
+        parameters, buffers = split(parameters)
     return {
         **({} if buffers is None else {"buffers": map_tree(_own, buffers)}),
         "params": map_tree(_own, parameters),
@@ -116,7 +120,7 @@ def training_step(
     if not isinstance(loss, Program):
         expect_function(loss, "pcp.training_step")
     expect_optimizer(optimizer)
-    program = loss if isinstance(loss, Program) else trace(loss, *arguments)
+    program = loss if isinstance(loss, Program) else _traced(loss, arguments)
     with_buffers = loss_with_buffers(_without_gradients(program, optimizer))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
     program = canonical(with_constant_shifts(without_unknown_composites(with_buffers.program)))
@@ -221,6 +225,20 @@ def _frozen(differentiated: Program, results: int) -> frozenset[str]:
             "pcp.stop_gradient or integers; expected a loss that depends on one at least"
         )
     return frozen
+
+
+def _traced(loss: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
+    """The loss of parameters and a batch; or of parameters, buffers and a batch, where modules have buffers."""
+    if not arguments or not has_buffers(arguments[0]):
+        return trace(loss, *arguments)
+
+    def changing(parameters: Any, buffers: Any, *batch: Any) -> tuple[Any, Any]:
+        model = merge(parameters, buffers)
+        result = loss(model, *batch)
+        return split(model)[1], result
+
+    parameters, buffers = split(arguments[0])
+    return trace(changing, parameters, specs_of(buffers, Role.state), *arguments[1:])
 
 
 def _without_gradients(program: Program, optimizer: Optimizer) -> Program:

@@ -1,0 +1,1 @@
+"""Modules: dataclasses of parameters that are called."""
