@@ -86,7 +86,7 @@ def test_frozen_parameters_have_no_gradient_moments_or_decay() -> None:
         np.testing.assert_array_equal(after["params"]["embed"][name], params["embed"][name])
         assert not np.array_equal(everything_moves["params"]["embed"][name], params["embed"][name])
         np.testing.assert_allclose(
-            after["params"]["head"][name], everything_moves["params"]["head"][name], rtol=1e-6
+            after["params"]["head"][name], everything_moves["params"]["head"][name], rtol=1e-4, atol=1e-5
         )
 
 
