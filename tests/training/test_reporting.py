@@ -8,7 +8,7 @@ import pytest
 
 import pcp
 from pcp.training import reporting
-from pcp.training.reporting import REPORT_EVERY, Reporting
+from pcp.training.reporting import Reporting
 from pcp.training.utilisation import Peak, model_flops
 
 
@@ -29,7 +29,8 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(reporting.time, "perf_counter", lambda: clock[0])
     clock[0] = 0.0
     loss = pcp.trace(lambda w, x: (x @ w).sum(), pcp.spec((5, 7), "f32"), pcp.spec((3, 5), "f32"))
-    return SimpleNamespace(config=SimpleNamespace(device="cpu:0", accumulate=2), tokens_per_step=6, loss=loss)
+    config = SimpleNamespace(device="cpu:0", accumulate=2, log_every=10)
+    return SimpleNamespace(config=config, tokens_per_step=6, unit="tokens", loss=loss)
 
 
 clock = [0.0]
@@ -39,11 +40,11 @@ def test_no_step_is_waited_for(recipe: Any) -> None:
     records: list[dict[str, Any]] = []
     made = Reporting(recipe, records.append)
     steps: list[int] = []
-    for step in range(1, 2 * REPORT_EVERY + 2):
+    for step in range(1, 2 * 10 + 2):
         steps.append(step)
         clock[0] += 0.5
         made.take(step, {"loss": OnDevice(step, steps), "learning_rate": 1.0, "gradient_norm": 2.0})
-        assert len(records) == 1 + (step - 1) // REPORT_EVERY
+        assert len(records) == 1 + (step - 1) // 10
     peak, first, second = records
     assert peak["flops_per_step"] == 2 * 3 * 2 * 3 * 5 * 7
     assert peak["message"] == "MFU is relative to 0.001 TFLOP/s: by the test"
@@ -81,3 +82,16 @@ def test_products_are_counted_once_forward_and_twice_backward() -> None:
     weights = {"kernel": pcp.spec((3, 3, 2, 4), "f32"), "matrix": pcp.spec((5, 7), "f32")}
     program = pcp.trace(loss, weights, pcp.spec((3, 5), "f32"), pcp.spec((1, 6, 6, 2), "f32"))
     assert model_flops(program) == 3 * (2 * 3 * 5 * 7 + 2 * 36 * 9 * 2 * 4)
+
+
+def test_samples_are_counted_as_samples_every_so_many_steps(recipe: Any) -> None:
+    recipe.unit, recipe.config.log_every = "samples", 3
+    records: list[dict[str, Any]] = []
+    made = Reporting(recipe, records.append)
+    for step in range(1, 8):
+        clock[0] += 0.5
+        made.take(step, {"loss": float(step), "learning_rate": 1.0, "gradient_norm": 2.0})
+    _, first, second = records
+    assert [first["step"], second["step"]] == [3, 6]
+    assert second["samples_per_second"] == pytest.approx(6 / 0.5)
+    assert "tokens_per_second" not in second

@@ -38,6 +38,7 @@ from pcp.training.recipes.config import (
 from pcp.training.recipes.model_folder import holds_transformers_model
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
+from pcp.training.recipes.schedules import described
 from pcp.training.run_folder import RunFolder
 from pcp.training.running import running
 
@@ -172,7 +173,8 @@ def run(arguments: argparse.Namespace) -> int:
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
     with FanOut([display, *trackers]) as shown:
-        display.write({"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup})
+        schedule = {"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup}
+        display.write(schedule | {"message": described(config)})
         try:
             if on_ray:
                 from pcp.cli.keys import authority_of
@@ -254,10 +256,12 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
     """A progress bar and a table of the workers on a terminal, plain lines elsewhere."""
     print(
         f"pcp: training {config.model} on {config.data}: {config.steps} steps, {config.warmup} of them warm-up; "
-        f"the run is in {folder.path}",
+        f"the run is in {folder.path}\npcp: {described(config)}",
         file=sys.stderr,
     )
-    return LiveDisplay(Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config)))
+    fleet = Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config))
+    asked = config.log_every != TrainingConfig().log_every  # then every report has its line
+    return LiveDisplay(fleet, line_seconds=0.0 if asked else 5.0)
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:

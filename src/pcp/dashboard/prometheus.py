@@ -15,6 +15,10 @@ GAUGES = {
     "loss": ("pcp_loss", "Mean training loss of the last round."),
     "validation_loss": ("pcp_validation_loss", "The latest validation loss."),
     "tokens_per_second": ("pcp_tokens_per_second", "Tokens merged per second in the last round."),
+    "samples_per_second": (
+        "pcp_samples_per_second",
+        "Samples trained on per second, where the data are samples.",
+    ),
     "mfu": (
         "pcp_model_flops_utilisation_ratio",
         "Share of the device's peak that the model's products take.",

@@ -13,6 +13,7 @@ from pcp.planning import Path, Plan, plan
 from pcp.planning.search.evidence import Progress
 from pcp.training import checkpoint
 from pcp.training.interruption import uninterrupted
+from pcp.training.phases import Phase, phases_of
 from pcp.training.plan_record import differences, plan_record
 from pcp.training.planned_step import describe_path, planned_step, warm_example
 from pcp.training.recipes.recipe import Recipe
@@ -30,8 +31,9 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     raised again.
 
     Arguments:
-        report: receives records with `step`, `loss`, `validation_loss` where it was evaluated, `tokens_per_second`, and `mfu`,
-            the share of the device's peak that the model's products take; an event `peak` says of which.
+        report: receives records with `step`, `loss`, `validation_loss` where it was evaluated, `tokens_per_second` (of
+            samples: `samples_per_second`), and `mfu`, the share of the device's peak that the model's products take; an event
+            `peak` says of which.
 
     Raises:
         CheckpointNotSaved: the disk is full; the run can be resumed from the checkpoint before.
@@ -42,19 +44,30 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     done, state, metadata = _start(recipe, folder)
     if done >= config.steps:
         return map_tree(np.asarray, state["params"])
-    training = _planned(recipe, state, done, metadata.get("path"), report)
+    phase = _phase_of(recipe, done)
+    goes_on = done == 0 or done > phase.first  # the plan of a phase that has ended is of another step
+    stored = metadata.get("path") if goes_on else None
+    training = _planned(phase, state, done, stored, report)
     evaluation = plan(recipe.evaluation, device=config.device)
-    record = plan_record(training)
-    made_with = {"plan": record, "path": training.path.to_json()}
-    if recipe.held:  # on the device once, for both
-        held = training.place_first(*recipe.held)
+    made_with = _made_with(training)
+    held = training.place_first(*recipe.held) if recipe.held else ()  # on the device once, for all
+    if held:
         training, evaluation = training.bind(*held), evaluation.bind(*held)
-    _compare(done, metadata, record, folder)
+    if goes_on:
+        _compare(done, metadata, made_with["plan"], folder)
     saved = done
-    reporting = Reporting(recipe, report)
+    reporting, metrics = Reporting(recipe, report), dict[str, Any]()
     try:
         while done < config.steps:
-            batch = recipe.batches.batch(done)
+            if done == phase.end:
+                reporting.end(done, metrics)
+                phase = _phase_of(recipe, done)
+                training = _planned(phase, state, done, None, report)
+                made_with = _made_with(training)
+                training = training.bind(*held) if held else training
+                reporting.count(phase.recipe)
+                reporting.restart()
+            batch = phase.batch(done)
             with uninterrupted():
                 donated, state = state, None
                 state, metrics = training.run(donated, batch)
@@ -65,7 +78,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 reporting.evaluated(done, metrics, functools.partial(recipe.validation_loss, bound.run))
             if _due(done, config.checkpoint_every, config.steps):
                 reporting.flush()
-                _save(recipe, folder, done, state, made_with)
+                _save(phase, folder, done, state, made_with, recipe.step.digest)
                 reporting.restart()
                 saved = done
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as the command line takes it
@@ -73,7 +86,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
             log.warning("interrupted within step %d; --resume continues from the newest checkpoint", done + 1)
         elif done > saved:
             reporting.flush()
-            _save(recipe, folder, done, state, made_with)
+            _save(phase, folder, done, state, made_with, recipe.step.digest)
         raise
     return map_tree(np.asarray, state["params"])
 
@@ -85,11 +98,19 @@ def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any, dict[str, Any]]
     return load_state(folder, expected=first)
 
 
-def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: Report) -> Plan:
-    config = recipe.config
+def _phase_of(recipe: Recipe, step: int) -> Phase:
+    return next(phase for phase in phases_of(recipe) if step < phase.end)
+
+
+def _made_with(training: Plan) -> dict[str, Any]:
+    return {"plan": plan_record(training), "path": training.path.to_json()}
+
+
+def _planned(phase: Phase, state: Any, done: int, stored: str | None, report: Report) -> Plan:
+    recipe, config = phase.recipe, phase.recipe.config
 
     def example() -> Sequence[Any]:
-        batches = (recipe.batches.batch(index) for index in itertools.count(done))
+        batches = (phase.batch(step) for step in itertools.count(done))
         return warm_example(recipe.step, config.device, state, batches, config.memory, recipe.held)
 
     def show(progress: Progress) -> None:
@@ -128,10 +149,11 @@ def _compare(step: int, metadata: dict[str, Any], made_with: dict[str, Any], fol
         )
 
 
-def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any, made_with: dict[str, Any]) -> None:
+def _save(
+    phase: Phase, folder: RunFolder, step: int, state: Any, made_with: dict[str, Any], digest: str
+) -> None:
     host = map_tree(np.asarray, state)
-    metadata = {"tokens": step * recipe.tokens_per_step, **made_with}
-    save_state(folder, step, host, metadata, recipe.step.digest)
+    save_state(folder, step, host, {"tokens": phase.tokens_behind(step), **made_with}, digest)
 
 
 def _due(step: int, every: int, last: int) -> bool:

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcp.training.recipes.recipe import Recipe
-from pcp.training.utilisation import model_flops, peak_of
-
-REPORT_EVERY = 10
-"""Steps between two reports; the loss reported is the mean of these steps."""
+from pcp.training.utilisation import Peak, model_flops, peak_of
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -24,11 +21,9 @@ class Reporting:
     """
 
     def __init__(self, recipe: Recipe, report: Report) -> None:
-        config = recipe.config
-        self._report = report
-        self._tokens = recipe.tokens_per_step
-        peak, flops = peak_of(config.device), model_flops(recipe.loss) * config.accumulate
-        self._peak_share = flops / peak.flops_per_second
+        self._report, self._every = report, recipe.config.log_every
+        self._speed = f"{recipe.unit}_per_second"
+        peak, flops = self.count(recipe)
         if flops:
             report(
                 {
@@ -42,6 +37,14 @@ class Reporting:
         self._due: tuple[int, list[Any], dict[str, Any]] | None = None
         self.restart()
 
+    def count(self, recipe: Recipe) -> tuple[Peak, int]:
+        """Count from here on what a step of a recipe takes; of what peak its products are a share, and their operations."""
+        config = recipe.config
+        self._tokens = recipe.tokens_per_step
+        peak, flops = peak_of(config.device), model_flops(recipe.loss) * config.accumulate
+        self._peak_share = flops / peak.flops_per_second
+        return peak, flops
+
     def restart(self) -> None:
         """Begin to measure the speed anew: something else than training took time."""
         self._began = time.perf_counter()
@@ -50,8 +53,15 @@ class Reporting:
         """What a step returned that runs now; reports what steps before it gave, if that is due."""
         self.flush()
         self._losses.append(metrics["loss"])
-        if step % REPORT_EVERY == 0:
+        if step % self._every == 0:
             self._gather(step, metrics)
+
+    def end(self, step: int, metrics: dict[str, Any]) -> None:
+        """Report all that steps up to this one returned, before others are counted."""
+        self.flush()
+        if self._losses:
+            self._gather(step, metrics)
+            self.flush()
 
     def flush(self, **more: float) -> None:
         """Report what is due, and wait for it."""
@@ -61,7 +71,7 @@ class Reporting:
         record: dict[str, Any] = {"step": step, "loss": float(np.mean([np.asarray(loss) for loss in losses]))}
         seconds = (now := time.perf_counter()) - self._began
         self._began = now
-        record["tokens_per_second"] = len(losses) * self._tokens / seconds
+        record[self._speed] = len(losses) * self._tokens / seconds
         if self._peak_share:
             record["mfu"] = len(losses) * self._peak_share / seconds
         record["learning_rate"] = float(metrics["learning_rate"])

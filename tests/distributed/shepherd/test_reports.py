@@ -21,7 +21,7 @@ from pcp.distributed.coordinator.log.records import RunStarted
 from pcp.distributed.coordinator.run import start_run
 from pcp.distributed.coordinator.state import HeldLease, state_of
 from pcp.distributed.messages import Blob, DataRange
-from pcp.distributed.shepherd.reports import PROGRESS_SECONDS, Record, Reporter, records_of
+from pcp.distributed.shepherd.reports import PROGRESS_SECONDS, Record, Reporter, counted_in, records_of
 from pcp.training.display.fleet import Fleet
 
 NAMES = {1: "ada", 2: "bob"}
@@ -141,3 +141,11 @@ def test_a_heartbeat_costs_the_same_among_many(state: State) -> None:
     reporter.report(LeaseProgressed(2001, 7, 1, 0.08), state, 105.0)
     assert said[-1] == worker("late", state="training", steps_per_second=12.5)
     assert names.walks == 1
+
+
+def test_a_run_of_samples_counts_samples() -> None:
+    told: list[dict[str, object]] = []
+    report = counted_in("samples", told.append)
+    report({"step": 3, "tokens_per_second": 7.5, "tokens": 9})
+    assert told == [{"step": 3, "samples_per_second": 7.5, "tokens": 9}]
+    assert counted_in("tokens", told.append) == told.append

@@ -37,7 +37,8 @@ def test_json_brings_back_every_setting() -> None:
         for field in dataclasses.fields(TrainingConfig)
     }
     settings |= {"steps": 700, "vocabulary": 700, "beta1": 0.25, "beta2": 0.5, "outer_momentum": 0.125}
-    settings |= {"optimizer": "sgd", "momentum": 0.5}
+    settings |= {"optimizer": "sgd", "momentum": 0.5, "schedule": "wsd"}
+    settings |= {"learning_rates": ((0, 7.0),), "weight_decays": (), "batches": ()}
     settings |= {"shares": "equal", "audit_rate": 0.75, "wire": {"strangers": 9, "messages_per_second": 2.5}}
     config = TrainingConfig().replaced(**settings)
     assert dataclasses.asdict(config) == settings

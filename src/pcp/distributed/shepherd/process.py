@@ -24,7 +24,7 @@ from pcp.distributed.shepherd.host import Host
 from pcp.distributed.shepherd.locking import POLL_SECONDS, locked
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
-from pcp.distributed.shepherd.reports import Record, refusal_record
+from pcp.distributed.shepherd.reports import Record, counted_in, refusal_record
 from pcp.distributed.shepherd.requests import Requests, attend
 from pcp.distributed.shepherd.state_checks import StateChecks
 from pcp.distributed.wire import (
@@ -113,7 +113,7 @@ class Shepherd:
     ) -> None:
         self._credentials = credentials
         self._revocations = revocations
-        self._report = report
+        self._report = report = counted_in(recipe.unit, report)
         self._limits = WireLimits.of(recipe.config.wire)
         self._requests = Requests(folder)
         self._storage = locked(folder.path / "coordinator", patience_seconds)

@@ -123,6 +123,22 @@ def _round(metrics: RoundMerged, state: State) -> Record:
     }
 
 
+def counted_in(unit: str, report: Callable[[Record], None]) -> Callable[[Record], None]:
+    """A sink whose speeds are those of samples where a run counts these; elsewhere the sink itself."""
+    if unit == "tokens":
+        return report
+
+    def renamed(record: Record) -> None:
+        report(
+            {
+                f"{unit}_per_second" if name == "tokens_per_second" else name: fact
+                for name, fact in record.items()
+            }
+        )
+
+    return renamed
+
+
 def refusal_record(refused: Refused) -> Record:
     """The record of connections and transfers that were refused since the last one of their kind."""
     return {"event": "refused", "kind": refused.kind, "count": refused.count, "latest": refused.latest}

@@ -277,6 +277,7 @@ class Fleet:
             "loss": progress.loss,
             "validation_loss": progress.validation_loss,
             "tokens_per_second": progress.tokens_per_second,
+            "samples_per_second": progress.samples_per_second,
             "mfu": progress.mfu,
             "remaining_seconds": remaining_seconds(progress, now),
             "preparing": progress.preparing,

@@ -1,7 +1,7 @@
 """Where measurements of a run go: one record, a flat dictionary, at a time, to any number of sinks.
 
 A record of a training run carries `step` and what was measured at it: `loss`, `validation_loss`,
-`tokens_per_second`, `mfu`. Records that are about something else say so in `event`.
+`tokens_per_second` or `samples_per_second`, `mfu`. Records that are about something else say so in `event`.
 """
 
 import contextlib

@@ -191,10 +191,14 @@ def _title(
 
 
 def _speed(rows: Sequence[Record]) -> list[str]:
-    """Median tokens a second and model FLOP utilisation, as far as records have them."""
+    """Median tokens or samples a second and model FLOP utilisation, as far as records have them."""
     return [
         form.format(np.median(values))
-        for key, form in (("tokens_per_second", "{:,.0f} tokens/s"), ("mfu", "MFU {:.1%}"))
+        for key, form in (
+            ("tokens_per_second", "{:,.0f} tokens/s"),
+            ("samples_per_second", "{:,.1f} samples/s"),
+            ("mfu", "MFU {:.1%}"),
+        )
         if (values := _finite_curve(rows, key)[1]).size
     ]
 

@@ -15,7 +15,7 @@ class RunProgress:
         step: steps done.
         loss: the latest training loss.
         validation_loss: the latest validation loss.
-        tokens_per_second: the latest speed.
+        tokens_per_second, samples_per_second: the latest speed, in what the run counts.
         mfu: the latest model FLOP utilisation.
         anchor: the first step that was reported and when, from which the speed and the remaining time follow.
     """
@@ -26,6 +26,7 @@ class RunProgress:
     loss: float | None = None
     validation_loss: float | None = None
     tokens_per_second: float | None = None
+    samples_per_second: float | None = None
     mfu: float | None = None
     anchor: tuple[int, float] | None = None
     preparing: str = "preparing the first steps"
@@ -58,6 +59,7 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
         loss=record.get("loss", progress.loss),
         validation_loss=record.get("validation_loss", progress.validation_loss),
         tokens_per_second=record.get("tokens_per_second", progress.tokens_per_second),
+        samples_per_second=record.get("samples_per_second", progress.samples_per_second),
         mfu=record.get("mfu", progress.mfu),
     )
 

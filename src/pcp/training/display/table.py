@@ -49,7 +49,7 @@ def render(summary: Row, rows: Iterable[Row], hint: str = "") -> RenderableType:
         numbers = Text(printable(summary["preparing"], 120), style="dim")
     lines: list[RenderableType] = [grid, numbers]
     if shown := list(rows):
-        lines.append(_worker_table(shown))
+        lines.append(_worker_table(shown, "tokens" if summary["samples_per_second"] is None else "samples"))
     if (more := sum(summary["workers"].values()) - len(shown)) > 0:
         lines.append(Text(f"and {more:,} more workers", style="dim"))
     if summary["stalled"]:
@@ -66,6 +66,7 @@ def numbers_of(summary: Row) -> dict[str, str]:
         "loss": (summary["loss"], "{:.4f}"),
         "validation loss": (summary["validation_loss"], "{:.4f}"),
         "tokens/s": (summary["tokens_per_second"], "{:,.0f}"),
+        "samples/s": (summary["samples_per_second"], "{:,.1f}"),
         "MFU": (summary["mfu"], "{:.1%}"),
     }
     numbers = {label: text.format(value) for label, (value, text) in known.items() if value is not None}
@@ -114,11 +115,11 @@ def _steps(step: int, total: int) -> str:
     return f"{step:,}/{total:,}" if total else f"{step:,}"
 
 
-def _worker_table(rows: list[Row]) -> Table:
+def _worker_table(rows: list[Row], unit: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for heading in ("worker", "state", "lease"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("steps/s", "busy", "tokens", "refused", "heard"):
+    for heading in ("steps/s", "busy", unit, "refused", "heard"):
         table.add_column(heading, no_wrap=True, justify="right")
     for row in rows:
         table.add_row(

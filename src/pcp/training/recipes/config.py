@@ -65,13 +65,15 @@ MEANINGS = {
     "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
     "optimizer": "adamw, adam, lion, muon (with adamw for what is no matrix), adafactor, sgd or nesterov",
     "momentum": "of muon, sgd and nesterov; by default the optimizer's own",
-    "learning_rate": "largest learning rate",
-    "final_learning_rate": "learning rate at the end of the cosine",
+    "learning_rate": "largest learning rate; in a file of settings also points: [[0, 0.0], [100, 1e-3], [2000, 1e-4]]",
+    "final_learning_rate": "learning rate at the end of the schedule",
+    "schedule": "of the learning rate after its rise: `cosine`, `linear`, `constant`, or `wsd`, which falls in the last tenth",
     "warmup_steps": "steps in which the learning rate rises linearly",
-    "weight_decay": "weight decay of matrices; adam has none",
+    "weight_decay": "weight decay of matrices; adam has none; in a file of settings also points, for adamw and lion",
     "clip_norm": "largest global norm of the gradient; 0 does not clip",
     "seed": "seed of the parameters and of the data order",
     "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
+    "log_every": "steps between reports of the loss, which is the mean of these steps; runs of one process",
     "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
     "device": "where steps run, such as cpu:0 or cuda:0",
     "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
@@ -94,8 +96,18 @@ MEANINGS = {
     "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
     "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
 }
-"""What each setting is, but for those that no command takes: beta1 and beta2, the decays of moments, and wire, the limits of
-a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
+"""What each setting is, but for those that no command takes: beta1 and beta2, the decays of moments; learning_rates,
+weight_decays and batches, the points of settings that are given as such; and wire, the
+limits of a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
+
+
+SCHEDULES = ("cosine", "linear", "constant", "wsd")
+
+Points = tuple[tuple[int, float], ...]
+"""Steps and the values from there on."""
+
+_SCHEDULED = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "batch": "batches"}
+"""Settings that may be points instead of a number, and where these are kept beside it."""
 
 
 class InvalidTrainingConfig(PCPError):
@@ -134,10 +146,12 @@ class TrainingConfig:
     warmup_steps: int = OWN
     beta1: float = 0.9
     beta2: float = 0.99
+    schedule: str = "cosine"
     weight_decay: float = 0.1
     clip_norm: float = 1.0
     seed: int = 1337
     evaluate_every: int = 250
+    log_every: int = 10
     checkpoint_every: int = 500
     device: str = "cpu:0"
     tolerance: float = 0.0
@@ -159,10 +173,13 @@ class TrainingConfig:
     artifacts: str = ""
     audit_rate: float = 0.0
     audit_tolerance: float = 0.0
+    learning_rates: Points = ()
+    weight_decays: Points = ()
+    batches: Points = ()
     wire: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "accumulate", "inner_steps"):
+        for name in ("steps", "batch", "accumulate", "inner_steps", "log_every"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in _NOT_NEGATIVE:
             _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
@@ -176,11 +193,22 @@ class TrainingConfig:
         _require("momentum", self.momentum, self.momentum == OWN or fits, of_these)
         below = f"at least 0 and below steps, which is {self.steps}; leave it out for a tenth of them"
         _require("warmup_steps", self.warmup_steps, OWN <= self.warmup_steps < self.steps, below)
-        divides = self.batch % self.accumulate == 0
+        divides = all(
+            size % self.accumulate == 0 for size in (self.batch, *(size for _, size in self.batches))
+        )
+        fits = not self.weight_decays or (self.optimizer in ("adamw", "lion") and self.algorithm != "muloco")
+        _require(
+            "weight_decay", self.weight_decays, fits, "one number, but with the optimizers adamw and lion"
+        )
         _require("accumulate", self.accumulate, divides, f"a divisor of batch, which is {self.batch}")
+        _require(
+            "batch", self.batches, not (self.batches and self.workers), "one number in a run with workers"
+        )
         _require(
             "audit_rate", self.audit_rate, 0 <= self.audit_rate <= 1, "a share of the leases, from 0 to 1"
         )
+        named = " or ".join(SCHEDULES)
+        _require("schedule", self.schedule, self.schedule in SCHEDULES, named)
         _require("shares", self.shares, self.shares in ("measured", "equal"), "measured or equal")
         _require("vocabulary", self.vocabulary, self.vocabulary >= 256, "at least 256, one for each byte")
 
@@ -196,6 +224,7 @@ class TrainingConfig:
         Raises:
             InvalidTrainingConfig: a setting does not exist or has the wrong type.
         """
+        settings = _with_points(settings)
         fields = {each.name: each.type for each in dataclasses.fields(self)}
         for name, value in settings.items():
             if name not in fields:
@@ -240,6 +269,37 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InvalidTrainingConfig(f"there is no file {path}; give a TOML file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidTrainingConfig(f"{path} is not a TOML file: {error}") from None
+
+
+def _with_points(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which numbers that are given as points are the largest of them, and for a batch the first."""
+    told = dict(settings)
+    for name, kept in _SCHEDULED.items():
+        if isinstance(value := settings.get(name), list):
+            told[kept] = points = _points(name, value)
+            told[name] = points[0][1] if name == "batch" else max(number for _, number in points)
+        elif settings.get(kept):
+            told[kept] = _points(name, settings[kept])
+        elif name in settings:
+            told[kept] = ()
+    return told
+
+
+def _points(name: str, value: Any) -> Points:
+    """Points as a file of settings has them: pairs of a step and a number, by rising steps, the first at step 0."""
+    kind, least = (int, 1) if name == "batch" else (float, 0)
+    given = value if isinstance(value, list | tuple) else [value]
+    pairs = [tuple(each) if isinstance(each, list | tuple) else () for each in given]
+    valid = all(len(pair) == 2 and type(pair[0]) is int and type(pair[1]) in (int, kind) for pair in pairs)
+    steps = [pair[0] for pair in pairs] if valid else []
+    in_order = steps[:1] == [0] and steps == sorted(set(steps))
+    if not in_order or not all(least <= number < float("inf") for _, number in pairs):
+        example = "[[0, 8], [1000, 16]]" if name == "batch" else "[[0, 0.0], [100, 1e-3], [2000, 1e-4]]"
+        raise InvalidTrainingConfig(
+            f"{name} is {value}; expected a number of at least {least}, or points by rising steps, the first at step 0: "
+            f"{example}"
+        )
+    return tuple((step, kind(number)) for step, number in pairs)
 
 
 def _require(name: str, value: object, holds: bool, expected: str) -> None:

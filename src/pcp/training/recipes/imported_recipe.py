@@ -22,6 +22,8 @@ class ImportedRecipe(Recipe):
     imported: LossProgram
     given: Data
 
+    fixed_batch = True
+
     @property
     def parameters(self) -> Any:
         """The weights that were given."""

@@ -69,6 +69,13 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
     # Any seed will do where only the size of the batch is asked for.
     size = _read_loss(Path(model), settings.get("weights", ""), of_tokens, 0).batch_size
     config = TrainingConfig().replaced(**({"batch": size * parts} | dict(settings)))
+    for step, batch in config.batches:
+        if batch % size:
+            raise InvalidTrainingConfig(
+                f"batch is {batch} from step {step} on, but {model} is a program for {size} samples; give multiples of these"
+            )
+    if config.batches and "accumulate" not in settings:
+        return config.replaced(accumulate=config.batch // size)
     if config.batch != size * parts:
         raise InvalidTrainingConfig(
             f"batch is {config.batch}, but {model} is a program for {size} samples"

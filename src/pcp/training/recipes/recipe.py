@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from pcp.ir import Program
-from pcp.optimizers import Optimizer, WarmupCosine, by_name
-from pcp.training.data.run_data import BatchSource, Data
+from pcp.optimizers import Optimizer, by_name
+from pcp.training.data.run_data import BatchSource, Data, DataKind
 from pcp.training.recipes.config import OWN, TrainingConfig
+from pcp.training.recipes.schedules import Decaying, learning_rate_of, weight_decay_of
 from pcp.training.step import TrainingStep, training_step
 
 
@@ -19,6 +20,9 @@ class Recipe(ABC):
     """Everything a run trains with. Equal settings and data give equal programs, parameters and batches everywhere."""
 
     config: TrainingConfig
+
+    fixed_batch = False
+    """Whether the loss is a program for one size of micro-batch."""
 
     @property
     @abstractmethod
@@ -55,16 +59,16 @@ class Recipe(ABC):
 
     @cached_property
     def optimizer(self) -> Optimizer:
-        """That of the settings, with warm-up and cosine."""
+        """That of the settings, with their schedules."""
         c = self.config
-        make = by_name(c.optimizer)
-        schedule = WarmupCosine(c.learning_rate, c.warmup, c.steps, c.final_learning_rate)
-        settings: dict[str, Any] = {"betas": (c.beta1, c.beta2), "weight_decay": c.weight_decay}
+        make, rate, decay = by_name(c.optimizer), learning_rate_of(c), weight_decay_of(c)
+        settings: dict[str, Any] = {"betas": (c.beta1, c.beta2)}
+        settings["weight_decay"] = 0.0 if callable(decay) else decay
         if c.momentum != OWN:
             settings["momentum"] = c.momentum
         taken = inspect.signature(make).parameters
-        made: Optimizer = make(schedule, **{name: value for name, value in settings.items() if name in taken})
-        return made
+        made: Optimizer = make(rate, **{name: value for name, value in settings.items() if name in taken})
+        return Decaying(made, decay) if callable(decay) else made
 
     @cached_property
     def step(self) -> TrainingStep:
@@ -83,6 +87,11 @@ class Recipe(ABC):
     def batches(self) -> BatchSource:
         """The one sequence of training batches of the run."""
         return self.data.batches(self.config.batch, self.config.seed)
+
+    @property
+    def unit(self) -> str:
+        """What a batch is counted in: `tokens` or `samples`."""
+        return "samples" if self.data.kind is DataKind.samples else "tokens"
 
     @property
     def tokens_per_step(self) -> int:
