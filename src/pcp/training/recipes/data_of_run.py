@@ -173,8 +173,9 @@ def _conversations(folder: RunFolder, config: TrainingConfig, loss: LossProgram)
             f"data is {config.data}, messages, but the batch of {config.model} is {loss.describe_batch()}, which is not tokens "
             "and labels"
         )
-    weights = flatten(loss.parameters)[0]
-    places = len(weights), len(weights) + 1
+    held = [] if loss.held is None else flatten(loss.held)[0]
+    weights = [*flatten(loss.parameters)[0], *held]
+    places = loss.leading, loss.leading + 1
     if not leaves_out(loss.program, weights, *places):
         raise InvalidTrainingConfig(
             f"data is {config.data}, messages, of which only the answers are learnt: the other labels are {IGNORED}, which "
