@@ -12,6 +12,7 @@ from pcp import Program, autodiff
 from pcp.rewrite.raising import raised
 from pcp.rewrite.softmax_shifts import with_constant_shifts
 from pcp.rewrite.vanishing import without_vanishing_sums
+from pcp.rewrite.vanishing.whole import with_zeros
 from tests.execution import exactly
 
 RNG = np.random.default_rng(0)
@@ -315,3 +316,31 @@ def test_a_step_keeps_the_moments_of_such_a_bias() -> None:
         assert not state["optimizer"]["first"]["bk"].any()
         assert state["optimizer"]["first"]["bq"].all()
         np.testing.assert_allclose(state["params"]["bk"], SEPARATE["bk"])
+
+
+@pytest.mark.parametrize("is_whole_step", [False, True])
+def test_gradients_that_jax_took_are_zeros_wherever_they_stand(is_whole_step: bool) -> None:
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        q, k, v = (x @ weights[name] + weights[f"b{name}"] for name in "qkv")
+        shares = jax.nn.softmax(q @ k.swapaxes(-1, -2), -1)
+        return ((shares @ v @ weights["o"] - y) ** 2).mean()
+
+    def step(weights: Any, x: Any, y: Any) -> Any:
+        gradients = jax.grad(loss)(weights, x, y)
+        if not is_whole_step:
+            return gradients  # else a quotient by the size of each, as an optimizer takes it
+        return jax.tree.map(lambda w, g: w - 0.1 * g / (abs(g) + 1e-8), weights, gradients)
+
+    narrow = jax.tree.map(lambda array: array.astype(np.float32), (SEPARATE, X, Y))
+    imported = pcp.from_jax(step, *narrow)
+    zeroed = with_zeros(imported)
+    assert zeroed is not None
+    before, after = (exactly(each, *narrow) for each in (imported, zeroed))
+    still = narrow[0]["bk"] if is_whole_step else 0.0
+    np.testing.assert_allclose(after.pop("bk"), still, rtol=1e-6, atol=0)
+    np.testing.assert_allclose(
+        before.pop("bk"), still, atol=1e-6
+    )  # in float64, too, it is nothing but rounding
+    for name, old in before.items():
+        np.testing.assert_allclose(after[name], old, rtol=1e-7, atol=1e-9)
+    assert with_zeros(zeroed) is None

@@ -25,6 +25,7 @@ from pcp.planning.placing.search import Placing
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Duels, Found
 from pcp.planning.search.question import Asking, Here
+from pcp.planning.search.search import ToleranceUnreachable
 from pcp.planning.search.this_process import difference_here
 from pcp.planning.search.whole import Whole
 from pcp.planning.search.within_memory import that_fits, within_memory
@@ -64,6 +65,22 @@ def searched(
         strategy=conditions.strategy,
         bound=conditions.bound,
     )
+    try:
+        return (yield from _within(whole, conditions, others, evidence))
+    except ToleranceUnreachable as error:
+        missed = error
+    # What cancels is rounding alone, and so is what an optimizer makes of it, on the plain path, too.
+    zeros = yield from Here("sums that cancel", whole.with_zeros).asked()
+    if zeros is None:
+        raise missed
+    log.info("with zeros for sums that are zero in exact arithmetic, because %s", missed)
+    return (yield from _within(zeros, conditions, others, evidence))
+
+
+def _within(
+    whole: Whole, conditions: Conditions, others: Sequence[Target], evidence: Evidence
+) -> Asking[tuple[Found, Target]]:
+    """As `searched`, of a program whose paths are measured."""
     if not others:
         found_before = yield from settled(whole, conditions, evidence)
         if found_before is not None and not (yield from _difference_here(found_before, whole, evidence)):

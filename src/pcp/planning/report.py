@@ -10,7 +10,7 @@ from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
-from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, by_kind, changes_of, words_of
+from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, ZEROS, by_kind, changes_of, words_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.found import Found, Prediction
 from pcp.planning.search.tuning import MeasuredClass
@@ -116,7 +116,7 @@ _CHANGES = {
     Effect.lowers_precision: "some numbers are kept in fewer bits",
 }
 _SHOWN = 3
-_APART = (OPTION.name, EQUAL.name, STORED.name)
+_APART = (OPTION.name, EQUAL.name, ZEROS.name, STORED.name)
 """Kinds of moves that have a line each."""
 
 
@@ -139,7 +139,8 @@ def _named(path: Path) -> str:
 
 def _cost(path: Path, row: Measurement | None) -> str:
     if row is None or not row.seconds:
-        return "no other path was found to be faster" if path.is_plain else "not measured"
+        is_plain = path.is_plain or (row is not None and row.failure is None and row.error is not None)
+        return "no other path was found to be faster" if is_plain else "not measured"
     plain, mine = undisturbed(row.plain_seconds), undisturbed(row.seconds)
     return (
         f"{plain / mine:.2f} times as fast as the plain path ({seconds(mine)} against {seconds(plain)}, "

@@ -118,7 +118,10 @@ def _known(whole: Whole, evidence: Evidence) -> list[FormMoves]:
     return [
         form
         for form in forms
-        if form and all(move.kind != PARTS.name for move in form) and _fits(whole, form)
+        if form != whole.forms
+        and form
+        and all(move.kind != PARTS.name for move in form)
+        and _fits(whole, form)
     ]
 
 

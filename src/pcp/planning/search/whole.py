@@ -18,7 +18,7 @@ from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request
-from pcp.planning.paths.kinds import BOUND
+from pcp.planning.paths.kinds import BOUND, ZEROS, in_order
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
@@ -27,6 +27,7 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question, Rest
 from pcp.planning.search.site_classes import SiteClass, classes_of, decided_operands, kernels_by_site
 from pcp.planning.search.strategy import Strategy
+from pcp.rewrite.vanishing.whole import with_zeros
 
 
 class ReferenceNotFinite(PCPError):
@@ -48,6 +49,7 @@ class Whole:
         bound: how many arguments, flat and from the first, will be bound: all its paths but the plain one compute once what
             these alone decide.
         fit: how its plain path fits in memory, where the program does not as it is written.
+        instead: moves that all its paths make, the plain one too, so that what is right is said by the program that they make.
     """
 
     program: Program
@@ -60,6 +62,11 @@ class Whole:
     forms: tuple[Move, ...] = ()
     bound: int = 0
     fit: Fit | None = None
+    instead: tuple[Move, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not set(self.instead) <= set(self.forms):
+            object.__setattr__(self, "forms", in_order((*self.instead, *self.forms)))
 
     @property
     def subject(self) -> str:
@@ -76,6 +83,7 @@ class Whole:
             facts += [("ignored", self.ignored)] if self.ignored else []
             facts += [self.example_digest] if self.example_digest else sorted(self.program.begins.items())
         facts += [("in less memory", self.plain.digest)] if self.fit else []
+        facts += [("instead", repr(self.instead))] if self.instead else []
         if not facts:
             return self.program.digest
         return hashlib.sha256(f"{self.program.digest} {facts}".encode()).hexdigest()
@@ -135,8 +143,12 @@ class Whole:
         return self.plain_on(self.target) if self.fit is None else self.fit.path
 
     def plain_on(self, target: Target) -> Path:
-        """The path that runs it as it is written in some place."""
-        return Path.plain(self.program, dict(target.options), target.backend).suited(self.program, target)
+        """The path that runs it as it is written in some place, or as the moves make it that all paths have."""
+        options, backend, forms = dict(target.options), target.backend, self.instead
+        path = Path.plain(self.program, options, backend)
+        if forms:
+            path = Path.of(self.program, {}, options, self.tolerance, backend, forms)
+        return path.suited(self.program, target)
 
     def suited(self, path: Path) -> Path:
         """A path with the options of the compiler that suit it here."""
@@ -145,6 +157,12 @@ class Whole:
     def bytes_of(self, path: Path) -> int:
         """What a call by a path takes, as the compiler in this process says."""
         return path.target(self.target.devices).compile(path.applied(self.program)).memory.peak
+
+    def with_zeros(self) -> "Whole | None":
+        """The same, with zeros for sums that are zero in exact arithmetic; None where there are none that are not zeros."""
+        if self.instead or not self.tolerance or with_zeros(self.program) is None:
+            return None
+        return replace(self, instead=(ZEROS.move(True),))
 
     @cached_property
     def about(self) -> str:

@@ -19,7 +19,7 @@ from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
-from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ops.movement import concatenate, reshape, zeros
 from pcp.ops.movement.joining import narrow
 from pcp.rewrite.vanishing.sums import Places, Sums, is_sum
@@ -45,12 +45,14 @@ _LINEAR = tuple(
 """What may stand between a sum and the gradient that it is, or is a part of."""
 
 
-def without_vanishing_sums(program: Program, first: int = 0) -> Program:
+def without_vanishing_sums(program: Program, first: int = 0, *, everywhere: bool = False) -> Program:
     """The program with zeros for sums, and parts of sums, that are zero in exact arithmetic, where gradients are made of them.
 
     Arguments:
         program: any Program; it stays as it is.
         first: the first result that is a gradient.
+        everywhere: whether all sums of the program are looked at, as gradients may be anywhere in it; otherwise those that the
+            gradients are made of by linear operations.
 
     Returns:
         A Program with the same arguments and results; the given one if no such sum is found.
@@ -60,9 +62,10 @@ def without_vanishing_sums(program: Program, first: int = 0) -> Program:
     block = entry_block(module)
     sums = Sums()
     # All are found before one is replaced: what is known of values holds while the program does not change.
-    found = [
-        (op, places) for op in _sums_behind(returned_by(block)[first:]) if (places := _zeros(sums, op)).any()
-    ]
+    looked_at = (
+        filter(is_sum, block_operations(block)) if everywhere else _sums_behind(returned_by(block)[first:])
+    )
+    found = [(op, places) for op in looked_at if (places := _zeros(sums, op)).any()]
     if not found:
         return program
     with context(), building(Builder(module, block)) as builder:

@@ -17,12 +17,13 @@ from pcp.planning.paths.kinds.places import PLACED as PLACED
 from pcp.planning.paths.kinds.places import STREAMED as STREAMED
 from pcp.planning.paths.kinds.remade import REMADE as REMADE
 from pcp.planning.paths.kinds.stored import STORED as STORED
+from pcp.planning.paths.kinds.zeros import ZEROS as ZEROS
 from pcp.planning.paths.move import Kind as Kind
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.move import Stage as Stage
 from pcp.rewrite.row import Effect, strongest
 
-KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, STORED, PARTS, STREAMED, PLACED, BOUND)
+KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, ZEROS, STORED, PARTS, STREAMED, PLACED, BOUND)
 """In the order in which they stand in a file, and in which moves of one stage are made."""
 
 LOWERING = (Stage.sites, Stage.whole, Stage.binding)
