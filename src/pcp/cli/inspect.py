@@ -10,11 +10,12 @@ import numpy as np
 from pcp.cli.arrays import add_sizes, arguments_from, read_at
 from pcp.ir import Argument, Program
 from pcp.ir.program import load
-from pcp.ir.program_file import writing
+from pcp.ir.program_file import write_named, writing
 from pcp.planning import plan
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.cost import CostEstimate, estimate_cost
 from pcp.planning.diagnostics.operation_times import OperationProfile
+from pcp.planning.pages import page, program_fragment
 from pcp.rewrite import simplify
 from pcp.symbolic.program import SymbolicProgram
 from pcp.training.data.array_file import read_array_file
@@ -27,6 +28,7 @@ With --time, every operation is compiled and measured alone. This shows which ar
 
 examples:
   pcp inspect step.mlir
+  pcp inspect step.mlir --html step.html                 a page: memory over time, layers, operations
   pcp inspect step.mlir --json
   pcp inspect step.mlir --time --trace trace.json        a trace for Perfetto, on random arguments
   pcp inspect step.mlir --time --inputs x.npz            on your own arguments
@@ -47,18 +49,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inputs", type=Path, help=".npz file with arguments for --time; random ones if not given"
     )
     parser.add_argument("--device", help="where --time runs, such as cpu:0")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write what a notebook shows of it as a page, too"
+    )
     add_sizes(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = load(arguments.program)
-    if isinstance(program, SymbolicProgram) and not arguments.at and not (arguments.time or arguments.trace):
+    if (
+        isinstance(program, SymbolicProgram)
+        and not arguments.at
+        and not (arguments.time or arguments.trace or arguments.html)
+    ):
         _show_symbolic(simplify(program) if arguments.simplified else program, arguments.json)
         return 0
     program = read_at(arguments.program, arguments.at)
     if arguments.simplified:
         program = simplify(program)
+    if arguments.html is not None:
+        write_named(arguments.html, page(f"{arguments.program.name}", program_fragment(program)).encode())
     cost = estimate_cost(program)
     profile = _profile(program, arguments) if arguments.time or arguments.trace else None
     if arguments.json:
@@ -67,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(_described(program, cost))
     if profile is not None:
         print(f"\n{profile}")
+    if arguments.html is not None:
+        print(f"page         {arguments.html}")
     if arguments.trace is not None:
         print(f"trace        {arguments.trace} (open it at ui.perfetto.dev or chrome://tracing)")
     return 0

@@ -9,8 +9,10 @@ from pcp.cli.arrays import add_sizes, arguments_from, read_at
 from pcp.cli.search_progress import SearchProgress
 from pcp.cli.words.sizes import size
 from pcp.ir import Program
+from pcp.ir.program_file import write_named
 from pcp.planning import plan
 from pcp.planning.conditions import BUDGET
+from pcp.planning.pages import page
 from pcp.planning.paths.path import Path as ExecutionPath
 from pcp.training.data.array_file import read_array_file
 
@@ -61,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_arguments(parser)
     add_sizes(parser)
     parser.add_argument("--path", type=Path, help="use the path in this file instead of searching")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write what a notebook shows of the plan as a page"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the chosen path to this file")
 
 
@@ -107,6 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.out is not None:
         planned.path.save(arguments.out)
+    if arguments.html is not None:
+        write_named(arguments.html, page(arguments.program.name, planned._repr_html_()).encode())
     print(json.dumps(planned.to_json()) if arguments.json else planned)
     return 0
 

@@ -27,6 +27,8 @@ from pcp.ir.unchecked import CorruptProgram
 
 _JAX = "pcp.importers.jax_callable"
 """A later layer, imported by whoever asks for a function of JAX."""
+_PAGES = "pcp.planning.pages"
+"""Another, imported by notebooks."""
 _CALLED = "pcp.calling.programs"
 """A later layer, imported by whoever calls a program."""
 
@@ -294,6 +296,9 @@ class Program(Runs):
             return ", ".join(shown + [f"... {len(entries) - 6} more"] * (len(entries) > 6))
 
         return f"Program {self.digest[:12]} ({listed(self.arguments)}) -> ({listed(self.results)})"
+
+    def _repr_html_(self) -> str:
+        return str(importlib.import_module(_PAGES).program_fragment(self))
 
     def __repr__(self) -> str:
         return str(self)

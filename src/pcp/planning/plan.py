@@ -11,7 +11,7 @@ from pcp.backends import Executable, Target
 from pcp.backends.base import CompileOptions
 from pcp.backends.host_memory import give_back_freed_memory
 from pcp.backends.regions import RegionsExecutable, compiled_in_places
-from pcp.ir import Argument, Program, Result
+from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
@@ -30,10 +30,11 @@ from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
 from pcp.planning.measuring.hardware import made_with
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.pages import plan_fragment
 from pcp.planning.paths.path import Path
 from pcp.planning.pinned import PlanConflict as PlanConflict
 from pcp.planning.pinned import check_pinned, target_of
-from pcp.planning.report import as_json, described
+from pcp.planning.report import as_json, described, listed_entries
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.found import Found
 from pcp.planning.search.loop import answered
@@ -186,6 +187,10 @@ class Plan(Compiled):
             profile.save(path)
         return profile
 
+    def _repr_html_(self) -> str:
+        use = self._executable.memory
+        return plan_fragment(self.lowered, self.to_json(), str(self), str(self.target), use, self.inputs)
+
     def __str__(self) -> str:
         use = self._executable.memory
         regions = self._executable.described() if isinstance(self._executable, RegionsExecutable) else ""
@@ -196,8 +201,8 @@ class Plan(Compiled):
         return "\n".join(
             [
                 f"Plan of program {self.program.digest[:12]} on {self.target}{bound}",
-                f"  takes       {_listed(self.inputs)}",
-                f"  returns     {_listed(self.outputs)}",
+                f"  takes       {listed_entries(self.inputs)}",
+                f"  returns     {listed_entries(self.outputs)}",
                 f"  memory      {human(use.peak)} of {human(self.target.capacity)}: "
                 f"arguments {human(use.arguments)}, results {human(use.results)} "
                 f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
@@ -208,15 +213,6 @@ class Plan(Compiled):
                 *described(self.path, self._looked_at, self.tolerance),
             ]
         )
-
-
-def _listed(entries: Sequence[Argument | Result]) -> str:
-    shown = [
-        f"{entry.name}: {entry.spec}"
-        + (" donated" if isinstance(entry, Argument) and entry.alias is not None else "")
-        for entry in entries[:4]
-    ]
-    return ", ".join(shown + [f"and {len(entries) - 4} more"] * (len(entries) > 4)) or "nothing"
 
 
 @of_whatever_has_a_program

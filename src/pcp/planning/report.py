@@ -2,10 +2,12 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pcp.backends.registry import DEFAULT
+from pcp.ir import Argument, Result
 from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
@@ -245,3 +247,13 @@ def _class_json(each: MeasuredClass, found: Found) -> dict[str, Any]:
         "skipped": each.skipped,
         "might_save": 0.0 if chosen is not None else each.might_save,
     }
+
+
+def listed_entries(entries: Sequence[Argument | Result]) -> str:
+    """The first few arguments or results of a plan."""
+    shown = [
+        f"{entry.name}: {entry.spec}"
+        + (" donated" if isinstance(entry, Argument) and entry.alias is not None else "")
+        for entry in entries[:4]
+    ]
+    return ", ".join(shown + [f"and {len(entries) - 4} more"] * (len(entries) > 4)) or "nothing"
