@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import optax
@@ -10,8 +11,9 @@ import pytest
 from tests.execution import run
 
 import pcp
-from pcp.ir.tree import map_tree
-from pcp.optimizers import adafactor, adam, adamw, by_name, lion, nesterov, sgd
+from pcp import nn
+from pcp.ir.tree import flatten, map_tree
+from pcp.optimizers import adafactor, adam, adamw, by_name, from_optax, lion, nesterov, sgd
 
 STEPS = 20
 SHAPES = {"w": (4, 3), "b": (3,), "kernel": (2, 5, 3), "wide": (3, 6), "zero": (4, 4), "empty": ()}
@@ -83,3 +85,82 @@ def test_twenty_steps(name: str) -> None:
         moved = np.linalg.norm(found - begun[each])
         assert moved > 0, each
         assert np.linalg.norm(found - expected[each]) <= 2e-5 * moved, each
+
+
+TRANSFORMATIONS: dict[str, Callable[[], Any]] = {
+    "a chain": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(schedule, weight_decay=0.1)),
+    "accumulated": lambda: optax.MultiSteps(optax.rmsprop(0.01), every_k_schedule=2),
+    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=schedule),
+    "masked": lambda: optax.chain(
+        optax.masked(optax.lion(0.01), {"layer": True, "b": False}), optax.scale(0.5)
+    ),
+    "with noise": lambda: optax.chain(optax.add_noise(0.1, 0.5, jax.random.key(3)), optax.sgd(0.05)),
+    "adafactor": lambda: optax.adafactor(0.05),
+}
+
+
+class Layer(nn.Module):
+    w: Any
+    scale: Any
+    word: str = "w"
+
+
+class Registered(eqx.Module):
+    w: Any
+    scale: Any
+    word: str = eqx.field(static=True, default="w")
+
+
+def loss(params: Any, x: Any) -> Any:
+    return ((x @ params["layer"].w * params["layer"].scale + params["b"]) ** 2).mean()
+
+
+@pytest.mark.parametrize("kind", [Layer, Registered])
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_a_step_by_a_transformation(name: str, kind: Any) -> None:
+    transformation = TRANSFORMATIONS[name]()
+    params = {"layer": kind(random_arrays()["w"], random_arrays()["b"]), "b": random_arrays()["b"]}
+    step = pcp.training_step(loss, from_optax(transformation), params, pcp.spec((5, 4), "f32"))
+    state = step.initial_state(params)
+    theirs = {"layer": Registered(params["layer"].w, params["layer"].scale), "b": params["b"]}
+    held = transformation.init(theirs)
+
+    @jax.jit
+    def wanted(theirs: Any, held: Any, x: Any) -> Any:
+        updates, held = transformation.update(jax.grad(loss)(theirs, x), held, theirs)
+        return optax.apply_updates(theirs, updates), held
+
+    for _ in range(4):
+        x = RANDOM.normal(size=(5, 4)).astype(np.float32)
+        state, metrics = run(step, state, (x,))
+        theirs, held = wanted(theirs, held, x)
+        assert set(metrics) == {"loss", "gradient_norm"}
+    assert type(state["params"]["layer"]) is kind
+    assert type(state["optimizer"]) is type(held)
+    for found, expected in ((state["params"], theirs), (state["optimizer"], held)):
+        arrays = flatten(pcp.jax_arrays(found))[0], flatten(pcp.jax_arrays(expected))[0]
+        for a, b in zip(*arrays, strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, rtol=2e-4, atol=2e-5)
+
+
+def test_parameters_that_stay_have_no_state_of_optax_either() -> None:
+    params = {"w": random_arrays()["w"], "still": random_arrays()["b"]}
+    grouped = pcp.optimizers.groups({"still": "frozen"}, from_optax(optax.adam(0.1)))
+    step = pcp.training_step(
+        lambda p, x: ((x @ p["w"] + p["still"]) ** 2).mean(), grouped, params, pcp.spec((5, 4), "f32")
+    )
+    assert [e.name for e in step.arguments if "optimizer" in e.name] == [
+        "state.optimizer.others.0.count", "state.optimizer.others.0.mu.w", "state.optimizer.others.0.nu.w",
+    ]  # fmt: skip
+
+
+def test_what_is_no_transformation_is_refused() -> None:
+    with pytest.raises(
+        pcp.optimizers.InvalidOptimizer, match=r"from_optax was given 0.1; expected a transformation of optax"
+    ):
+        from_optax(0.1)
+    needy = from_optax(optax.polyak_sgd())
+    with pytest.raises(
+        pcp.optimizers.InvalidOptimizer, match=r"needs more \(.*value.*\); expected one that is made of these"
+    ):
+        pcp.training_step(lambda w: (w**2).sum(), needy, np.ones(3, np.float32))

@@ -23,7 +23,19 @@ from typing import Any
 from pcp.ir.nesting import check_depth
 from pcp.ir.trees.differences import TreeMismatch as TreeMismatch
 from pcp.ir.trees.differences import check_fixed, difference
-from pcp.ir.trees.nodes import Assembled, Constant, Key, Made, Node, Other, Wrapped, is_array, opened, varies
+from pcp.ir.trees.nodes import (
+    Assembled,
+    Constant,
+    Key,
+    Made,
+    Named,
+    Node,
+    Other,
+    Wrapped,
+    is_array,
+    opened,
+    varies,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +229,13 @@ def _flatten(value: Any, leaves: list[Any], holds: Holds, depth: int = 0) -> Tre
     if isinstance(value, list):
         return Tree("list", (), tuple(_flatten(item, leaves, holds, depth + 1) for item in value))
     if isinstance(value, tuple):
-        fields: Sequence[str] = getattr(value, "_fields", ())
+        fields: Sequence[str] | None = getattr(value, "_fields", None)
+        children = tuple(_flatten(item, leaves, holds, depth + 1) for item in value)
+        if fields is None:
+            return Tree("tuple", (), children)
+        own = Named(type(value)) if type(value).__module__ != __name__ else None
         kind = f"namedtuple:{type(value).__name__}" if fields else "tuple"
-        return Tree(kind, tuple(fields), tuple(_flatten(item, leaves, holds, depth + 1) for item in value))
+        return Tree(kind, tuple(fields), children, made=own)
     found = opened(value)
     if found is not None:
         return _flatten_node(*found, leaves, depth)
@@ -272,10 +288,16 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
         return (OrderedDict if tree.ordered else dict)([pairs[i] for i in tree.order] or pairs)
     if tree.kind == "list":
         return children
-    if tree.kind == "tuple":
+    if tree.kind == "tuple" and tree.made is None:
         return tuple(children)
-    name = tree.kind.partition(":")[2]
-    return named_tuple(name, tree.keys)(*children)
+    return tuple_class(tree)._make(children)
+
+
+def tuple_class(tree: Tree) -> Any:
+    """The class of the named tuples of a structure: the caller's, where it is known."""
+    if isinstance(tree.made, Named):
+        return tree.made.type
+    return named_tuple(tree.kind.partition(":")[2], tree.keys)
 
 
 @functools.lru_cache(maxsize=512)
@@ -285,7 +307,7 @@ def named_tuple(name: str, fields: tuple[str | int, ...]) -> type[tuple[Any, ...
     Raises:
         ValueError, TypeError: Python allows no such names.
     """
-    return namedtuple(name, fields)  # type: ignore[arg-type]  # whose names are data here
+    return namedtuple(name, fields, module=__name__)  # type: ignore[arg-type]  # whose names are data here
 
 
 def _encode(tree: Tree) -> Any:

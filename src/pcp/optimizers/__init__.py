@@ -21,6 +21,7 @@ from pcp.optimizers.muon import Muon as Muon
 from pcp.optimizers.muon import hidden_matrices as hidden_matrices
 from pcp.optimizers.muon import muon as muon
 from pcp.optimizers.names import by_name as by_name
+from pcp.optimizers.names import from_optax as from_optax
 from pcp.optimizers.schedules import InvalidSchedule as InvalidSchedule
 from pcp.optimizers.schedules import WarmupCosine as WarmupCosine
 from pcp.optimizers.sgd import SGD as SGD

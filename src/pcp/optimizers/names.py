@@ -1,15 +1,36 @@
 """Optimizers by name, as a command and the settings of a run say them."""
 
 import difflib
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from pcp.optimizers.adafactor import adafactor
 from pcp.optimizers.adamw import adam, adamw
-from pcp.optimizers.base import InvalidOptimizer, Schedule
+from pcp.optimizers.base import InvalidOptimizer, Optimizer, Schedule
 from pcp.optimizers.lion import lion
 from pcp.optimizers.muon import Muon
 from pcp.optimizers.sgd import nesterov, sgd
+
+_OPTAX = "pcp.importers.jax_optax"
+"""A later layer, imported by whoever asks for a transformation of optax."""
+
+
+def from_optax(transformation: Any) -> Optimizer:
+    """A gradient transformation of optax as an optimizer: `from_optax(optax.chain(optax.clip(1.0), optax.adam(1e-3)))`.
+
+    Its `update` is imported by `pcp.from_jax` into the training step, and its state is carried in its own types. Learning rates
+    are optax's. PCP does not know which part of the state is kept from step to step (`kept` of an optimizer), so a plan within
+    a tolerance judges all of it by its change.
+
+    Arguments:
+        transformation: with an `init` of parameters and an `update` of updates, state and parameters.
+
+    Raises:
+        InvalidOptimizer: it has no such functions, or, in a training step, its update needs more, as the value of the loss.
+    """
+    made: Optimizer = importlib.import_module(_OPTAX).Optax(transformation)
+    return made
 
 
 def _muon(

@@ -18,8 +18,8 @@ from pcp.backends.base import Buffer
 from pcp.errors import PCPError
 from pcp.foreign import is_foreign, on_host
 from pcp.ir import Argument, Role, Tree, TreeMismatch
-from pcp.ir.tree import flatten_inside, flatten_like, named_tuple
-from pcp.ir.trees.nodes import Assembled, Constant, Fixed, Wrapped, opened
+from pcp.ir.tree import flatten_inside, flatten_like, tuple_class
+from pcp.ir.trees.nodes import Assembled, Constant, Fixed, Named, Wrapped, opened
 from pcp.ir.types import UnknownDType, dtype_of
 
 log = logging.getLogger("pcp.planning.arguments")
@@ -41,7 +41,7 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
 
     def visit(node: Tree, value: str) -> None:
         name = f"c{len(lines)}"
-        if node.made is not None:
+        if node.made is not None and not isinstance(node.made, Named):
             openers[f"open{len(openers)}"] = functools.partial(_parts, node)
             lines.append(f"{name} = open{len(openers) - 1}({value})")
             if isinstance(node.made, Wrapped):
@@ -142,6 +142,8 @@ def _type_test(node: Tree, name: str) -> str:
         return f"{actual} != {(node.kind.partition(':')[2], node.keys)!r}"
     if node.ordered:
         return f"not isinstance({name}, dict)"
+    if isinstance(node.made, Named):  # one without fields
+        return f"not isinstance({name}, tuple)"
     return f"type({name}) is not {_CONTAINERS[node.kind]}"
 
 
@@ -155,11 +157,11 @@ def _display(node: Tree, children: Sequence[str], classes: dict[str, Any]) -> st
         return f"OrderedDict({shown})"
     if node.kind == "list":
         return "[" + ", ".join(children) + "]"
-    if node.kind == "tuple":
+    if node.kind == "tuple" and node.made is None:
         return "(" + "".join(f"{child}, " for child in children) + ")"
     name = f"class{len(classes)}"
-    classes[name] = named_tuple(node.kind.partition(":")[2], node.keys)
-    return f"{name}({', '.join(children)})"
+    classes[name] = tuple_class(node)._make
+    return f"{name}([{', '.join(children)}])"
 
 
 def _function(

@@ -3,10 +3,10 @@
 import copy
 import dataclasses
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -150,6 +150,30 @@ def test_gradients_and_steps_come_back_in_the_callers_types(tmp_path: Path) -> N
     assert isinstance(state["params"], Network)
     assert isinstance(state["optimizer"]["second"].layers[0], Layer)
     assert float(metrics["loss"]) == pytest.approx(float(of_jax(as_dictionaries(model), x)), rel=1e-5)
+
+
+class Moments(NamedTuple):
+    mean: Any
+    count: Any = 0
+
+
+class Nothing(NamedTuple):
+    pass
+
+
+def test_named_tuples_are_of_the_callers_class(tmp_path: Path) -> None:
+    program = pcp.trace(lambda m: (m._replace(mean=m.mean * 2), Nothing()), Moments(normal(2), normal()))
+    given_ = Moments(normal(2), normal())
+    found, nothing = pcp.plan(program, "arena:cpu").run(given_)
+    assert (type(found), type(nothing)) == (Moments, Nothing)
+    np.testing.assert_array_equal(found.mean, given_.mean * 2)
+    program.save(tmp_path / "p.pcp")
+    read, empty = pcp.plan(pcp.load(tmp_path / "p.pcp"), "arena:cpu").run(given_)
+    assert (type(read).__name__, read._fields, type(empty)) == ("Moments", ("mean", "count"), tuple)
+    assert not flatten(read)[1].makes_nodes
+    assert flatten(read)[1] == flatten(given_)[1]
+    other = namedtuple("Moments", ["mean", "count"])(*given_)  # type: ignore[misc]  # of the same name
+    assert type(pcp.plan(program, "arena:cpu").run(other)[0]) is Moments
 
 
 def test_sizes_may_be_symbols() -> None:

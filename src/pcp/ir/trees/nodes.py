@@ -128,7 +128,19 @@ class Wrapped:
         return self.node, self.inner.exact
 
 
-Made = Constant | Assembled | Wrapped
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Made of a named tuple: one of the caller's class, instead of one with the same name and fields."""
+
+    type: Any
+
+    @property
+    def exact(self) -> Any:
+        """What is equal for what makes the same."""
+        return self.type
+
+
+Made = Constant | Assembled | Wrapped | Named
 
 Opened = tuple[Node, list[Any]]
 """A node and its children."""
