@@ -105,3 +105,24 @@ def test_choices_that_depend_on_an_argument_are_those_of_exact_arithmetic() -> N
     given = np.asarray([0.7], np.float32)  # 0.69999999, and ten times that is 7 in float32
     assert run(program, given) == 7
     assert run(widened(program), given.astype(np.float64)) == 6
+
+
+def test_a_region_that_reads_an_argument_makes_no_choice_that_depends_on_none() -> None:
+    program = pcp.Program.parse("""
+    func.func public @main(%x: tensor<f32>) -> (tensor<i32>, tensor<f32>) {
+      %always = stablehlo.constant dense<true> : tensor<i1>
+      %square = "stablehlo.if"(%always) ({
+        %product = stablehlo.multiply %x, %x : tensor<f32>
+        stablehlo.return %product : tensor<f32>
+      }, {
+        stablehlo.return %x : tensor<f32>
+      }) : (tensor<i1>) -> tensor<f32>
+      %whole = stablehlo.convert %square : (tensor<f32>) -> tensor<i32>
+      return %whole, %square : tensor<i32>, tensor<f32>
+    }
+    """)
+    number = 2 * int(np.random.default_rng().integers(2100, 20000)) + 1
+    given = np.asarray(number, np.float32)  # whose square is odd, which float32 does not hold
+    assert run(program, given)[0] != number**2
+    whole, square = run(widened(program), given.astype(np.float64))
+    assert (whole, square) == (number**2, float(number**2))
