@@ -9,7 +9,10 @@ from tests.planning.fake_bench import FakeBench, kernels, set_strategy, tried_to
 import pcp
 from pcp import nn
 from pcp.ir import Program
-from pcp.kernels import FAMILIES
+from pcp.ir.bindings import ir
+from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
+from pcp.kernels.artifact import StableHLO
+from pcp.kernels.named import is_named
 from pcp.kernels.storage import F32, TF32
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.measurement import Measurement
@@ -18,6 +21,8 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.everywhere import together
 from pcp.planning.search.site_classes import site_classes
 from pcp.rewrite.row import Effect
+from pcp.rewrite.terms import Pattern, apply, value
+from pcp.tensor import Tensor, current_builder
 
 pytestmark = pytest.mark.usefixtures("bench")
 
@@ -144,3 +149,33 @@ def test_kernels_that_keep_enough_bits_take_part_and_exact_ones_come_last(
         for level in together(classes, 2.0**-bits)
     ]
     assert levels == [{"sine.fast"}, {"sine.bitwise"}][bits - 11 :]
+
+
+@pytest.mark.usefixtures("whole_only")
+def test_without_a_family_others_stand_where_its_sites_hid_theirs(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(op: ir.Operation) -> list[Tensor]:
+        return [pcp.cos(Tensor(op.operands[0], current_builder()))]
+
+    def counted(program: Program) -> dict[str, int]:
+        main = program.text.partition("func.func private")[
+            0
+        ]  # a group that a kernel stands for is a function
+        return {name: main.count(f"stablehlo.{name} ") for name in bench.seconds}
+
+    monkeypatch.setattr("tests.planning.fake_bench.counted", counted)
+    both = Pattern("tests.both", {"both": (apply("log_plus_one", apply("sine", value("x"))),)})
+    family = Family("both", "logarithms of sines", is_named(both.name), pattern=both)
+    monkeypatch.setitem(FAMILIES, "both", family)
+    kernel = Kernel(
+        "both.slow", "for tests", lambda _: True, StableHLO(build), effect=Effect.lowers_precision
+    )
+    register_kernel(kernel)
+    tried_together(monkeypatch, "both.slow")
+    pairs = pcp.trace(
+        lambda *x: tuple(pcp.log1p(pcp.sin(each)) for each in x),
+        *(pcp.spec((n, n), "f32") for n in (4, 5, 6)),
+    )
+    plan = pcp.plan(pairs, tolerance=1e-1, database=file)  # 0.9 of 2 seconds together, 0.7 apart
+    assert kernels(plan) == {"sine.fast": 3, "log1p.other": 3}

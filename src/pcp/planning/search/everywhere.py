@@ -269,7 +269,9 @@ def _measured(
 def leave_families_out(known: KnownPaths, classes: Sequence[SiteClass]) -> Asking[None]:
     """Duel the fastest path that is known with the same without one family's kernels, one family after another.
 
-    What wins, and is accepted, takes its place. It ends when the time is up.
+    What wins, and is accepted, takes its place. It ends when the time is up. Where the kernels are those of all families
+    together, kernels of others stand at sites that the one that is left out had covered: a product that is completed with its
+    activation covers the activation, and both apart may be faster.
 
     Arguments:
         known: the paths, and their duels.
@@ -280,8 +282,11 @@ def leave_families_out(known: KnownPaths, classes: Sequence[SiteClass]) -> Askin
         return
     whole, duels, evidence = known.whole, known.duels, known.evidence
     champion = best[0]
+    level = _level_of(champion, whole, classes, evidence.strategy)
     for family in _families(champion, classes, evidence.strategy):
+        fewer = {digest: kernel for digest, kernel in level.items() if kernel.family != family}
         left = {site: kernel for site, kernel in champion.kernels().items() if kernel.family != family}
+        left = kernels_by_site(classes, fewer) or left
         path = whole.path(left)
         duel = (yield from duels.fought(path, champion)) if left else None
         if duel is None:
@@ -291,7 +296,15 @@ def leave_families_out(known: KnownPaths, classes: Sequence[SiteClass]) -> Askin
             continue
         row = yield from whole.measured(path, evidence)
         if row is not None and whole.accepts(row, known.memory_limit):
-            champion = path
+            champion, level = path, fewer
+
+
+def _level_of(
+    path: Path, whole: Whole, classes: Sequence[SiteClass], strategy: Strategy
+) -> Mapping[str, Kernel]:
+    """The kernels of all families together, by the digests of classes, that make a path; none where it is made of others."""
+    levels = within(whole, classes, strategy)
+    return next((each for each in levels if whole.path(kernels_by_site(classes, each)) == path), {})
 
 
 def _families(path: Path, classes: Sequence[SiteClass], strategy: Strategy) -> list[str]:
