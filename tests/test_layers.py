@@ -16,9 +16,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 # What data meets first stands first. "interface" names what "pcp", the public face, offers: src/pcp/__init__.py.
 LAYERS = (
     "errors", "systems", "nvidia", "interruption", "turn", "folders", "temporary", "processes", "foreign", "ir", "refusals",
-    "symbolic", "methods", "protocols", "specs", "tensor", "tracing", "composites", "ops", "autodiff", "batching", "rewrite",
-    "memory", "kernels", "backends", "planning", "calling", "nn", "models", "optimizers", "training", "inference", "importers",
-    "distributed", "interface", "pcp", "dashboard", "cli", "__main__",
+    "symbolic", "methods", "protocols", "specs", "tensor", "tracing", "composites", "ops", "fft", "autodiff", "batching",
+    "rewrite", "memory", "kernels", "backends", "planning", "calling", "nn", "models", "optimizers", "training", "inference",
+    "importers", "linalg", "distributed", "interface", "pcp", "dashboard", "cli", "__main__",
 )  # fmt: skip
 
 # module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.

@@ -24,7 +24,9 @@ else:
         if name == "__all__":
             return list(offered)
         if name not in offered:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            instead = importlib.import_module(f"{__name__}.ops.families.absent").instead_of(name)
+            why = "" if instead is None else f": {instead}"
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why}")
         globals().update(offered)
         return offered[name]
 

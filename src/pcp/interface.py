@@ -1,5 +1,7 @@
 """What `pcp` offers: every name here is one of `pcp`."""
 
+from pcp import fft as fft
+from pcp import linalg as linalg
 from pcp import models as models
 from pcp import nn as nn
 from pcp import ops as ops
@@ -30,8 +32,11 @@ from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
 from pcp.ir.trees.nodes import register_pytree_node as register_pytree_node
+from pcp.linalg.polynomials import polyfit as polyfit
+from pcp.linalg.polynomials import roots as roots
 from pcp.ops import *  # type: ignore[assignment]  # mypy does not see its __all__, which has no Array
 from pcp.ops import random as random
+from pcp.ops.families.kinds import *
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Path as Path
 from pcp.planning import Plan as Plan

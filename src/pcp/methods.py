@@ -101,7 +101,8 @@ class Methods:
             *, dtype: Type = None, initial: Value = None, where: Value = None) -> Self:
         return self._call("sum", axis, keepdims, dtype=dtype, initial=initial, where=where)
     def swapaxes(self, axis1: int, axis2: int) -> Self: return self._call("swapaxes", axis1, axis2)
-    def take(self, indices: Value, axis: int | None = None) -> Self: return self._call("take", indices, axis)
+    def take(self, indices: Value, axis: int | None = None, *, mode: str | None = None, fill_value: Value = None) -> Self:
+        return self._call("take", indices, axis, mode=mode, fill_value=fill_value)
     def tanh(self) -> Self: return self._call("tanh")
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Type = None) -> Self:
         return self._call("trace", offset, axis1, axis2, dtype)

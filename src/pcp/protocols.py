@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pcp.foreign import to_torch
-from pcp.refusals import TensorHasNoValue
+from pcp.refusals import TensorHasNoValue, TracingError
 
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 _ATTRIBUTES = ("shape", "ndim", "size")
@@ -77,11 +77,16 @@ class TakenByOthers:
         if name in _ATTRIBUTES and len(arguments) == 1:
             return getattr(arguments[0], name)
         operation = self._operation(name) if function.__module__ == "numpy" else None
+        shown = f"{function.__module__}.{name}".replace("numpy", "np", 1)
         if operation is None:
-            return _by_numpy(
-                f"{function.__module__}.{name}".replace("numpy", "np", 1), function, arguments, named
-            )
-        return operation(*arguments, **named)
+            return _by_numpy(shown, function, arguments, named)
+        try:
+            return operation(*arguments, **named)
+        except TracingError as error:  # NumPy takes lists as arrays
+            try:
+                return _by_numpy(shown, function, arguments, named)
+            except TensorHasNoValue:
+                raise error from None
 
     @classmethod
     def __torch_function__(

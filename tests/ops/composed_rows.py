@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tests.ops.families.rows import FAMILIES
 from tests.ops.operands import Shape, draw
 from tests.ops.rows import ALL, FLOATS, NUMBERS, PAIRS, VECTORS, Row
 
@@ -364,5 +365,5 @@ TESTED_ELSEWHERE = {
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
     "tap",
     # Families of NumPy's functions: see test_numpy_defaults.py.
-    "cross", "dot", "kron", "matrix_transpose", "matvec", "vdot", "vecdot", "vecmat",
+    *FAMILIES, "minmax", "cross", "dot", "kron", "matrix_transpose", "matvec", "vdot", "vecdot", "vecmat",
 }  # fmt: skip

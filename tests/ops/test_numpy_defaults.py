@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from tests.ops.families.rows import FAMILIES
 
 import pcp
 from pcp import ops
@@ -107,6 +108,7 @@ SHARED: dict[str, list[Arguments]] = {
     "vecdot": [(X, X), (X, X + 1j * X, {"axis": 1}), (X, X[:1, :, :1] * np.ones(5, np.float32))],
     "vecmat": [(X[:, :, 0], X)],
     "where": [(FLAGS, X, 0)],
+    **FAMILIES,
 }  # fmt: skip
 """Calls that NumPy takes as well; a dictionary at the end holds keywords."""
 

@@ -30,8 +30,13 @@ KEPT = 1024
 """Operations that stay ready: those that were called last."""
 _SMALL = 1 << 18
 """Bytes up to which an operation keeps its memory, and that of the arrays that it was called with last."""
-_INDEX = "index"
-"""The operation whose arrays of NumPy are looked at: they are bounded, and a mask decides the shape."""
+_LOOKING = {"array_split", "compress", "delete", "index", "index_update", "insert", "repeat", "split"}
+"""Operations whose arrays of NumPy, but the first argument, are looked at: they are bounded, and a mask decides the shape."""
+_PLACES = {"argwhere", "bincount", "flatnonzero", "nonzero", "where"}
+_OF_VALUES = _PLACES | {
+    "compress", "extract", "intersect1d", "setdiff1d", "setxor1d", "union1d", "unique", "unique_values",
+}  # fmt: skip
+"""Operations whose results have sizes that depend on values; their functions of NumPy have the same parameters."""
 _WIDEST = {float: np.float64, int: np.int64, complex: np.complex128}
 
 NumPyArray = np.ndarray[Any, Any]
@@ -52,6 +57,8 @@ def at_once(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
     Raises:
         TracingError: what the function raises where it is traced.
     """
+    if _has_size_of_values(function, arguments, named):
+        return _by_numpy(function, arguments, named)
     call = _Call(function, arguments, named)
     ready = _ready.get(call.key) if call.is_kept else None
     if ready is not None:
@@ -68,6 +75,42 @@ def at_once(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
         if not any(call.weak):
             raise
         return _Call(function, arguments, named, numbers=False).first()
+
+
+def _has_size_of_values(
+    function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> bool:
+    """Whether the size of a result depends on values, since none was said."""
+    name = getattr(function, "__name__", "")
+    if name == "where":
+        return len(arguments) == 1 and not named
+    return name in _OF_VALUES and not any(named.get(size) for size in ("size", "length", "minlength"))
+
+
+def _by_numpy(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What NumPy makes, whose size depends on the values; places are i32, as everywhere.
+
+    Raises:
+        TracingError: what the function raises where it is traced, of arguments that NumPy refuses.
+    """
+    name = function.__name__
+    try:
+        given = [_plain(value) for value in arguments]
+        made = getattr(np, name)(*given, **{key: _plain(value) for key, value in named.items()})
+    except (TypeError, ValueError):
+        return _Call(function, arguments, named, numbers=False).first()
+    first = asarray(arguments[0]).dtype if arguments else None
+
+    def wrapped(array: NumPyArray, is_place: bool) -> Array:
+        return asarray(array, DType.i32) if is_place and array.dtype == np.int64 else asarray(array)
+
+    if isinstance(made, tuple):
+        return tuple(wrapped(each, name in _PLACES or place > 0) for place, each in enumerate(made))
+    return wrapped(made, name in _PLACES or (first is not DType.i64 and made.dtype == np.int64))
+
+
+def _plain(value: Any) -> Any:
+    return asarray(value)._data if is_foreign(value) or type(value) is Array else value
 
 
 class _Call:
@@ -90,7 +133,7 @@ class _Call:
         self.weak: list[DType | None] = []
         self.is_kept = True
         self._function, self._arguments, self._named = function, arguments, named
-        self._looks = getattr(function, "__name__", "") == _INDEX
+        self._looks = getattr(function, "__name__", "") in _LOOKING
         self._numbers = numbers and not self._looks
         self._wide = any(map(_is_wide, arguments)) or any(map(_is_wide, named.values()))
         takes, rest, by_name = _takers(function)

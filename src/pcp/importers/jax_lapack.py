@@ -32,6 +32,11 @@ def singular_values(a: Tensor) -> Tensor:
     return _inlined(lambda x: (jax.numpy.linalg.svd(x, compute_uv=False),), a)[0]
 
 
+def eig(a: Tensor) -> list[Tensor]:
+    """The eigenvalues of any matrices, and their right eigenvectors, complex."""
+    return _inlined(lambda x: tuple(jax.numpy.linalg.eig(x)), a)
+
+
 def _inlined(function: Callable[..., Any], tensor: Tensor) -> list[Tensor]:
     make_struct: Callable[..., Any] = jax.ShapeDtypeStruct  # jax does not annotate this constructor
     with jax.enable_x64(True):

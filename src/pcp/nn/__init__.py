@@ -1,9 +1,22 @@
 """Layers as functions of Tensors, and as modules that hold their parameters."""
 
 from pcp.nn import initializers as initializers
+from pcp.nn.activations import celu as celu
 from pcp.nn.activations import gelu as gelu
+from pcp.nn.activations import hard_sigmoid as hard_sigmoid
+from pcp.nn.activations import hard_silu as hard_silu
+from pcp.nn.activations import hard_swish as hard_swish
+from pcp.nn.activations import hard_tanh as hard_tanh
+from pcp.nn.activations import log_sigmoid as log_sigmoid
+from pcp.nn.activations import mish as mish
 from pcp.nn.activations import relu as relu
+from pcp.nn.activations import relu6 as relu6
+from pcp.nn.activations import selu as selu
 from pcp.nn.activations import silu as silu
+from pcp.nn.activations import soft_sign as soft_sign
+from pcp.nn.activations import squareplus as squareplus
+from pcp.nn.activations import standardize as standardize
+from pcp.nn.activations import swish as swish
 from pcp.nn.attention import InvalidCap as InvalidCap
 from pcp.nn.attention import InvalidWindow as InvalidWindow
 from pcp.nn.attention import attention as attention
@@ -54,5 +67,7 @@ from pcp.nn.regression import mae as mae
 from pcp.nn.rotary import rotary as rotary
 from pcp.ops.elementwise import sigmoid as sigmoid
 from pcp.ops.elementwise import tanh as tanh
+from pcp.ops.indexing.reading import one_hot as one_hot
 from pcp.ops.normalizing import log_softmax as log_softmax
+from pcp.ops.normalizing import logsumexp as logsumexp
 from pcp.ops.normalizing import softmax as softmax

@@ -1,9 +1,11 @@
-"""Activation functions, elementwise: the result has the shape and element type of x."""
+"""Activation functions: the result has the shape and element type of x. All but `standardize` are elementwise."""
 
 import math
 
-from pcp.ops.elementwise import erf, sigmoid, tanh, where
-from pcp.tensor import Tensor, TensorLike, as_tensor, explained
+from pcp.ops.elementwise import abs_, erf, expm1, greater, rsqrt, sigmoid, softplus, sqrt, tanh, where
+from pcp.ops.reductions.primitives import mean as _mean
+from pcp.ops.reductions.primitives import narrowed, var, widened
+from pcp.tensor import Axes, Tensor, TensorLike, as_tensor, explained
 
 
 @explained
@@ -34,3 +36,118 @@ def gelu(x: TensorLike, approximate: bool = True) -> Tensor:
         return 0.5 * tensor * (1 + erf(tensor * (1 / math.sqrt(2))))
     inner = math.sqrt(2 / math.pi) * (tensor + 0.044715 * (tensor * tensor * tensor))
     return 0.5 * tensor * (1 + tanh(inner))
+
+
+@explained
+def relu6(x: TensorLike) -> Tensor:
+    """min(max(x, 0), 6); its derivative is 0 at both ends."""
+    tensor = as_tensor(x)
+    return where(tensor <= 0, 0, where(tensor >= 6, 6, tensor))
+
+
+@explained
+def hard_tanh(x: TensorLike) -> Tensor:
+    """min(max(x, -1), 1)."""
+    tensor = as_tensor(x)
+    return where(tensor > 1, 1, where(tensor < -1, -1, tensor))
+
+
+@explained
+def hard_sigmoid(x: TensorLike) -> Tensor:
+    """relu6(x + 3) / 6.
+
+    Source: Howard et al., "Searching for MobileNetV3", 2019, section 5.2.
+    """
+    return relu6(as_tensor(x) + 3.0) / 6.0
+
+
+@explained
+def hard_swish(x: TensorLike) -> Tensor:
+    """x relu6(x + 3) / 6.
+
+    Source: Howard et al., "Searching for MobileNetV3", 2019, section 5.2.
+    """
+    tensor = as_tensor(x)
+    return tensor * hard_sigmoid(tensor)
+
+
+@explained
+def log_sigmoid(x: TensorLike) -> Tensor:
+    """log(sigmoid(x)) without overflow."""
+    return -softplus(-as_tensor(x))
+
+
+@explained
+def soft_sign(x: TensorLike) -> Tensor:
+    """x / (1 + |x|)."""
+    tensor = as_tensor(x)
+    return tensor / (abs_(tensor) + 1)
+
+
+@explained
+def mish(x: TensorLike) -> Tensor:
+    """x tanh(softplus(x)).
+
+    Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019, section 3.
+    """
+    tensor = as_tensor(x)
+    return tensor * tanh(softplus(tensor))
+
+
+@explained
+def celu(x: TensorLike, alpha: float = 1.0) -> Tensor:
+    """x where x > 0, else alpha (e^(x / alpha) - 1).
+
+    Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
+    """
+    tensor = as_tensor(x)
+    above = greater(tensor, 0)
+    return where(above, tensor, alpha * expm1(where(above, 0, tensor) / alpha))
+
+
+@explained
+def selu(x: TensorLike) -> Tensor:
+    """1.0507 x where x > 0, else 1.0507 * 1.6733 (e^x - 1): activations keep mean 0 and variance 1.
+
+    Source: Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017, equation 2.
+    """
+    tensor = as_tensor(x)
+    above = greater(tensor, 0)
+    scale, alpha = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
+    return scale * where(above, tensor, alpha * expm1(where(above, 0, tensor)))
+
+
+@explained
+def squareplus(x: TensorLike, b: float = 4.0) -> Tensor:
+    """(x + sqrt(x^2 + b)) / 2: smooth, without exponentials.
+
+    Source: Barron, "Squareplus: A Softplus-Like Algebraic Rectifier", 2021.
+    """
+    tensor = as_tensor(x)
+    return 0.5 * (tensor + sqrt(tensor * tensor + b))
+
+
+@explained
+def standardize(
+    x: TensorLike,
+    axis: Axes = -1,
+    mean: TensorLike | None = None,
+    variance: TensorLike | None = None,
+    epsilon: float = 1e-5,
+    where: TensorLike | None = None,
+) -> Tensor:
+    """x less its mean along the given axes, divided by the root of its variance and epsilon.
+
+    Arguments:
+        mean, variance: if they are known; sizes along the axes are 1.
+        where: only elements for which it holds count in mean and variance.
+    """
+    tensor = as_tensor(x)
+    wide = widened(tensor)
+    middle = _mean(wide, axis, True, where=where) if mean is None else mean
+    spread = var(wide, axis, True, where=where) if variance is None else variance
+    return narrowed((wide - middle) * rsqrt(as_tensor(spread) + epsilon), tensor.dtype)
+
+
+swish = silu
+hard_silu = hard_swish

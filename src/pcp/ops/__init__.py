@@ -14,6 +14,16 @@ from pcp.ops.control.branches import *
 from pcp.ops.control.loops import *
 from pcp.ops.creation import *
 from pcp.ops.elementwise import *
+from pcp.ops.families.arranging import *
+from pcp.ops.families.choosing import *
+from pcp.ops.families.known import *
+from pcp.ops.families.measuring import *
+from pcp.ops.families.nans import *
+from pcp.ops.families.neighbours import *
+from pcp.ops.families.parts import *
+from pcp.ops.families.polynomials import *
+from pcp.ops.families.sets import *
+from pcp.ops.families.stacking import *
 from pcp.ops.indexing import scattering as scattering
 from pcp.ops.indexing.along_axis import *
 from pcp.ops.indexing.blocks import *

@@ -23,6 +23,7 @@ from pcp.ops.elementwise import (
     shift_left,
     shift_right,
 )
+from pcp.ops.families.parts import deg2rad, rad2deg
 from pcp.ops.movement import concatenate, transpose
 from pcp.ops.reductions.primitives import max_, min_
 from pcp.tensor import OPERATIONS, export_operations
@@ -44,6 +45,7 @@ bitwise_left_shift = shift_left
 bitwise_right_shift = shift_right
 concat = concatenate
 conjugate = conj
+degrees = rad2deg
 invert = bitwise_not
 isfinite = is_finite
 isinf = is_inf
@@ -53,6 +55,7 @@ mod = modulo
 negative = negate
 permute_dims = transpose
 pow = power
+radians = deg2rad
 right_shift = shift_right
 true_divide = divide
 

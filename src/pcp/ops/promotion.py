@@ -42,6 +42,14 @@ def promote(left: DType, right: DType) -> DType:
     return high
 
 
+def met_by_number(dtype: DType, number: DType) -> DType:
+    """The element type in which a tensor and a number meet: that of the tensor, unless the number is of a higher kind."""
+    kind = number.kind
+    if _KINDS.index(kind) <= _KINDS.index(dtype.kind) or (kind == "signed" and dtype.kind == "unsigned"):
+        return dtype
+    return DType.c128 if kind == "complex" and dtype is DType.f64 else _DEFAULT[kind]
+
+
 def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     """The values as tensors of the one element type in which they meet; shapes stay as they are."""
     strong = [value for value in values if not is_weak(value)]
@@ -51,11 +59,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     dtype = functools.reduce(promote, (t.dtype for t in tensors))
     for value in values:
         if is_weak(value) and dtype.kind != "storage":
-            kind = weak_dtype(value).kind
-            if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (
-                kind == "signed" and dtype.kind == "unsigned"
-            ):
-                dtype = _DEFAULT[kind] if not (kind == "complex" and dtype is DType.f64) else DType.c128
+            dtype = met_by_number(dtype, weak_dtype(value))
     ready = iter(tensors)
     return tuple(as_tensor(value, dtype) if is_weak(value) else next(ready).astype(dtype) for value in values)
 

@@ -17,6 +17,7 @@ from pcp.ops.movement import broadcast_to
 from pcp.ops.promotion import broadcast_shape, promoted
 from pcp.ops.record import Cost, Linear
 from pcp.tensor import (
+    OPERATIONS,
     DTypeMismatch,
     Tensor,
     TensorLike,
@@ -104,18 +105,33 @@ elementwise(
 
 
 @operation
-def where(condition: TensorLike, x: TensorLike | None = None, y: TensorLike | None = None) -> Tensor:
-    """x where `condition` holds, else y, elementwise; shapes broadcast.
+def where(
+    condition: TensorLike,
+    x: TensorLike | None = None,
+    y: TensorLike | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Tensor:
+    """x where `condition` holds, else y, elementwise; shapes broadcast. Without x and y a tuple: `nonzero(condition)`.
+
+    Arguments:
+        size, fill_value: without x and y alone: as of `nonzero`.
 
     Raises:
         DTypeMismatch: the condition is not boolean.
-        WrongArgument: x and y were not given: the places where a condition holds are `pcp.nonzero(condition, size=...)`.
+        WrongArgument: one of x and y is missing, or both and a size.
     """
     if x is None or y is None:
-        raise WrongArgument(
-            "where: a condition was given without x and y; expected where(condition, x, y). The places where it holds are "
-            "pcp.nonzero(condition, size=n): how many there are must be known"
-        )
+        if x is not y:
+            raise WrongArgument(
+                "where: a condition was given with one of x and y alone; expected where(condition, x, y)"
+            )
+        if size is None:
+            raise WrongArgument(
+                "where: no size was given; expected where(..., size=n): how many elements there are must be known"
+            )
+        return OPERATIONS["nonzero"](condition, size=size, fill_value=fill_value)
     chosen = as_tensor(condition)
     if chosen.dtype is not DType.bool:
         raise DTypeMismatch(

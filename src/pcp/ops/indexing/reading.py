@@ -1,5 +1,6 @@
 """Indexing as NumPy's where it is static."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from pcp.ir import DType
 from pcp.ops.derivative import Expansion, Primal
-from pcp.ops.elementwise import convert, equal, less, where
+from pcp.ops.elementwise import clip, convert, equal, less, where
 from pcp.ops.indexing.blocks import dynamic_slice
 from pcp.ops.indexing.gathering import WindowAxes, gather
 from pcp.ops.indexing.keys import Key, parse_key
@@ -31,6 +32,7 @@ from pcp.tensor import (
     IndexOutOfBounds,
     Tensor,
     TensorLike,
+    WrongArgument,
     as_tensor,
     export_operations,
     operation,
@@ -119,19 +121,48 @@ def _checked_indices(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -
 
 
 @operation
-def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
+def take(
+    x: TensorLike,
+    indices: TensorLike,
+    axis: int | None = None,
+    *,
+    mode: str | None = None,
+    fill_value: TensorLike | None = None,
+) -> Tensor:
     """The slices of x at `indices` along an axis; the axes of `indices` stand where that axis stood.
 
     Without an axis, the elements of the flattened tensor: rows of a table are `take(table, rows, 0)`, or `table[rows]`.
+
+    Arguments:
+        mode: of indices beyond the axis. None: as in `x[indices]`; `"clip"`: limited to it, so that negative ones are 0;
+            `"wrap"`: counted modulo its size; `"fill"`: `fill_value` stands there, which is NaN, or 0 of integers, if None.
+
+    Raises:
+        WrongArgument: there is no such mode.
     """
     tensor, along = along_or_flat(x, axis)
     place = checked_axis("take", along, tensor.ndim)
-    return index(tensor, (*[slice(None)] * place, indices))
+    if mode is None:
+        return index(tensor, (*[slice(None)] * place, indices))
+    size, places = tensor.shape[place], as_tensor(indices)
+    if mode not in ("clip", "wrap", "fill"):
+        raise WrongArgument(f"take: mode {mode!r} was given; expected None, 'clip', 'wrap' or 'fill'")
+    limited = places % size if mode == "wrap" else clip(places, 0, size - 1)
+    if mode != "fill":
+        return index(tensor, (*[slice(None)] * place, limited))
+    counted = where(less(places, 0), places + size, places)
+    limited = clip(counted, 0, size - 1)
+    there = reshape(equal(counted, limited), (*places.shape, *[1] * (tensor.ndim - place - 1)))
+    lost = (math.nan if tensor.dtype.is_differentiable else 0) if fill_value is None else fill_value
+    return where(there, index(tensor, (*[slice(None)] * place, limited)), convert(lost, tensor.dtype))
 
 
 @operation
-def one_hot(indices: TensorLike, count: int, dtype: Any = DType.f32) -> Tensor:
-    """Ones where the new last axis counts the index, zeros elsewhere.
+def one_hot(indices: TensorLike, num_classes: int, dtype: Any = DType.f32, axis: int = -1) -> Tensor:
+    """Ones where a new axis of `num_classes` places counts the index, zeros elsewhere.
+
+    Arguments:
+        axis: where the new axis stands in the result.
 
     Raises:
         DTypeMismatch: the indices are no integers.
@@ -141,8 +172,9 @@ def one_hot(indices: TensorLike, count: int, dtype: Any = DType.f32) -> Tensor:
         raise DTypeMismatch(f"one_hot: indices of {places.dtype} were given; expected integers; use .astype")
     if places.dtype.itemsize < 4:  # a narrow type may not count that far
         places = convert(places, DType.i32)
-    counted = iota((*places.shape, count), places.ndim, places.dtype)
-    return convert(equal(counted, expand_dims(places, places.ndim)), dtype)
+    place = checked_axis("one_hot", axis, places.ndim + 1)
+    counted = iota((*places.shape[:place], num_classes, *places.shape[place:]), place, places.dtype)
+    return convert(equal(counted, expand_dims(places, place)), dtype)
 
 
 def _torch_index_select(primal: Primal) -> Sequence[Tensor]:

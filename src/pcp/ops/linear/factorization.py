@@ -26,7 +26,7 @@ def cholesky(x: TensorLike) -> Tensor:
         ShapeMismatch: the last two axes differ in size.
         DTypeMismatch: the elements are no floats or complex numbers.
     """
-    tensor = _square("cholesky", x)
+    tensor = square_matrix("cholesky", x)
     lower = emit("cholesky", (tensor,), (tensor.spec,), {"lower": True})
     return tril(lower)  # what stands above the diagonal is unspecified
 
@@ -56,7 +56,7 @@ def triangular_solve(
         DTypeMismatch: the elements are no floats or complex numbers.
     """
     left, right = promoted(a, b)
-    left = _square("triangular_solve", left)
+    left = square_matrix("triangular_solve", left)
     if right.ndim != left.ndim or right.shape[:-1] != left.shape[:-1]:
         raise ShapeMismatch(
             f"triangular_solve: a of shape {left.shape} needs b of shape {(*left.shape[:-1], 'm')}; {right.shape} was given"
@@ -78,7 +78,13 @@ def cholesky_solve(a: TensorLike, b: TensorLike) -> Tensor:
     return triangular_solve(adjoint(lower), triangular_solve(lower, b), lower=False)
 
 
-def _square(name: str, x: TensorLike) -> Tensor:
+def square_matrix(name: str, x: TensorLike) -> Tensor:
+    """Square matrices of floats or complex numbers.
+
+    Raises:
+        ShapeMismatch: they are not square.
+        DTypeMismatch: the elements are others.
+    """
     tensor = matrix_of(name, x)
     if tensor.shape[-1] != tensor.shape[-2]:
         raise ShapeMismatch(f"{name}: shape {tensor.shape} was given; expected square matrices")

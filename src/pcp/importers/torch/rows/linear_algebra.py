@@ -14,6 +14,7 @@ from pcp.importers import jax_lapack
 from pcp.importers.torch.rows.normalization import vector_norm
 from pcp.importers.torch.table import row
 from pcp.ops.linear.decompositions import hermitian, identity
+from pcp.ops.linear.elimination import eliminated, rows_in
 from pcp.ops.linear.factorization import adjoint, flipped
 from pcp.tensor import Tensor, TensorLike
 
@@ -49,47 +50,6 @@ def cholesky_ex(
     return cholesky(x, upper), None
 
 
-def _eliminated(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """L and U of a square matrix, packed in one, with its rows exchanged; their order, and the sign of that.
-
-    Source: Golub and Van Loan, "Matrix Computations", 4th edition, 2013, algorithm 3.4.1.
-    """
-    lead, n = a.shape[:-2], a.shape[-1]
-    rows_, columns = ops.iota((n, n), 0), ops.iota((n, n), 1)
-    numbers = ops.broadcast_to(ops.iota(n), (*lead, n))
-
-    def turn(i: Tensor, state: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        packed, order, sign = state
-        column = ops.sum(ops.where(ops.equal(columns, i), packed, ops.zeros((), a.dtype)), -1)
-        size = ops.where(ops.less(numbers, i), -1.0, ops.abs(ops.stop_gradient(column)))
-        pivot = ops.expand_dims(ops.convert(ops.argmax(size, size.ndim - 1), numbers.dtype), len(lead))
-        new = ops.where(ops.equal(numbers, i), pivot, ops.where(ops.equal(numbers, pivot), i, numbers))
-        packed = ops.take_along_axis(
-            packed, ops.broadcast_to(ops.expand_dims(new, len(lead) + 1), packed.shape), -2
-        )
-        row_ = ops.sum(ops.where(ops.equal(rows_, i), packed, ops.zeros((), a.dtype)), -2, True)
-        head = ops.sum(ops.where(ops.equal(columns, i), row_, ops.zeros((), a.dtype)), -1, True)
-        column = ops.sum(ops.where(ops.equal(columns, i), packed, ops.zeros((), a.dtype)), -1, True)
-        below, right = ops.greater(rows_, i), ops.greater(columns, i)
-        is_zero = ops.equal(head, ops.zeros((), a.dtype))
-        factors = column / ops.where(is_zero, ops.ones((), a.dtype), head)
-        packed = ops.where(
-            below & right,
-            packed - factors * row_,
-            ops.where(below & ops.equal(columns, i), ops.broadcast_to(factors, packed.shape), packed),
-        )
-        flips = ops.where(ops.equal(ops.squeeze(pivot, -1), i), 1.0, -1.0)
-        return packed, ops.take_along_axis(order, new, -1), sign * ops.convert(flips, sign.dtype)
-
-    ones = ops.ones(lead, a.dtype)
-    packed, order, sign = ops.fori_loop(0, n, turn, (a, numbers, ones))
-    return packed, order, sign
-
-
-def _rows_in(order: Tensor, x: Tensor) -> Tensor:
-    return ops.take_along_axis(x, ops.broadcast_to(ops.expand_dims(order, order.ndim), x.shape), -2)
-
-
 def _batched(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Matrices with the same leading axes."""
     lead = ops.zeros(a.shape[:-2], "bool"), ops.zeros(b.shape[:-2], "bool")
@@ -106,8 +66,8 @@ def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
     if not left:
         return flipped(solve(flipped(a), flipped(b)))
     a, b = _batched(a, b)
-    packed, order, _ = _eliminated(a)
-    inner = ops.triangular_solve(packed, _rows_in(order, b), unit_diagonal=True)
+    packed, order, _ = eliminated(a)
+    inner = ops.triangular_solve(packed, rows_in(order, b), unit_diagonal=True)
     return ops.triangular_solve(packed, inner, lower=False)
 
 
@@ -138,14 +98,14 @@ def inverse_ex(a: Tensor, *, check_errors: bool = False, result: Any) -> tuple[T
 @row("_linalg_det.default")
 def determinant(a: Tensor) -> tuple[Tensor, None, None]:
     """The determinant; its derivative is finite where the matrix has full rank, or one less."""
-    packed, _, sign = _eliminated(a)
+    packed, _, sign = eliminated(a)
     return sign * ops.product(ops.diagonal(packed, 0, -2, -1), -1), None, None
 
 
 @row("_linalg_slogdet.default")
 def sign_and_logarithm(a: Tensor) -> tuple[Tensor, Tensor, None, None]:
     """The sign (phase) of the determinant, and the logarithm of its size."""
-    packed, _, sign = _eliminated(a)
+    packed, _, sign = eliminated(a)
     diagonal = ops.diagonal(packed, 0, -2, -1)
     size = ops.abs(diagonal)
     phases = diagonal / ops.convert(size, a.dtype) if a.dtype.kind == "complex" else ops.sign(diagonal)
