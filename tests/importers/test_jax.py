@@ -131,6 +131,12 @@ def test_typed_keys_travel_as_their_data() -> None:
     program = same_as_jax(lambda keys: (jax.random.uniform(keys[0]), keys[1]), keys)
     assert [str(entry.spec) for entry in program.arguments] == ["u32[2,4]"]
     assert [str(entry.spec) for entry in program.results] == ["f32[]", "u32[4]"]
+    drawn, returned = run(program, keys)
+    assert drawn == pytest.approx(float(jax.random.uniform(keys[0])))
+    assert jax.random.key_impl(returned) == jax.random.key_impl(keys)
+    np.testing.assert_array_equal(jax.random.key_data(returned), jax.random.key_data(keys[1]))
+    with pytest.raises(TreeMismatch, match=r"but the program was made with .*rbg"):
+        run(program, jax.random.split(jax.random.key(7), 2))
 
 
 def test_a_state_is_donated_to_its_successor() -> None:

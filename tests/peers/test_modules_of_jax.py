@@ -225,3 +225,51 @@ def test_a_step_of_optax() -> None:
     state, x = optimizer.init(params), normal(4, 3)
     program = pcp.from_jax(step, params, state, x, roles=["state", "state", "input"])
     assert_close(run(program, *pcp.jax_arrays((params, state, x))), step(params, state, x))
+
+
+class NnxTrained(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.first = nnx.Linear(4, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.dropout = nnx.Dropout(0.3, rngs=rngs)
+        self.last = nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.last(self.dropout(nnx.relu(self.norm(self.first(x)))))
+
+
+def test_batch_norm_and_dropout_of_nnx_are_carried_by_a_step() -> None:
+    """Running means, the count and the key of dropout: with the same masks, losses are those of nnx."""
+    graph, params, rest = nnx.split(NnxTrained(nnx.Rngs(int(RANDOM.integers(1 << 30)))), nnx.Param, ...)
+
+    def loss(params: Any, rest: Any, x: Any, y: Any) -> Any:
+        model = nnx.merge(graph, params, rest)
+        return nnx.split(model, nnx.Param, ...)[2], ((model(x) - y) ** 2).mean()
+
+    x, y = normal(16, 4), normal(16, 2)
+    program = pcp.from_jax(loss, params, rest, x, y, roles=["weight", "state", "input", "input"])
+    step = pcp.training_step(program, pcp.optimizers.sgd(0.1))
+    state, theirs = step.initial_state(params, rest), (params, rest)
+
+    @jax.jit
+    def wanted(params: Any, rest: Any, x: Any, y: Any) -> Any:
+        def first(params: Any) -> Any:
+            own = jax.tree.map(lambda leaf: leaf, rest)  # which this trace may change
+            new, value = loss(params, own, x, y)
+            return value, new
+
+        (value, new), gradient = jax.value_and_grad(first, has_aux=True)(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), new, value
+
+    for _ in range(3):
+        x, y = normal(16, 4), normal(16, 2)
+        state, metrics = run(step, state, (x, y))
+        *theirs, value = wanted(*theirs, x, y)
+        assert float(metrics["loss"]) == pytest.approx(float(value), rel=1e-4)
+    random = state["buffers"]["dropout"]["rngs"]
+    assert int(random["count"].get_value()) == 3
+    assert jax.dtypes.issubdtype(random["key"].get_value().dtype, jax.dtypes.prng_key)
+    assert_close(pcp.jax_arrays((state["params"], state["buffers"])), tuple(theirs))
+    trained = nnx.merge(graph, state["params"], state["buffers"])
+    trained.eval()
+    assert trained(x).shape == (16, 2)

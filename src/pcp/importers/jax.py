@@ -12,7 +12,7 @@ from pcp.importers.imported_module import NotImportable, clean, largest_constant
 from pcp.importers.jax_checking import check_beside_jax
 from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_exported import exported_program, mapped_leaves, with_symbols
-from pcp.importers.jax_trees import check_precision, is_key, is_number, key_data
+from pcp.importers.jax_trees import are_keys, check_precision, is_number
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, ir, parse_module
 from pcp.ir.expecting import expect_arguments, expect_callable
@@ -104,20 +104,19 @@ def _imported(
         raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
     leaves, tree = flatten(arguments, varies)
     names = leaf_names(function, tree)
-    entries = [_argument(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
-    specs = [ArgumentSpec(_spec_of(struct), role) for struct, _, role in entries]
+    entries = [_argument(*row) for row in zip(names, leaves, are_keys(tree), strict=True)]
+    structs = [struct for struct, _ in entries]
+    specs = [ArgumentSpec(_spec_of(struct), role) for struct, role in entries]
     if roles is not None:
         specs = _with_roles(specs, tree, roles)
     result_tree: list[Tree] = []
 
     def flat_function(*values: Any) -> list[Any]:
-        inputs = [restore(value) for value, (_, restore, _) in zip(values, entries, strict=True)]
-        returned, structure = flatten(function(*tree.unflatten(inputs)), varies)
+        returned, structure = flatten(function(*tree.unflatten(values)), varies)
         result_tree[:] = [structure]
-        return list(map(key_data, returned))
+        return returned
 
     flat_function.__name__ = getattr(function, "__name__", "function")
-    structs = [struct for struct, _, _ in entries]
     traced = jax.jit(flat_function, keep_unused=True).trace(*structs)
     derivatives = CustomDerivatives(platform)
     try:
@@ -158,37 +157,18 @@ def _program(
     return Program.from_module(module)
 
 
-def _argument(name: str, leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any], Any], Role]:
-    """What JAX is told of an argument, how its value becomes the leaf, and its role."""
-    if is_key(leaf):
-        return _key_argument(leaf)
+def _argument(name: str, leaf: Any, is_key: bool) -> tuple[jax.ShapeDtypeStruct, Role]:
+    """What JAX is told of an argument, and its role."""
     if is_number(leaf):
-        dtype = jax.numpy.result_type(type(leaf))
-        return _struct((), dtype, weak_type=True), _same, Role.input
+        return _struct((), jax.numpy.result_type(type(leaf)), weak_type=True), Role.input
     entry = leaf_spec(leaf)
-    role = Role.input if isinstance(leaf, jax.ShapeDtypeStruct) else entry.role
-    dtype = entry.spec.dtype.numpy
+    role = Role.input if is_key or isinstance(leaf, jax.ShapeDtypeStruct) else entry.role
     check_precision(name, entry.spec)
-    return _struct(entry.spec.shape, dtype), _same, role
+    return _struct(entry.spec.shape, entry.spec.dtype.numpy), role
 
 
 # jax does not annotate this constructor.
 _struct: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _key_argument(leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any], Any], Role]:
-    kinds: list[Any] = []
-
-    def data(key: Any) -> Any:
-        kinds.append(jax.random.key_impl(key))
-        return jax.random.key_data(key)
-
-    struct = jax.eval_shape(data, _struct(leaf.shape, leaf.dtype))
-    return struct, lambda value: jax.random.wrap_key_data(value, impl=kinds[0]), Role.input
 
 
 def _spec_of(struct: Any) -> TensorSpec:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from pcp.importers.checking import (
     by_argument,
@@ -15,7 +16,7 @@ from pcp.importers.checking import (
     random_like,
     values_and_gradients,
 )
-from pcp.importers.jax_trees import is_key, is_spec, jax_arrays
+from pcp.importers.jax_trees import are_keys, is_spec, jax_arrays
 from pcp.ir import Program
 from pcp.ir.tree import flatten
 from pcp.ir.trees.nodes import varies
@@ -34,7 +35,8 @@ def check_beside_jax(function: Callable[..., Any], program: Program, arguments: 
         ImportDiffers: a result or a gradient differs.
     """
     leaves, structure = flatten(tuple(arguments), varies)
-    values = [_filled(leaf, place) for place, leaf in enumerate(leaves)]
+    rows = zip(leaves, are_keys(structure), strict=True)
+    values = [_filled(leaf, is_key, place) for place, (leaf, is_key) in enumerate(rows)]
     filled = structure.unflatten(values)
     nested = jax_arrays(filled)
     wrt = differentiable_arguments(program)
@@ -68,14 +70,11 @@ def check_beside_jax(function: Callable[..., Any], program: Program, arguments: 
         compare(function, by_argument(program, wrt, pulled), expected)
 
 
-def _filled(leaf: Any, place: int) -> Any:
-    if is_key(leaf) and not isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf
-    if isinstance(leaf, jax.ShapeDtypeStruct) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.split(jax.random.key(place), leaf.shape) if leaf.shape else jax.random.key(place)
-    if is_spec(leaf) or isinstance(leaf, jax.ShapeDtypeStruct):
-        return jax.numpy.asarray(random_like(leaf_spec(leaf).spec, place))
-    return leaf
+def _filled(leaf: Any, is_key: bool, place: int) -> Any:
+    described = is_spec(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+    if described and is_key:
+        return np.random.default_rng(place).integers(0, 1 << 32, leaf.shape, np.uint32)
+    return jax.numpy.asarray(random_like(leaf_spec(leaf).spec, place)) if described else leaf
 
 
 def _moves(value: Any) -> bool:

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 
 from pcp.importers.jax import from_jax
-from pcp.importers.jax_trees import key_data
 from pcp.ir.tree import flatten, map_tree
 from pcp.ir.trees.nodes import is_array
 from pcp.optimizers import InvalidOptimizer
@@ -44,10 +43,8 @@ class Optax:
             )
 
     def initial_state(self, parameters: Parameters) -> State:
-        """What the transformation begins with; typed PRNG keys are their data."""
-        return jax.tree.map(
-            lambda leaf: np.asarray(key_data(leaf)), self.transformation.init(_for_jax(parameters))
-        )
+        """What the transformation begins with."""
+        return map_tree(np.asarray, self.transformation.init(_for_jax(parameters)))
 
     def update(
         self,

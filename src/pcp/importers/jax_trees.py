@@ -5,15 +5,18 @@ names of its children, so that a weight is called `layers.0.weight`; a node whos
 Variable is, is that child. What is no array is a constant of the function.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from pcp.errors import PCPError
-from pcp.ir import TensorSpec
+from pcp.ir import TensorSpec, Tree
 from pcp.ir.tree import flatten
-from pcp.ir.trees.nodes import FINDERS, Fixed, Node, Opened, varies
+from pcp.ir.trees.nodes import FINDERS, Fixed, Node, Opened, Wrapped, varies
+from pcp.tensor import Tensor
 from pcp.tracing import ArgumentSpec, OpenArgument
 
 
@@ -39,16 +42,57 @@ def jax_arrays(tree: Any) -> Any:
         their key data. JAX takes its leaves in the order of those of `tree`.
     """
     leaves, structure = flatten(tree, varies)
-    return structure.plain().unflatten(map(key_data, leaves))
+    return structure.plain().unflatten(leaves)
 
 
-def key_data(leaf: Any) -> Any:
-    """A leaf; of typed PRNG keys their data."""
-    return jax.random.key_data(leaf) if is_key(leaf) else leaf
+@dataclass(frozen=True, slots=True)
+class KeyData:
+    """Typed PRNG keys in a program that is being written: their data, of shape (..., words), and the name of their kind."""
+
+    data: Any
+    kind: str
+
+
+def _opened_key(value: Any) -> Opened | None:
+    """An array of typed PRNG keys, or what stands for one, which wraps its key data."""
+    if isinstance(value, KeyData):
+        return _key_node(value.kind), [value.data]
+    if not is_key(value):
+        return None
+    kinds: list[Any] = []
+
+    def data(key: Any) -> Any:
+        kinds.append(jax.random.key_impl(key))
+        return jax.random.key_data(key)
+
+    inner = jax.eval_shape(data, value) if isinstance(value, jax.ShapeDtypeStruct) else data(value)
+    return _key_node(str(kinds[0])), [inner]
+
+
+def _key_node(kind: str) -> Node:
+    def wrapped(children: Sequence[Any]) -> Any:
+        (child,) = children
+        if hasattr(child, "__array__") and not isinstance(child, Tensor):
+            return jax.random.wrap_key_data(jax.numpy.asarray(child), impl=kind)
+        return KeyData(child, kind)
+
+    return Node(jax.Array, ("value",), Fixed(kind), wrapped)
+
+
+def are_keys(tree: Tree) -> list[bool]:
+    """Of every leaf of a structure, whether it is the data of typed PRNG keys."""
+    if isinstance(tree.made, Wrapped):
+        return [True] if tree.made.node.type is jax.Array else are_keys(tree.made.inner)
+    if tree.kind == "leaf":
+        return [False]
+    return [each for child in tree.children for each in are_keys(child)]
 
 
 def _opened(value: Any) -> Opened | None:
     """An object of a type that is registered with JAX."""
+    found = _opened_key(value)
+    if found is not None:
+        return found
     try:
         if jax.tree_util.default_registry.flatten_one_level(value) is None:
             return None
@@ -75,9 +119,9 @@ def _name(entry: Any) -> int | str:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is an array of typed PRNG keys."""
-    dtype = None if is_spec(leaf) else getattr(leaf, "dtype", None)
-    return dtype is not None and jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
+    """Whether a leaf is an array of typed PRNG keys, or describes one."""
+    typed = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and not isinstance(leaf.dtype, np.dtype)
+    return typed and bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def check_precision(name: str, spec: TensorSpec) -> None:
