@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pcp.training.data.kinds.token_arrays import NotTokens
 from pcp.training.data.run_data import TextData
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
 from pcp.training.data.token_range import TokenOutOfRange
+from pcp.training.extras import MissingExtra
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.recipes.data_of_run import tokens_of
 from pcp.training.recipes.prepare import prepare
@@ -48,6 +50,12 @@ def lines(path: Path, end: str = "\n") -> None:
     path.write_bytes("".join(json.dumps(each) + end for each in RECORDS).encode())
 
 
+def write_parquet(path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    package = pytest.importorskip("pyarrow.parquet")
+    package.write_table(arrow.Table.from_pylist(RECORDS), path, row_group_size=7)
+
+
 WRITERS: dict[str, Callable[[Path], object]] = {
     "x.jsonl": lines,
     "x.ndjson": lambda path: lines(path, "\r\n\r\n"),
@@ -57,6 +65,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "recognised-by-its-document": lambda path: path.write_text(json.dumps(RECORDS)),
     "x.csv": lambda path: write_table(path, ","),
     "x.TSV": lambda path: write_table(path, "\t"),
+    "x.parquet": write_parquet,
+    "recognised-by-its-first-bytes": write_parquet,
     "folder": write_texts,
 }
 
@@ -121,6 +131,19 @@ def test_a_wrong_row_is_named_and_nothing_is_left(case: str, tmp_path: Path) -> 
     with pytest.raises(RowUnreadable, match=re.escape(message)):
         tokens_of(folder, folder.config())
     assert [each.name for each in folder.path.iterdir()] == ["config.json"]
+
+
+def test_parquet_that_is_damaged_or_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow.parquet", None)
+        (tmp_path / "x.parquet").write_bytes(b"PAR1")
+        with pytest.raises(MissingExtra, match=r"Reading .*x\.parquet needs .*protocol\[parquet\]"):
+            load_text(str(tmp_path / "x.parquet"))
+    write_parquet(tmp_path / "x.parquet")
+    whole_file = (tmp_path / "x.parquet").read_bytes()
+    (tmp_path / "x.parquet").write_bytes(whole_file[:-20])
+    with pytest.raises(RowUnreadable, match=r"x\.parquet, after row 0, cannot be read as Parquet"):
+        load_text(str(tmp_path / "x.parquet"))
 
 
 def test_files_patterns_and_those_whose_name_says_validation(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ BINARY = {
         "--model loss.pcp --data samples.npz",
     ),
     "gzip": (gzip.compress(PROSE.encode()), "a compressed file", "gunzip"),
-    "parquet": (b"PAR1\x15\x04\x15 all of it without a zero byte PAR1", "Parquet", "read_parquet"),
     "arrow": (b"ARROW1\0\0" + bytes(20), "an Arrow or Feather file", "read_feather"),
     "safetensors": (safetensors(), "safetensors", "Name it .safetensors"),
     "sqlite": (b"SQLite format 3\0" + bytes(90), "an SQLite database", "sqlite3"),
@@ -71,7 +70,7 @@ BINARY = {
 """How each kind begins whatever it is called: what is said of it, and what to do."""
 
 NAMED = {
-    "x.parquet": "Parquet",
+    "x.orc": "ORC",
     "x.pt": "a file of PyTorch",
     "x.txt.gz": "a compressed file",
 }

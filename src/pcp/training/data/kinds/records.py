@@ -9,12 +9,15 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.training.data.kinds.plain_text import expect_file
+from pcp.training.extras import import_extra
 
 Record = dict[str, Any]
 Placed = tuple[str, Record]
 """Where a record stands, for messages, and the record."""
 
 _SHOWN = 60
+_ROWS = 256
+"""Of a Parquet file, brought to memory together."""
 
 
 class RowUnreadable(PCPError):
@@ -88,6 +91,28 @@ def table(path: Path) -> Iterator[Placed]:
             raise RowUnreadable(f"{path}, after line {rows.line_num}, cannot be read: {error}") from None
 
 
+def parquet(path: Path) -> Iterator[Placed]:
+    """The rows of a Parquet file, a few at a time.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        RowUnreadable: the file is damaged, or of something else.
+        OSError: it cannot be read.
+    """
+    expect_file(path)
+    package = import_extra("pyarrow.parquet", "parquet", f"Reading {path}")
+    arrow = import_extra("pyarrow", "parquet", f"Reading {path}")
+    number = 0
+    try:
+        with package.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number},", record
+    except arrow.ArrowException as error:
+        raise RowUnreadable(f"{path}, after row {number}, cannot be read as Parquet: {error}") from None
+
+
 def chosen_field(record: Record, field: str, place: str) -> str:
     """The field that is meant: the one that is named; else `text`; else the only one that is text.
 
@@ -131,5 +156,5 @@ def _object(line: bytes, place: str) -> Placed:
 
 
 def _short(value: Any) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
+    shown = json.dumps(value, ensure_ascii=False, default=repr)
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."

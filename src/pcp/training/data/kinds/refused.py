@@ -54,7 +54,6 @@ REFUSED = (
     Refused(
         "a tar archive", "unpack it first: tar -xf {}", _at(b"ustar\0", b"ustar  \0", offset=257), (".tar",)
     ),
-    Refused("Parquet", _COLUMN.format("parquet"), _at(b"PAR1"), (".parquet",)),
     Refused(
         "an Arrow or Feather file", _COLUMN.format("feather"), _at(b"ARROW1", b"FEA1"), (".arrow", ".feather")
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pcp.training.data.kinds.kind import Gives, Kind, named
 from pcp.training.data.kinds.plain_text import bytes_of, holds_a_table, holds_json, holds_json_lines
-from pcp.training.data.kinds.records import json_document, json_lines, table
+from pcp.training.data.kinds.records import json_document, json_lines, parquet, table
 from pcp.training.data.kinds.token_arrays import bin_tokens, npy_tokens
 
 
@@ -38,6 +38,14 @@ KINDS = (
         "--data tokens.npy",
         lambda path, head: head.startswith(b"\x93NUMPY") or path.suffix.lower() == ".npy",
         npy_tokens,
+    ),
+    Kind(
+        "Parquet",
+        Gives.records,
+        "a name in .parquet, or a file that begins with PAR1; needs the extra `parquet`",
+        "--data notes.parquet --field text",
+        lambda path, head: named(".parquet")(path, head) or head.startswith(b"PAR1"),
+        parquet,
     ),
     Kind(
         "JSON lines",
