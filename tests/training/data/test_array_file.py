@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pcp.training.data import array_file
-from pcp.training.data.array_file import UnreadableFile, read_array_file
+from pcp.training.data.array_file import UnreadableFile, map_array_file, read_array_file
 
 
 def npy(shape: str, dtype: str = "<f4", data: bytes = b"") -> bytes:
@@ -94,3 +94,29 @@ def test_no_damage_is_anything_but_an_unreadable_file(save: Callable[..., None],
         with contextlib.suppress(UnreadableFile), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             read_array_file(path)
+
+
+def test_arrays_are_mapped_where_they_lie_as_they_are(tmp_path: Path) -> None:
+    random = np.random.default_rng()
+    arrays = {
+        "a": random.normal(size=(5000, 7)),
+        "fortran": np.asfortranarray(random.normal(size=(3, 4))),
+        "one": np.float32(3),
+        "none": np.zeros((0, 3)),
+        "whole": random.integers(0, 9, 6).astype(">i4"),
+    }
+    np.savez(tmp_path / "stored.npz", **arrays)
+    np.savez_compressed(tmp_path / "packed.npz", **arrays)
+    for name, mapped in (("stored.npz", {"a", "fortran", "whole"}), ("packed.npz", set())):
+        found = map_array_file(tmp_path / name)
+        assert found.keys() == arrays.keys()
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(found[key], array)
+            assert found[key].dtype == array.dtype
+        assert {key for key, array in found.items() if isinstance(array, np.memmap)} == mapped
+    content = bytearray((tmp_path / "stored.npz").read_bytes())
+    place = content.find(arrays["a"].tobytes())
+    content[place + arrays["a"].nbytes - 1] ^= 1
+    (tmp_path / "stored.npz").write_bytes(content)
+    with pytest.raises(UnreadableFile, match=r"Bad CRC-32 for file 'a\.npy'"):
+        map_array_file(tmp_path / "stored.npz")

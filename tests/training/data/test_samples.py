@@ -7,6 +7,7 @@ import pytest
 from tests.training.loss_files import Arrays, save_arrays
 
 from pcp.training.data.batches import InvalidBatches
+from pcp.training.data.safetensors_file import read_arrays
 from pcp.training.data.samples import SampleBatches, Samples, SamplesCorrupt, TooFewSamples, split
 
 
@@ -38,7 +39,7 @@ def test_a_batch_is_a_function_of_seed_and_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "batch", "held"), [(16, 8, 8), (1000, 8, 96), (100, 30, 30), (23, 10, 10)])
 def test_validation_is_whole_batches(count: int, batch: int, held: int) -> None:
-    [training], [validation] = split([np.arange(count)], batch, 5)
+    training, validation = split(count, batch, 5)
     assert len(validation) == held
     assert sorted([*training, *validation]) == list(range(count))
     assert (np.diff(validation) < 0).any()
@@ -78,3 +79,25 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(b"PCPTOKEN and more of that")
     with pytest.raises(SamplesCorrupt, match=r"the samples cannot be read: .* is not a safetensors file"):
         Samples.open(tmp_path / "s")
+
+
+def test_what_is_written_in_parts_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.training.data.samples._PART_BYTES", 40)
+    random = np.random.default_rng()
+    arrays = [
+        random.integers(0, 256, (17, 3), np.uint8),
+        random.normal(size=(17, 2, 5)),
+        np.asfortranarray(random.normal(size=(17, 4)).astype(">f4")),
+        random.integers(-9, 9, 17),
+    ]
+    rows = random.permutation(17)[:13]
+    for written, expected in (
+        (Samples.write(tmp_path / "all", arrays), arrays),
+        (Samples.write(tmp_path / "some", arrays, rows), [array[rows] for array in arrays]),
+    ):
+        read, _ = read_arrays(written.path)  # as any reader of such files does
+        for number, array in enumerate(expected):
+            np.testing.assert_array_equal(read[str(number)], array)
+            np.testing.assert_array_equal(written.arrays[number], array)
+            assert isinstance(written.arrays[number].base, np.ndarray)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["all", "some"]

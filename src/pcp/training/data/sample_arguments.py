@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
-from pcp.training.data.array_file import read_array_file
+from pcp.training.data.array_file import map_array_file
 from pcp.training.recipes.loss_program import LossProgram
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ def arrays_of_batch(path: Path, loss: LossProgram) -> list[Array]:
         UnreadableFile: there is no such file.
         WrongSamples: it does not hold what the loss takes.
     """
-    arrays = read_array_file(path)
+    arrays = map_array_file(path)
     keys = _keys(arrays, loss)
     missing = [e.name for e, key in zip(loss.batch, keys, strict=True) if key is None]
     unexpected = [name for name in arrays if name not in keys]

@@ -1,8 +1,11 @@
 """Samples that are arrays: files that hold them, and a shuffled order in which batch `i` is known from the seed and `i`."""
 
 import functools
-import io
-from collections.abc import Iterator, Sequence
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,19 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from pcp.errors import PCPError
-from pcp.ir.program_file import write_atomically
 from pcp.training.data.batches import InvalidBatches, permutation
 from pcp.training.data.safetensors_file import (
     Array,
     SafetensorsCorrupt,
     SafetensorsForeign,
     SafetensorsTruncated,
-    read_arrays,
-    write_arrays,
+    header_of,
+    map_arrays,
 )
+
+Rows = npt.NDArray[np.int64]
+Shape = tuple[tuple[int, ...], np.dtype[Any]]
 
 VALIDATION_FRACTION = 0.1
 _SPLIT = 2**64 - 1
+_PART_BYTES = 1 << 24
+"""Of an array that are moved together."""
 
 
 class SamplesCorrupt(PCPError):
@@ -47,22 +54,69 @@ class Samples:
     arrays: tuple[Array, ...]
 
     @staticmethod
-    def write(path: Path, arrays: Sequence[Array]) -> "Samples":
-        """Write arrays to a file, which appears whole or not at all."""
-        file = io.BytesIO()
-        write_arrays(file, {str(number): array for number, array in enumerate(arrays)})
-        write_atomically(path, file.getbuffer())
-        return Samples(path, tuple(arrays))
+    def write(path: Path, arrays: Sequence[Array], rows: Rows | None = None) -> "Samples":
+        """Write samples to a file, which appears whole or not at all, some rows at a time.
+
+        Arguments:
+            arrays: first axes count the samples; may be mapped from files.
+            rows: which samples, in order; None for all.
+        """
+        rows = np.arange(len(arrays[0])) if rows is None else rows
+
+        def parts() -> Iterator[tuple[Array, ...]]:
+            step = max(1, _PART_BYTES // max(1, *(array[:1].nbytes for array in arrays)))
+            for first in range(0, len(rows), step):
+                yield tuple(array[rows[first : first + step]] for array in arrays)
+
+        return Samples.write_parts(
+            path, [(array.shape[1:], array.dtype) for array in arrays], len(rows), parts()
+        )
+
+    @staticmethod
+    def write_parts(
+        path: Path, shapes: Sequence[Shape], count: int, parts: Iterable[Sequence[Array]]
+    ) -> "Samples":
+        """Write samples that come a few at a time; see `write`.
+
+        Arguments:
+            shapes: shape and element type of one sample in each array.
+            count: how many there are.
+            parts: arrays for consecutive samples, of these together.
+        """
+        like = {
+            str(number): np.broadcast_to(np.zeros((), dtype.newbyteorder("=")), (count, *shape))
+            for number, (shape, dtype) in enumerate(shapes)
+        }
+        header = header_of(like)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(struct.pack("<Q", len(header)) + header)
+                begin = file.tell()
+                places = [json.loads(header)[key]["data_offsets"][0] + begin for key in like]
+                for part in parts:
+                    for number, (array, (_, dtype)) in enumerate(zip(part, shapes, strict=True)):
+                        data = np.ascontiguousarray(array, dtype.newbyteorder("="))
+                        file.seek(places[number])
+                        file.write(data.data)
+                        places[number] = file.tell()
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+        return Samples.open(path)
 
     @staticmethod
     def open(path: Path) -> "Samples":
-        """Read what `write` wrote; the bytes may come from anywhere.
+        """Map what `write` wrote into memory; the bytes may come from anywhere.
 
         Raises:
             SamplesCorrupt: the file holds something else.
         """
         try:
-            arrays, _ = read_arrays(path)
+            arrays = map_arrays(path)
         except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
             raise SamplesCorrupt(f"the samples cannot be read: {error}") from None
         names = [str(number) for number in range(len(arrays))]
@@ -151,25 +205,27 @@ class SampleBatches:
         return tuple(np.ascontiguousarray(array[rows]) for array in self.samples.arrays)
 
 
-def split(arrays: Sequence[Array], batch: int, seed: int) -> tuple[list[Array], list[Array]]:
+def split(count: int, batch: int, seed: int) -> tuple[Rows, Rows]:
     """Divide samples at random into a part for training and one for validation.
 
     Arguments:
-        arrays: first axes count the samples.
+        count: of samples.
         batch: samples in a batch that is evaluated; validation has a whole number of these, about a tenth of all.
         seed: of the choice.
+
+    Returns:
+        The samples of both by their numbers.
 
     Raises:
         TooFewSamples: there are not two batches of them.
     """
-    count = len(arrays[0])
     if count < 2 * batch:
         raise TooFewSamples(
             f"the data has {count} samples; a batch of {batch} for training and one for validation need {2 * batch}"
         )
     held_out = max(1, round(count * VALIDATION_FRACTION / batch)) * batch
     order = _shuffled(count, seed, _SPLIT)
-    return [array[order[held_out:]] for array in arrays], [array[order[:held_out]] for array in arrays]
+    return order[held_out:], order[:held_out]
 
 
 _shuffled = functools.lru_cache(maxsize=2)(permutation)

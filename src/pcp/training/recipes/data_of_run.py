@@ -17,11 +17,13 @@ from pcp.training.data.chat.messages import field_of_messages, messages_of
 from pcp.training.data.chat.template import PLAIN, plain_template, template_in
 from pcp.training.data.embedded_tokens import embedded_rows
 from pcp.training.data.encoding import LEARNT, encoded, learnt_or_read, tokenizer_in, tokenizer_of
+from pcp.training.data.image_samples import ImageSamples
 from pcp.training.data.kinds.kind import Gives
 from pcp.training.data.kinds.source import DEFAULT_CORPUS, find_source
+from pcp.training.data.kinds.table import IMAGES
 from pcp.training.data.run_data import Data, SampleData, TextData
 from pcp.training.data.sample_arguments import arrays_of_batch
-from pcp.training.data.samples import Samples, split
+from pcp.training.data.samples import Samples, TooFewSamples, split
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
 from pcp.training.data.shards.cache import ShardCache
 from pcp.training.data.shards.index import ShardIndex
@@ -153,20 +155,52 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
 def _samples(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> SampleData:
     if not folder.training_file.exists():
         if Path(config.data).suffix in SUFFIXES:
-            arrays = arrays_of_batch(Path(config.data), loss)
+            _keep(folder, arrays_of_batch(Path(config.data), loss), None, loss.batch_size, config.seed)
+        elif gives_messages(config.data, config.field):
+            _keep(folder, *_conversations(folder, config, loss), loss.batch_size, config.seed)
         else:
-            arrays = _conversations(folder, config, loss)
-        _keep(folder, arrays, loss.batch_size, config.seed)
+            _keep_images(folder, config, loss)
     return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
 
 
-def _keep(folder: RunFolder, arrays: Sequence[Array], batch: int, seed: int) -> None:
-    training, validation = split(arrays, batch, seed)
-    Samples.write(folder.validation_file, validation)
-    Samples.write(folder.training_file, training)
+def _keep(
+    folder: RunFolder, arrays: Sequence[Array], held_out: Sequence[Array] | None, batch: int, seed: int
+) -> None:
+    if held_out is not None:
+        if len(held_out[0]) < batch:
+            raise TooFewSamples(
+                f"there are {len(held_out[0])} samples for validation, and a batch takes {batch} of them"
+            )
+        Samples.write(folder.validation_file, held_out)
+        Samples.write(folder.training_file, arrays)
+        return
+    training, validation = split(len(arrays[0]), batch, seed)
+    Samples.write(folder.validation_file, arrays, validation)
+    Samples.write(folder.training_file, arrays, training)
 
 
-def _conversations(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> list[Array]:
+def _keep_images(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> None:
+    source = find_source(config.data)
+    if source.parts[0].kind is not IMAGES:
+        raise InvalidTrainingConfig(
+            f"data is {config.data}, several files of samples in arrays; give one, with an array for each argument of the batch"
+        )
+    images = ImageSamples.of(source, loss)
+    training, validation = source.parts, source.validation
+    if not validation:
+        chosen = split(len(training), loss.batch_size, config.seed)
+        training, validation = (tuple(source.parts[number] for number in rows) for rows in chosen)
+    elif len(validation) < loss.batch_size:
+        raise TooFewSamples(
+            f"{config.data} has {len(validation)} images for validation; {config.model} takes {loss.batch_size} at once"
+        )
+    for file, parts in ((folder.validation_file, validation), (folder.training_file, training)):
+        Samples.write_parts(file, images.shapes, len(parts), images.read(parts))
+
+
+def _conversations(
+    folder: RunFolder, config: TrainingConfig, loss: LossProgram
+) -> tuple[list[Array], list[Array] | None]:
     """Tokens and labels for a loss that leaves out labels of -100."""
     if loss.context is None:
         raise InvalidTrainingConfig(
@@ -181,11 +215,15 @@ def _conversations(folder: RunFolder, config: TrainingConfig, loss: LossProgram)
             f"data is {config.data}, messages, of which only the answers are learnt: the other labels are {IGNORED}, which "
             f"{config.model} does not leave out. Export it with a loss that does, as torch.nn.functional.cross_entropy does"
         )
-    rows = conversations_of(folder, config, loss.context)
-    if not moves_labels(loss.program, [*weights, None, None], *places):
-        rows = moved(*rows)
+    learnt, held_out = conversations_of(folder, config, loss.context)
+    moves = moves_labels(loss.program, [*weights, None, None], *places)
     dtypes = [entry.spec.dtype.numpy for entry in loss.batch]
-    return [array.astype(dtype) for array, dtype in zip(rows, dtypes, strict=True)]
+
+    def taken(rows: tuple[Rows, Rows]) -> list[Array]:
+        ordered = rows if moves else moved(*rows)
+        return [array.astype(dtype) for array, dtype in zip(ordered, dtypes, strict=True)]
+
+    return taken(learnt), held_out and taken(held_out)
 
 
 def answers_of(folder: RunFolder, config: TrainingConfig, context: int) -> SampleData:
@@ -196,20 +234,26 @@ def answers_of(folder: RunFolder, config: TrainingConfig, context: int) -> Sampl
         PCPError: see `conversations_of`.
     """
     if not folder.training_file.exists():
-        if Path(config.data).suffix in SUFFIXES:
+        if not gives_tokens(config.data, config.field):
             raise InvalidTrainingConfig(
-                f"data is {config.data}, samples in arrays, but {config.model} takes text, messages or token numbers; a loss "
-                "from a file takes samples, as in --model loss.pcp"
+                f"data is {config.data}, samples in arrays or images, but {config.model} takes text, messages or numbers; a "
+                "loss from a file takes samples, as in --model loss.pcp"
             )
-        rows = moved(*conversations_of(folder, config, context))
-        _keep(folder, rows, config.batch // config.accumulate, config.seed)
+        learnt, held_out = conversations_of(folder, config, context)
+        size = config.batch // config.accumulate
+        _keep(folder, moved(*learnt), held_out and moved(*held_out), size, config.seed)
     return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
 
 
-def conversations_of(folder: RunFolder, config: TrainingConfig, context: int) -> tuple[Rows, Rows]:
+def conversations_of(
+    folder: RunFolder, config: TrainingConfig, context: int
+) -> tuple[tuple[Rows, Rows], tuple[Rows, Rows] | None]:
     """The conversations of a run as rows of tokens and labels, as for a loss that moves its labels itself.
 
     The tokenizer is kept in the folder of the run.
+
+    Returns:
+        Those that are trained on, and those of files whose names say validation, where there are some.
 
     Raises:
         NoChatTemplate, ChatTemplateUnreadable: see `template_in`.
@@ -231,9 +275,13 @@ def conversations_of(folder: RunFolder, config: TrainingConfig, context: int) ->
     else:
         template = template_in(Path(config.tokenizer), config.chat_template)
         tokenizer = tokenizer_in(Path(config.tokenizer))
-    rows = encoded_conversations(source.records(records), config.field, template, tokenizer, context)
+    learnt, *held_out = (
+        encoded_conversations(source.records(parts), config.field, template, tokenizer, context)
+        for parts in (source.parts, source.validation)
+        if parts
+    )
     folder.write_tokenizer(tokenizer)
-    return rows
+    return learnt, held_out[0] if held_out else None
 
 
 def _sharded(folder: RunFolder, config: TrainingConfig) -> ShardedTokens:

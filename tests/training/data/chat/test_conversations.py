@@ -279,6 +279,17 @@ def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
         write_arrays(file, arrays)
 
 
+def test_files_that_say_validation_are_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gpt2.CONFIGURATIONS, "gpt2-tiny", TINY)
+    chats(tmp_path, 7).rename(tmp_path / "train.jsonl")
+    chats(tmp_path, 5).rename(tmp_path / "val.jsonl")
+    config = TrainingConfig(model="gpt2-tiny", data=f"{tmp_path}/*.jsonl", batch=3, steps=4)
+    data = prepare(RunFolder.create(tmp_path / "run", config)).data
+    assert (data.training.count, data.validation.count) == (7, 5)
+    with pytest.raises(TooFewSamples, match="there are 5 samples for validation, and a batch takes 6"):
+        prepare(RunFolder.create(tmp_path / "again", config.replaced(batch=6)))
+
+
 def cross_entropy(leaves_out: bool, moves: bool) -> Any:
     def loss(table: Any, tokens: Any, labels: Any) -> Any:
         scores = pcp.nn.embedding(tokens, table["w"]) @ table["out"]

@@ -260,7 +260,9 @@ def test_wrong_numbers_are_refused(tmp_path: Path) -> None:
 def test_samples_for_a_model_that_takes_text(tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", x=np.ones((4, 3)))
     folder = run(tmp_path, tmp_path / "s.npz")
-    with pytest.raises(InvalidTrainingConfig, match="samples in arrays, but gpt2-nano takes text, messages"):
+    with pytest.raises(
+        InvalidTrainingConfig, match="samples in arrays or images, but gpt2-nano takes text, messages"
+    ):
         prepare(folder)
 
 

@@ -87,19 +87,15 @@ REFUSED = (
         (".doc", ".docx", ".odt", ".rtf"),
     ),
     Refused(
-        "an image, a sound or a film",
+        "a film, a sound, or an image in a format that is not read",
         SAMPLES,
         _at(
-            b"\x89PNG\r\n\x1a\n",
-            b"\xff\xd8\xff",
-            b"GIF87a",
-            b"GIF89a",
             b"II*\0",
             b"MM\0*",
             b"OggS\0",
             b"fLaC\0",
         ),
-        (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".wav", ".mp3", ".mp4", ".ogg", ".flac"),
+        (".tif", ".tiff", ".wav", ".mp3", ".mp4", ".ogg", ".flac"),
     ),
     Refused("a program of the machine", "give the text to train on", _at(b"\x7fELF", b"\xcf\xfa\xed\xfe")),
     Refused(

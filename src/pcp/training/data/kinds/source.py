@@ -107,7 +107,7 @@ def find_source(data: str, field: str = "") -> Source:
                 f"those of one kind, as in --data {shlex.quote(str(first.path.parent / ('*' + first.path.suffix)))}, or all as "
                 f"they stand: --field '{AS_IT_STANDS}'"
             )
-    held_out = tuple(part for part in parts if _VALIDATION.search(part.path.stem))
+    held_out = tuple(part for part in parts if _is_validation(part.path, Path(data)))
     training = tuple(part for part in parts if part not in held_out)
     return Source(data, training, held_out, field) if training else Source(data, parts, (), field)
 
@@ -159,6 +159,12 @@ def kind_of(path: Path, field: str = "") -> Kind:
     if kind is TEXT:
         _refuse(path, head)
     return TEXT if kind.gives is Gives.records and field == AS_IT_STANDS else kind
+
+
+def _is_validation(path: Path, root: Path) -> bool:
+    """Whether the name of a file says so, or of a folder below that which was given."""
+    inner = path.relative_to(root).parent.parts if path.is_relative_to(root) else ()
+    return any(_VALIDATION.search(name) for name in (path.stem, *inner))
 
 
 def _refuse(path: Path, head: bytes) -> None:

@@ -14,7 +14,20 @@ def _by_loss(_: Path) -> Iterator[Any]:
     yield from ()
 
 
+IMAGES = Kind(
+    "images",
+    Gives.samples,
+    "names in .png, .jpg, .jpeg, .gif, .bmp or .webp, or first bytes, in a folder for each class; needs --model FILE and the "
+    "extra `images`",
+    "--model loss.pcp --data images",
+    lambda path, head: (
+        named(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp")(path, head)
+        or head.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a"))
+    ),
+    _by_loss,
+)
 KINDS = (
+    IMAGES,
     Kind(
         "samples in arrays",
         Gives.samples,

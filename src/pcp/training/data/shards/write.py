@@ -12,6 +12,7 @@ from pcp.temporary import written
 from pcp.training.data.encoding import encoded, tokenizer_of
 from pcp.training.data.kinds.kind import Gives, UnknownKind
 from pcp.training.data.kinds.source import EmptyCorpus, find_source
+from pcp.training.data.kinds.table import accepted
 from pcp.training.data.shards.index import INDEX_NAME, Shard, ShardIndex
 from pcp.training.data.shards.place import Place
 from pcp.training.data.token_range import check_tokens
@@ -45,7 +46,8 @@ def write_shards(
     source = find_source(data, field)
     if source.gives is Gives.samples:
         raise UnknownKind(
-            f"{data} is {source.parts[0].kind.name}; shards are written from a text, from records, or from token numbers"
+            f"{data} is {source.parts[0].kind.name}; shards are written from a text, from records, or from token numbers\n"
+            + accepted()
         )
     parts = source.parts + source.validation
     with written(Path(tempfile.gettempdir())), ExitStack() as stack:
