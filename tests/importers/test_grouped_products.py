@@ -31,12 +31,12 @@ def test_rows_meet_the_matrix_of_their_group() -> None:
 
 @pytest.mark.parametrize(("rows", "count"), [(4096, 8), (4096, 64), (1000, 7), (3, 8), (1, 1)])
 def test_rows_of_other_groups_cost_nothing(rows: int, count: int) -> None:
-    """One and a half times the rows, and what rounding up brings, whatever the number of groups."""
+    """One and a half times the rows, and what rounding up brings, whatever the number of groups; of few rows, three a group."""
     specs = pcp.spec((rows, 4), "f32"), pcp.spec((count, 4, 6), "f32"), pcp.spec((count,), "i32")
     text = pcp.trace(grouped_product, *specs).text
     (size,) = re.findall(r"dot_general .*\(tensor<(\d+)x4xf32>, tensor<4x6xf32>\)", text)
     blocks = max(map(int, re.findall(rf"tensor<(\d+)x{size}x4xf32>", text)))
-    assert blocks * int(size) <= 1.5 * rows + 2 * count + int(size)
+    assert blocks * int(size) <= max(1.5 * rows + 2 * count + int(size), 3 * count)
 
 
 def test_other_operands_are_refused() -> None:

@@ -57,7 +57,7 @@ def test_sums_have_one_form(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["a", "5*a + 3", "a*b", "64*a*b - 7", "a**2*b", "3*a*b + 2*a + 1", "(a + 1) // 2", "(a + 1) // 4 - 1", "a - 2*(a // 2)",
-     "b - a // 2", "b*((a + 1) // 2)", "100 - a"],
+     "b - a // 2", "b*((a + 1) // 2)", "100 - a", "3*((a*b + 3) // 4)"],
 )  # fmt: skip
 def test_an_expression_is_found_from_its_values(text: str) -> None:
     expression = Expression.of(text)

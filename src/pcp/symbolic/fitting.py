@@ -195,12 +195,14 @@ def _solved(rows: Sequence[Sequence[Fraction]], values: Sequence[Fraction]) -> l
 
 
 def _quotient(values: Sequence[int], samples: Samples) -> Expression | None:
-    """A multiple of `(x + b) // q`, and perhaps of a symbol, plus a number, as remainders are. None where the samples
-    leave several that differ elsewhere."""
+    """A multiple of `(x + b) // q`, and perhaps of a symbol, plus a number, as remainders are; or of that of a product of two
+    symbols. None where the samples leave several that differ elsewhere."""
     elsewhere = [{name: 5 * n + place for place, name in enumerate(samples[0])} for n in range(7, 60)]
-    for depth in (1, 2):
+    symbols = [Expression.symbol(name) for name in samples[0]]
+    products = [x * y for x, y in itertools.combinations_with_replacement(symbols, 2)]
+    for above, others in ((symbols, []), (symbols, symbols), (products, [])):
         fits: dict[tuple[int, ...], Expression] = {}
-        for parts in _with_quotients(samples, depth):
+        for parts in _with_quotients(samples, above, others):
             fit = _linear(values, parts, whole=True)
             if fit is not None:
                 fits.setdefault(tuple(fit.value(sizes) for sizes in elsewhere), fit)
@@ -209,17 +211,21 @@ def _quotient(values: Sequence[int], samples: Samples) -> Expression | None:
     return None
 
 
-def _with_quotients(samples: Samples, depth: int) -> Iterator[list[tuple[Expression, list[int]]]]:
-    for name in samples[0]:
+def _with_quotients(
+    samples: Samples, above: Sequence[Expression], others: Sequence[Expression]
+) -> Iterator[list[tuple[Expression, list[int]]]]:
+    """Quotients by small numbers of expressions, each beside one of the others, or alone where there are none."""
+
+    def valued(each: Expression) -> tuple[Expression, list[int]]:
+        return each, [each.value(sizes) for sizes in samples]
+
+    for base in above:
         for q in range(2, _LARGEST_QUOTIENT + 1):
             for b in range(q):
-                atom = (Expression.symbol(name) + b) // q
-                part = (atom, [atom.value(sizes) for sizes in samples])
-                if depth == 1:
+                part = valued((base + b) // q)
+                yield from ([part, valued(other)] for other in others)
+                if not others:
                     yield [part]
-                    continue
-                for other in samples[0]:
-                    yield [part, (Expression.symbol(other), [sizes[other] for sizes in samples])]
 
 
 def _factored(values: Sequence[int], samples: Samples, hints: Hints = ()) -> Expression | None:

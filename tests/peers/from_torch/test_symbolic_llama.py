@@ -18,7 +18,6 @@ def test_a_small_llama_at_sizes_that_were_not_tried() -> None:
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=128,
-        use_cache=False,
     )
     model = LlamaForCausalLM(config).eval()
     imported: Any = pcp.from_torch(

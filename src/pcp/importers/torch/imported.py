@@ -147,15 +147,15 @@ def from_torch(
     first: list[Imported] = []
 
     def make(closed: tuple[Any, ...]) -> Program:
-        imported = _imported(module, closed[0], closed[1], chosen, seed, check and not first)
+        with without_caches(module):  # here, as other sizes are asked for later
+            imported = _imported(module, closed[0], closed[1], chosen, seed, check and not first)
         if not first:
             first.append(imported)
         return imported.program
 
     open_arguments = (tuple(positional), dict(by_name))
     conditions = (*constraints, *more)
-    with without_caches(module):
-        program = at_sizes(open_arguments, conditions, make, mapped, _numbers_in(module), _COST, _UNSEEN)
+    program = at_sizes(open_arguments, conditions, make, mapped, _numbers_in(module), _COST, _UNSEEN)
     return replace(first[0], program=program)
 
 

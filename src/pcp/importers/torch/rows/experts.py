@@ -33,8 +33,8 @@ def grouped_product(
     """Rows of x, those of group i up to `ends[i]`, each times the matrix of its group; rows after the last group are 0.
 
     The sizes of groups depend on data. Rows go into blocks of one group each, half as long as groups are in the mean, the last
-    of a group filled up with zeros: as many blocks as may be needed hold at most one and a half times the rows. A loop takes a
-    block and the matrix of its group at a time.
+    of a group filled up with zeros: three for each group are as many as may be needed, whatever the number of rows. A loop
+    takes a block and the matrix of its group at a time.
     """
     if ends is None or bias is not None or (x.ndim, matrices.ndim) != (2, 3):
         raise UnsupportedGroups(
@@ -45,7 +45,7 @@ def grouped_product(
     if not rows or not count:
         return ops.zeros((rows, columns), x.dtype)
     size = -(-rows // (2 * count))
-    blocks = count + -(-rows // size)
+    blocks = 3 * count
     stops = ops.convert(ends, DType.i32)
     starts = ops.concatenate([ops.zeros((1,), DType.i32), stops[:-1]], 0)
     # Group i has the blocks from firsts[i] up to lasts[i].
