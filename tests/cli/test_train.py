@@ -70,7 +70,7 @@ def test_json_lines_tell_the_progress_and_the_end(trained: tuple[Path, list[dict
     assert peak["event"] == "peak"
     said = "learning rate 0.001, by a cosine to 0.0001 at step 12 after a rise of 2 steps; weight decay 0.1; batch 4"
     assert begin == {"event": "schedule", "steps": 12, "warmup_steps": 2, "message": said}
-    assert [record["step"] for record in progress] == [6, 10, 12]
+    assert [record["step"] for record in progress] == list(range(1, 13))  # each, since they are few
     for record in progress:
         assert np.log(30) > record["loss"] > 0
         assert record["tokens_per_second"] > 0
@@ -117,7 +117,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
         code = main(["train", "--data", str(text), "--run", str(folder), "--json", *SMALL])
     assert code == 130
     assert f"pcp: interrupted; pcp train --resume {folder} continues it" in capsys.readouterr().err
-    assert checkpoint.steps(folder / "checkpoints") == [6]
+    assert checkpoint.steps(folder / "checkpoints") == [2]
     assert main(["status", str(folder)]) == 0
     assert "run: stopped: interrupted" in capsys.readouterr().out
     assert main(["train", "--resume", str(folder)]) == 0
@@ -134,7 +134,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     np.testing.assert_array_equal(found["params"]["wte"], expected["params"]["wte"])
     assert [
         record["loss"] for record in read_metrics(folder / "metrics.jsonl") if record.get("step") == 6
-    ] == [records[2]["loss"]]
+    ] == [record["loss"] for record in records if record.get("step") == 6]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

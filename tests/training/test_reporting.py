@@ -29,7 +29,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(reporting.time, "perf_counter", lambda: clock[0])
     clock[0] = 0.0
     loss = pcp.trace(lambda w, x: (x @ w).sum(), pcp.spec((5, 7), "f32"), pcp.spec((3, 5), "f32"))
-    config = SimpleNamespace(device="cpu:0", accumulate=2, log_every=10)
+    config = SimpleNamespace(device="cpu:0", accumulate=2, report_every=10)
     return SimpleNamespace(config=config, tokens_per_step=6, unit="tokens", loss=loss)
 
 
@@ -85,7 +85,7 @@ def test_products_are_counted_once_forward_and_twice_backward() -> None:
 
 
 def test_samples_are_counted_as_samples_every_so_many_steps(recipe: Any) -> None:
-    recipe.unit, recipe.config.log_every = "samples", 3
+    recipe.unit, recipe.config.report_every = "samples", 3
     records: list[dict[str, Any]] = []
     made = Reporting(recipe, records.append)
     for step in range(1, 8):

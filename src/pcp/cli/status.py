@@ -33,7 +33,7 @@ reads the file of metrics and asks no process. A Shepherd writes something every
 half a minute it says so.
 
 --web serves the same as a page, at / for people, at /metrics for Prometheus, at /api/run, /api/workers and /api/curves
-as JSON. `pcp shepherd --web` starts this for its own run. It needs the packages of the extra `web`. It is a process of
+as JSON. `pcp shepherd --web` and `pcp train --web` start this for their own run. It needs the extra `web`. It is a process of
 its own: whoever reaches the page takes nothing from the Shepherd or the Workers. Listen on 127.0.0.1, and reach it from
 elsewhere with `ssh -L 8080:127.0.0.1:8080 MACHINE`.
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
 
 
-def add_web_arguments(parser: argparse.ArgumentParser) -> None:
+def add_web_arguments(parser: argparse._ActionsContainer) -> None:
     """Describe the arguments that say how a page is served."""
     parser.add_argument(
         "--web",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.backends import Target, default_device, needs_driver
+from pcp.cli.status import add_web_arguments, page_beside
 from pcp.cli.words.sections import add_settings, option_of
 from pcp.errors import PCPError
 from pcp.inference import Sampling
@@ -30,7 +31,9 @@ from pcp.training.display.metrics import (
 from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
 from pcp.training.recipes.config import (
+    FEW_STEPS,
     LONGEST_WARMUP,
+    OWN,
     TrainingConfig,
     is_in_pairs,
     read_config,
@@ -62,6 +65,7 @@ examples:
   pcp train --data train.bin val.bin           token numbers as nanoGPT prepares them
   pcp train --tokenizer bpe --vocabulary 2048  learn tokens from the text instead of characters
   pcp train --tolerance 1e-2                   search for a faster step whose error is below 1 %
+  pcp train --web 127.0.0.1:8080               show the run as a page while it goes on
   pcp train --resume runs/gpt2-nano            continue after an interruption
   pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
                                                train a loss from a file, made by JAX, PyTorch or PCP
@@ -100,6 +104,7 @@ _ON_ACCELERATORS: dict[str, Any] = {"tolerance": 1e-2, "plan_seconds": 150.0}
 
 # Defaults that follow from other settings.
 _DERIVED = {
+    "log_every": f"10, or 1 in a run of fewer than {FEW_STEPS} steps",
     "warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}",
     "weights": "none",
     "momentum": "its own",
@@ -159,6 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--tensorboard", action="store_true", help="also write metrics for TensorBoard, into the run's folder"
     )
+    add_web_arguments(output)
     output.add_argument("--wandb", metavar="PROJECT", help="also send metrics to Weights & Biases")
 
 
@@ -172,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
-    with FanOut([display, *trackers]) as shown:
+    with page_beside(folder, arguments), FanOut([display, *trackers]) as shown:
         schedule = {"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup}
         display.write(schedule | {"message": described(config)})
         try:
@@ -260,7 +266,7 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
         file=sys.stderr,
     )
     fleet = Fleet(folder.path.name, config.steps, in_pairs=is_in_pairs(config))
-    asked = config.log_every != TrainingConfig().log_every  # then every report has its line
+    asked = config.log_every != OWN  # then every report has its line
     return LiveDisplay(fleet, line_seconds=0.0 if asked else 5.0)
 
 

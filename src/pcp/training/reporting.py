@@ -21,7 +21,7 @@ class Reporting:
     """
 
     def __init__(self, recipe: Recipe, report: Report) -> None:
-        self._report, self._every = report, recipe.config.log_every
+        self._report, self._every = report, recipe.config.report_every
         self._speed = f"{recipe.unit}_per_second"
         peak, flops = self.count(recipe)
         if flops:

@@ -69,6 +69,18 @@ def test_both_curves_with_labels_and_final_numbers(tmp_path: Path, figures: list
     )
 
 
+def test_the_label_says_what_a_point_is_and_few_points_are_drawn(
+    tmp_path: Path, figures: list[Figure]
+) -> None:
+    for apart, label in ((1, "training, each step"), (50, "training, a point: the mean of 50 steps")):
+        records = [{"step": step, "loss": 3.0 - step / 1e4} for step in range(apart, 21 * apart, apart)]
+        plot_losses(records, tmp_path / "loss.png", "nano")
+        raw = figures[-1].axes[0].get_lines()[0]
+        assert (raw.get_label(), raw.get_marker()) == (label, "o")
+    plot_losses([{"step": step, "loss": 2.0} for step in range(1, 99)], tmp_path / "loss.png", "nano")
+    assert figures[-1].axes[0].get_lines()[0].get_marker() == "None"
+
+
 def test_a_loss_that_is_no_cross_entropy_may_be_negative(tmp_path: Path, figures: list[Figure]) -> None:
     records = [
         {"step": step, "loss": 1 - 0.1 * step, "validation_loss": 0.5 - 0.1 * step} for step in range(1, 30)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ _TRAINING = "#2a6fbb"
 _VALIDATION = "#d1495b"
 _INK = "#2b2d42"
 _GRID = "#e3e5ea"
+_FEW = 60
+"""Points of a curve that are drawn each; of more only the line."""
 
 CROSS_ENTROPY = "cross-entropy loss (nats a token)"
 
@@ -101,9 +104,20 @@ def _draw_training(axes: Axes, training: Curve) -> npt.NDArray[np.float64]:
     if not steps.size:
         return values
     smoothed = smooth(steps, values, max(1.0, (steps[-1] - steps[0]) / 40))
-    axes.plot(steps, values, color=_TRAINING, alpha=0.22, linewidth=0.8, label="training, each step")
+    axes.plot(steps, values, color=_TRAINING, linewidth=0.8, label=_label(steps), **_marked(steps))
     axes.plot(steps, smoothed, color=_TRAINING, linewidth=1.9, label="training, averaged")
     return smoothed
+
+
+def _label(steps: npt.NDArray[np.int64]) -> str:
+    """What a point of the training loss is."""
+    apart = int(np.median(np.diff(steps))) if steps.size > 1 else 1
+    return "training, each step" if apart <= 1 else f"training, a point: the mean of {apart:,} steps"
+
+
+def _marked(steps: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Points are drawn where they are few."""
+    return {"marker": "o", "markersize": 3.0, "alpha": 0.45} if steps.size <= _FEW else {"alpha": 0.22}
 
 
 def _draw_validation(axes: Axes, validation: Curve) -> None:

@@ -26,6 +26,9 @@ _NOT_NEGATIVE = (
 OWN = -1
 """A number that is not set, and follows from the algorithm or from the length of the run; an empty text says the same."""
 
+FEW_STEPS = 200
+"""A run of fewer reports the loss of each, where nothing else is set."""
+
 LONGEST_WARMUP = 100
 """Steps of the warm-up where none are set: nanoGPT's number for a small character model."""
 
@@ -151,7 +154,7 @@ class TrainingConfig:
     clip_norm: float = 1.0
     seed: int = 1337
     evaluate_every: int = 250
-    log_every: int = 10
+    log_every: int = OWN
     checkpoint_every: int = 500
     device: str = "cpu:0"
     tolerance: float = 0.0
@@ -179,8 +182,9 @@ class TrainingConfig:
     wire: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "accumulate", "inner_steps", "log_every"):
+        for name in ("steps", "batch", "accumulate", "inner_steps"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        _require("log_every", self.log_every, self.log_every >= 1 or self.log_every == OWN, "at least 1")
         for name in _NOT_NEGATIVE:
             _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
         for name in ("beta1", "beta2"):
@@ -217,6 +221,12 @@ class TrainingConfig:
         """Steps of the linear rise, whether they are set or not."""
         unset = self.warmup_steps == OWN
         return min(LONGEST_WARMUP, self.steps // 10) if unset else self.warmup_steps
+
+    @property
+    def report_every(self) -> int:
+        """Steps between reports of the loss, whether they are set or not."""
+        few = 1 if self.steps < FEW_STEPS else 10
+        return few if self.log_every == OWN else self.log_every
 
     def replaced(self, **settings: Any) -> "TrainingConfig":
         """The same run with other settings.
