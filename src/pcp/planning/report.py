@@ -14,7 +14,7 @@ from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.kinds import EQUAL, OPTION, STORED, ZEROS, by_kind, changes_of, words_of
 from pcp.planning.paths.path import Path
-from pcp.planning.search.found import Found, Prediction
+from pcp.planning.search.found import UNMEASURABLE, Found, Prediction
 from pcp.planning.search.tuning import MeasuredClass
 from pcp.rewrite.row import Effect
 
@@ -44,7 +44,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
     for each in found.classes:
         lines += _class(each, found)
     lines += [f"  note        {note}" for note in found.notes]
-    if not found.complete:
+    if not found.complete and UNMEASURABLE not in found.notes:
         lines.append(
             f"  note        not everything was measured; plan again with a larger budget to go on{_left_out(found)}"
         )

@@ -19,7 +19,7 @@ from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import leave_families_out, try_everywhere
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.found import Duels, Found, KnownPaths, is_won, predicted_path
+from pcp.planning.search.found import UNMEASURABLE, Duels, Found, KnownPaths, is_won, predicted_path
 from pcp.planning.search.question import Asking, shown
 from pcp.planning.search.refinement import Refinement, confirmed, is_unexpected
 from pcp.planning.search.selection import (
@@ -99,7 +99,7 @@ class Search:
             for step in self.strategy.steps:
                 yield from steps[step]()
                 if self.whole.subject in self.evidence.unmeasurable:
-                    self._say("nothing more was measured: all paths are held against the plain one")
+                    self._say(UNMEASURABLE)
                     self.complete = False
                     break
                 if self._is_settled:
