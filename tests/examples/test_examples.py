@@ -32,8 +32,12 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+WITH_PEERS = {"08_first_hour"}
+"""Examples that need PyTorch: tests/peers/test_first_hour.py runs them."""
+
+
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES) | WITH_PEERS
 
 
 OF_ITS_OWN = "07_several_backends"

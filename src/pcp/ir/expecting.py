@@ -19,6 +19,8 @@ class HoldsProgram(Runs):
     """What has a Program, and the first of its arguments, as `pcp.from_torch` makes."""
 
     program: Program
+    weights: Any
+    buffers: Any  # empty if the program has none
 
     def held(self) -> dict[str, Any]:
         """The first arguments of the program that are the same in every call, by name."""

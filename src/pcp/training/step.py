@@ -13,7 +13,7 @@ from pcp.errors import PCPError
 from pcp.ir import PARAMETERS, Program, Role, TensorSpec
 from pcp.ir.beginnings import Beginning
 from pcp.ir.custom_derivatives import without_custom_derivatives
-from pcp.ir.expecting import expect_function
+from pcp.ir.expecting import HoldsProgram, expect_function
 from pcp.ir.tree import flatten, map_tree
 from pcp.nn.modules.module import has_buffers, merge, split
 from pcp.ops.movement import stop_gradient
@@ -51,7 +51,7 @@ class TrainingStep(Program):
 
     def initial_state(self, parameters: Any, buffers: Any = None) -> dict[str, Any]:
         """The state before the first step, from parameters, and buffers if the loss has some, that are arrays. A module with
-        buffers is both.
+        buffers is both, and so is what `pcp.from_torch` makes.
 
         Arrays on a device are copied: the first step takes the memory of its state, and those that were given stay.
         """
@@ -59,7 +59,9 @@ class TrainingStep(Program):
 
 
 def initial_state(parameters: Any, optimizer: Optimizer, buffers: Any = None) -> dict[str, Any]:
-    """The state before the first step, from parameters and buffers that are arrays, or from a module with both."""
+    """The state before the first step, from parameters and buffers that are arrays, or from what has both."""
+    if isinstance(parameters, HoldsProgram):
+        parameters, buffers = parameters.weights, parameters.buffers or None
     if buffers is None and has_buffers(parameters):
         parameters, buffers = split(parameters)
     return {

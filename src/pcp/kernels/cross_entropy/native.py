@@ -19,10 +19,10 @@ _LIBRARY = LIBRARIES["cross_entropy"]
 def _loss(op: ir.Operation) -> list[Tensor]:
     rows = Rows.of(op)
     of_rows = TensorSpec((rows.targets.size,), DType.f32)
-    normalisers, chosen = native_call(
+    normalisers, above = native_call(
         _LIBRARY, "cross_entropy", (rows.logits, rows.targets), (of_rows, of_rows), {}
     )
-    return [reshape(rows.losses(normalisers, chosen), rows.named.results[0].shape), normalisers]
+    return [reshape(rows.losses(normalisers, above), rows.named.results[0].shape), normalisers]
 
 
 def _gradient(op: ir.Operation, normalisers: Sequence[Tensor]) -> list[Tensor]:
@@ -49,5 +49,5 @@ register_with_gradient(
     ),
     Native(_LIBRARY, _gradient),
     about="softmax less 1 at the target, where the logits were",
-    version=2,
+    version=3,
 )

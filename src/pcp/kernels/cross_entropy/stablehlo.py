@@ -66,24 +66,27 @@ class Rows:
             None if self.known is None else dynamic_slice(self.known, (start,), (count,)),
         )
 
-    def normalisers(self) -> Tensor:
-        """The logarithm of the sum of each row's exponentials."""
+    def computed(self) -> Tensor:
+        """The loss of each row, or its negative. The largest logit meets that of the target before the logarithm, which it
+        may be so large as to swallow."""
         x = self.logits
         largest = largest_along(x, -1)
-        return reshape(log(sum_(exp(x - largest), -1, keepdims=True)) + largest, (x.shape[0],))
+        logarithm = log(sum_(exp(x - largest), -1, keepdims=True))
+        above = logarithm + (largest - expand_dims(self.chosen(), 1))
+        rows = (x.shape[0],)
+        return self.losses(reshape(logarithm + largest, rows), reshape(above, rows))
 
     def chosen(self) -> Tensor:
         """The logit of each row's target."""
         x = self.logits
         return reshape(take_along_axis(x, expand_dims(self.targets, 1), 1), (x.shape[0],))
 
-    def losses(self, total: Tensor, picked: Tensor) -> Tensor:
-        """The loss of each row, or its negative, from its normaliser and the logit of its target."""
-        attributes = self.named.attributes
+    def losses(self, total: Tensor, above: Tensor) -> Tensor:
+        """The loss of each row, or its negative, from its normaliser, and from what this is above the logit of the target."""
+        attributes, known = self.named.attributes, self.known
         if attributes["negated"]:  # the logarithm of the likelihood, which is picked from a row of its own
-            likelihood = picked - total
-            return likelihood if self.known is None else where(self.known, likelihood, attributes["outside"])
-        return total - (picked if self.known is None else where(self.known, picked, attributes["outside"]))
+            return -above if known is None else where(known, -above, attributes["outside"])
+        return above if known is None else where(known, above, total - attributes["outside"])
 
     def factors(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         """Targets, -1 where none is a class, and factors of (softmax, less 1 at the target) in the cotangent of the logits."""
@@ -117,7 +120,7 @@ def _rows_of_block(op: ir.Operation) -> int:
 
 def _loss(op: ir.Operation) -> list[Tensor]:
     rows = Rows.of(op)
-    return [reshape(rows.losses(rows.normalisers(), rows.chosen()), rows.named.results[0].shape)]
+    return [reshape(rows.computed(), rows.named.results[0].shape)]
 
 
 def _loss_in_blocks(op: ir.Operation) -> list[Tensor]:
@@ -126,7 +129,7 @@ def _loss_in_blocks(op: ir.Operation) -> list[Tensor]:
 
     def block(index: Tensor, done: Tensor) -> Tensor:
         part = rows.block(index * step, step)
-        return dynamic_update_slice(done, part.losses(part.normalisers(), part.chosen()), (index * step,))
+        return dynamic_update_slice(done, part.computed(), (index * step,))
 
     count = rows.targets.size
     losses = fori_loop(0, count // step, block, zeros((count,)))

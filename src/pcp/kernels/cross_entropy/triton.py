@@ -147,7 +147,7 @@ def _loss(op: ir.Operation) -> Application:
     return Application(
         normaliser,
         (logits,),
-        lambda results: [reshape(rows.losses(results[0], rows.chosen()), shape), results[0]],
+        lambda results: [reshape(rows.losses(results[0], results[0] - rows.chosen()), shape), results[0]],
     )
 
 

@@ -33,8 +33,14 @@ Lanes logits_at(const float* at, int64_t count) {
   return found;
 }
 
+// The logarithm of the sum of a row's exponentials: the largest logit, and the logarithm of the sum without it.
+struct Normaliser {
+  float largest, logarithm;
+  float whole() const { return logarithm + largest; }
+};
+
 // NaN where the largest logit is not finite, as it is where the largest is taken off first.
-float normaliser_of(const float* row, int64_t width) {
+Normaliser normaliser_of(const float* row, int64_t width) {
   float largest = -kInfinity, total = 0.0f;
   for (int64_t start = 0; start < width; start += kBlock) {
     const int64_t end = std::min(start + kBlock, width);
@@ -49,7 +55,7 @@ float normaliser_of(const float* row, int64_t width) {
     for (int64_t i = start; i < end; i += kLanes) sums += weight_of(logits_at(row + i, end - i) - taken_off);
     total = total * std::exp(before - taken_off) + sum(sums);
   }
-  return std::isfinite(largest) ? std::log(total) + largest : std::nanf("");
+  return {largest, std::isfinite(largest) ? std::log(total) : std::nanf("")};
 }
 
 // (softmax, less 1 at the target) times the factor; no class is the target where that is none of them. What a large normaliser has
@@ -82,9 +88,10 @@ std::string complaint(const Array& logits, const Classes& targets) {
   return "there are " + std::to_string(targets.element_count()) + " targets; expected one of each row";
 }
 
-// Also the logit of each target, 0 where that is no class: so nothing else reads the logits before the gradient takes their place.
-ffi::Error cross_entropy(ffi::ThreadPool pool, Array logits, Classes targets, Result normalisers, Result chosen) {
-  for (const Array& made : {*normalisers, *chosen})
+// Also what each is above the logit of the target, or above 0 where that is no class: so nothing else reads the logits before the
+// gradient takes their place. A large logit meets that of the target before the logarithm, which would be lost beside it.
+ffi::Error cross_entropy(ffi::ThreadPool pool, Array logits, Classes targets, Result normalisers, Result above) {
+  for (const Array& made : {*normalisers, *above})
     if (auto words = complaint(logits, made); !words.empty()) return refused(words);
   if (auto words = complaint(logits, targets); !words.empty()) return refused(words);
   const int64_t rows = logits.dimensions()[0], width = logits.dimensions()[1];
@@ -92,8 +99,10 @@ ffi::Error cross_entropy(ffi::ThreadPool pool, Array logits, Classes targets, Re
     for (int64_t row = first; row < last; ++row) {
       const float* x = logits.typed_data() + row * width;
       const int64_t target = targets.typed_data()[row];
-      normalisers->typed_data()[row] = normaliser_of(x, width);
-      chosen->typed_data()[row] = target >= 0 && target < width ? x[target] : 0.0f;
+      const Normaliser found = normaliser_of(x, width);
+      const float chosen = target >= 0 && target < width ? x[target] : 0.0f;
+      normalisers->typed_data()[row] = found.whole();
+      above->typed_data()[row] = found.logarithm + (found.largest - chosen);
     }
   });
   return ffi::Error::Success();
@@ -119,7 +128,7 @@ ffi::Error cross_entropy_gradient(ffi::ThreadPool pool, Array logits, Classes ta
   parallel_for(pool, rows, rows_at_once(width), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const float* x = from + row * width;
-      gradient_of(x, known ? known[row] : normaliser_of(x, width), targets.typed_data()[row], factor[row], width,
+      gradient_of(x, known ? known[row] : normaliser_of(x, width).whole(), targets.typed_data()[row], factor[row], width,
                   made->typed_data() + row * width);
     }
   });
