@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
 
 
 WITH_PEERS = {"08_first_hour"}
-"""Examples that need PyTorch: tests/peers/test_first_hour.py runs them."""
+"""Examples that need PyTorch: test_first_hour.py runs them."""
 
 
 def test_every_example_is_tested() -> None:

@@ -79,7 +79,9 @@ def test_infinities_and_nan_stay_where_they_belong() -> None:
         pcp.spec((6,), "i32"),
     )
     normalisers, above = (np.asarray(x) for x in pcp.plan(forward).run(logits, targets))
-    assert np.isnan(normalisers).tolist() == np.isnan(above).tolist() == [False, True, True, True, False, False]
+    assert (
+        np.isnan(normalisers).tolist() == np.isnan(above).tolist() == [False, True, True, True, False, False]
+    )
     assert (normalisers[0], above[0]) == (-300.0, 0.0)
 
 

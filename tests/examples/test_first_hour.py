@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.kernels.native.test_wheel import copied
 
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 ROOT = Path(__file__).parents[2]
 
 
