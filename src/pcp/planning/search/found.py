@@ -29,8 +29,8 @@ from pcp.planning.search.tuning import MeasuredClass
 from pcp.planning.search.whole import Whole
 
 UNMEASURABLE = (
-    "nothing more was measured, as all paths are held against the plain one; if memory ran out, set PCP_MEMORY_LIMIT to what is "
-    "free, so that the plain path is made to fit"
+    "nothing more was measured, as all paths are held against the plain one; if memory ran out, set PCP_MEMORY_LIMIT to what "
+    "is free, so that the plain path is made to fit"
 )
 """What is said of a search that no time helps."""
 
