@@ -1,8 +1,10 @@
 """`import pcp` imports nothing yet; every name is there when asked for, and so is what one layer needs of a later one."""
 
+import builtins
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import jax.ffi
 import pytest
@@ -19,6 +21,21 @@ def test_every_name_of_the_interface_is_one_of_pcp() -> None:
     starred: dict[str, object] = {}
     exec("from pcp import *", starred)
     assert names <= set(starred)
+
+
+def test_what_is_shown_is_what_is_meant() -> None:
+    """Folders that users open, and functions, classes and numbers that the interface names; nothing that it is made with."""
+    shown = dir(pcp)
+    offered = {name for name in vars(interface) if not name.startswith("_")}
+    assert shown == sorted(offered)
+    assert {name for name in shown if isinstance(getattr(pcp, name), ModuleType)} == {
+        "fft", "linalg", "models", "nn", "ops", "optimizers", "random", "rewrite",
+    }  # fmt: skip
+    assert [name for name in shown if name.startswith("_") or name.endswith("_")] == ["s_"]
+    hidden = {"importlib", "turn", "folders", "abs_", "TYPE_CHECKING", "interface", "tensor", "annotations"}
+    assert not hidden & set(shown)
+    for name in ("abs", "all", "any", "divmod", "max", "min", "pow", "round", "sum"):
+        assert getattr(pcp, name) is getattr(pcp.ops, name) is not getattr(builtins, name)
 
 
 def test_a_name_that_pcp_has_not_is_no_attribute() -> None:

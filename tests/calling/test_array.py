@@ -47,7 +47,9 @@ def test_it_does_not_change() -> None:
     np.testing.assert_array_equal(x, X)
     with pytest.raises(ValueError, match="read-only"):
         x.numpy()[0, 0] = 1
-    with pytest.raises(TypeError, match="an Array does not change"):
+    with pytest.raises(
+        TypeError, match=r"an Array does not change; make a new one: y = x.at\[index\].set\(value\)"
+    ):
         x[0] = 1
 
 

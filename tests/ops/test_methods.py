@@ -69,6 +69,22 @@ def test_masks_that_are_known_index_as_in_numpy() -> None:
     same(everything, X)
 
 
+def test_masks_and_bounds_that_have_a_value_need_no_size() -> None:
+    x, i, mask = pcp.array(X), pcp.array(1), pcp.array(MASK)
+    found = (
+        x[mask], x[x > 0.3], x[mask[:, 1], 2:], x[i : i + 2], x.at[i : i + 2, 1].set(0.0), x.at[mask].set(x[mask] * 2),
+        x.at[mask[:, 1]].add(1.0), x.at[i : i + 2].multiply(x[:2]), x[i, pcp.array(PLACES)],
+    )  # fmt: skip
+    y = jnp.asarray(X)
+    wanted = (
+        X[MASK], X[X > 0.3], X[ROWS, 2:], X[1:3], y.at[1:3, 1].set(0.0), np.where(MASK, X * 2, X), y.at[ROWS].add(1.0),
+        y.at[1:3].multiply(X[:2]), X[1, PLACES],
+    )  # fmt: skip
+    for number, (mine, theirs) in enumerate(zip(found, wanted, strict=True)):
+        assert isinstance(mine, pcp.Array)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, err_msg=str(number))
+
+
 def test_methods_are_those_of_jax() -> None:
     def everything(x: Any, y: Any, z: Any) -> Any:
         return (

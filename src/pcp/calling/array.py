@@ -110,10 +110,10 @@ class Array(Tensor):
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: Any) -> Tensor:
-        entries = index if isinstance(index, tuple) else (index,)
+        entries = tuple(map(known, index if isinstance(index, tuple) else (index,)))
         if all(map(_is_plain, entries)):
             try:
-                return Array(np.array(self._data[index], order="C"))
+                return Array(np.array(self._data[entries], order="C"))
             except IndexError:
                 pass  # whose words are those of a trace
         return super().__getitem__(index)
@@ -129,12 +129,26 @@ class Array(Tensor):
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise TypeError(
-            "an Array does not change; make a new one, as pcp.where or pcp.dynamic_update_slice do"
+            "an Array does not change; make a new one: y = x.at[index].set(value), or .add, .multiply and others"
         )
 
 
+def known(entry: Any) -> Any:
+    """An index with what Arrays hold that say which elements are meant: masks, and bounds of slices."""
+    if isinstance(entry, tuple):
+        return tuple(map(known, entry))
+    if isinstance(entry, slice):
+        bounds = (entry.start, entry.stop, entry.step)
+        return slice(*(int(bound) if type(bound) is Array else bound for bound in bounds))
+    if type(entry) is Array and entry._data.ndim and entry._data.dtype == np.bool_:
+        return entry._data
+    return entry
+
+
 def _is_plain(entry: Any) -> bool:
-    """Whether an index is a number, a slice of such, a new axis or `...`."""
+    """Whether an index is a number, a slice of such, a mask, a new axis or `...`."""
+    if isinstance(entry, np.ndarray):
+        return bool(entry.ndim) and entry.dtype == np.bool_
     if isinstance(entry, slice):
         return all(
             part is None or type(part) is int or isinstance(part, np.integer)

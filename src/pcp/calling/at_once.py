@@ -17,7 +17,7 @@ from pcp.backends import Target
 from pcp.backends.arena.array import ArenaArray
 from pcp.backends.arena.executable import ArenaExecutable
 from pcp.backends.base import CompilationFailed
-from pcp.calling.array import Array, asarray
+from pcp.calling.array import Array, asarray, known
 from pcp.calling.kept import Kept
 from pcp.foreign import is_foreign
 from pcp.ir import DType, Program, Role
@@ -134,6 +134,9 @@ class _Call:
         self.is_kept = True
         self._function, self._arguments, self._named = function, arguments, named
         self._looks = getattr(function, "__name__", "") in _LOOKING
+        if self._looks:
+            self._arguments = (*arguments[:1], *map(known, arguments[1:]))
+            arguments = self._arguments
         self._numbers = numbers and not self._looks
         self._wide = any(map(_is_wide, arguments)) or any(map(_is_wide, named.values()))
         takes, rest, by_name = _takers(function)
