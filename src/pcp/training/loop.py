@@ -74,7 +74,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 done += 1
             reporting.take(done, metrics)
             if _due(done, config.evaluate_every, config.steps):
-                bound = evaluation.bind(state["params"])
+                bound = evaluation.bind(*(state[part] for part in ("buffers", "params") if part in state))
                 reporting.evaluated(done, metrics, functools.partial(recipe.validation_loss, bound.run))
             if _due(done, config.checkpoint_every, config.steps):
                 reporting.flush()
@@ -92,7 +92,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
 
 
 def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any, dict[str, Any]]:
-    first = recipe.step.initial_state(recipe.parameters)
+    first = recipe.step.initial_state(recipe.parameters, recipe.buffers)
     if checkpoint.latest(folder.checkpoints) is None:
         return 0, first, {}
     return load_state(folder, expected=first)

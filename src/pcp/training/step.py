@@ -287,10 +287,16 @@ def _by_argument(state: dict[str, Any], parts: Mapping[str, _Fact]) -> dict[str,
 def evaluation_step(loss: Program) -> Program:
     """The loss alone, from `(params, batch)`, or `(buffers, params, batch)` if it has buffers: what validation runs."""
     parameters, *batch = _specs(loss)
-    if loss_with_buffers(loss).has_buffers:
+    with_buffers = loss_with_buffers(loss)
+    if with_buffers.has_buffers:
         buffers = batch.pop(0)
+
+        def alone(buffers: Any, params: Any, batch: tuple[Any, ...]) -> Any:
+            result = call(loss, params, buffers, *batch)
+            return result[1] if with_buffers.changes else result
+
         return trace(
-            lambda buffers, params, batch: call(loss, params, buffers, *batch),
+            alone,
             buffers,
             parameters,
             tuple(batch),

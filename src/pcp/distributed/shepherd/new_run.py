@@ -54,6 +54,11 @@ def check_run(recipe: Recipe) -> None:
             f"memory is {recipe.config.memory!r}, but Workers do not fit their steps into memory; leave it out, or train in "
             "one process"
         )
+    if recipe.buffers is not None:
+        raise InvalidTrainingConfig(
+            f"{recipe.config.model} changes a state beside its parameters, such as running means, which Workers do not merge; "
+            "train it in one process, without --workers"
+        )
     if recipe.config.artifacts and recipe.held:
         raise InvalidTrainingConfig(
             f"artifacts is {recipe.config.artifacts!r}, but a step with weights that stay, as of lora, is compiled where they "

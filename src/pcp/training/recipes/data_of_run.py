@@ -207,6 +207,11 @@ def _conversations(
             f"data is {config.data}, messages, but the batch of {config.model} is {loss.describe_batch()}, which is not tokens "
             "and labels"
         )
+    if loss.buffers is not None:
+        raise InvalidTrainingConfig(
+            f"data is {config.data}, messages, but {config.model} changes a state beside its parameters; expected a loss that "
+            "does not, as a model in evaluation mode"
+        )
     held = [] if loss.held is None else flatten(loss.held)[0]
     weights = [*flatten(loss.parameters)[0], *held]
     places = loss.leading, loss.leading + 1

@@ -35,6 +35,11 @@ class ImportedRecipe(Recipe):
         return () if self.imported.held is None else (self.imported.held,)
 
     @property
+    def buffers(self) -> Any:
+        """What the loss changes itself, such as running means."""
+        return self.imported.buffers
+
+    @property
     def data(self) -> Data:
         """What is trained on."""
         return self.given

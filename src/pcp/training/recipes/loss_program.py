@@ -20,7 +20,7 @@ from pcp.ir.tree import LEAF, flatten
 from pcp.ops.elementwise import convert
 from pcp.symbolic.program import SymbolicProgram
 from pcp.tensor import Tensor, as_tensor
-from pcp.tracing import call, spec, trace
+from pcp.tracing import call, spec, specs_of, trace
 from pcp.training.data.array_file import read_array_file
 from pcp.training.data.safetensors_file import map_arrays, write_arrays
 from pcp.training.recipes.random_weights import RANDOM, random_weights
@@ -59,6 +59,9 @@ class LossProgram:
         positions: of these among all arguments.
         constants: arrays that were given with the weights and are not trained, such as buffers of a PyTorch module.
         held: arrays that are the second argument, nested, and stay as they are; None where there are none.
+        buffers: arrays that are the second argument, nested, whose successors the loss returns before itself; None where there
+            are none.
+        buffer_names: of these, in the file that they came from.
     """
 
     program: Program
@@ -68,6 +71,8 @@ class LossProgram:
     positions: tuple[int, ...]
     constants: Mapping[str, Array]
     held: Any = None
+    buffers: Any = None
+    buffer_names: tuple[str, ...] = ()
 
     @property
     def leading(self) -> int:
@@ -88,11 +93,12 @@ class LossProgram:
         """The arguments that are the batch, for messages."""
         return _listed(self.batch)
 
-    def write_weights(self, path: Path, parameters: Any) -> None:
-        """Write nested parameters, and the constants, to a safetensors file under the names of the given weights."""
-        leaves = map(np.asarray, flatten(parameters)[0])
+    def write_weights(self, path: Path, parameters: Any, buffers: Any = None) -> None:
+        """Write nested parameters and buffers, and the constants, to a safetensors file under the names of those given."""
+        leaves = map(np.asarray, flatten(parameters)[0] + flatten(buffers)[0])
         file = io.BytesIO()
-        write_arrays(file, dict(self.constants) | dict(zip(self.weight_names, leaves, strict=True)))
+        names = self.weight_names + (() if buffers is None else self.buffer_names)
+        write_arrays(file, dict(self.constants) | dict(zip(names, leaves, strict=True)))
         write_atomically(path, file.getbuffer())
 
 
@@ -142,6 +148,8 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False, seed: int 
     _check_batch(batch, path)
     chosen = {index: (keys[index], arrays[keys[index]]) for index in trained}
     constants = {index: (key, arrays[key]) for index, key in keys.items() if index not in trained}
+    if any(program.arguments[index].role is Role.state for index in constants):
+        return _changing(program, path, chosen, constants, batch, "i32" if tokens else None)
     moved = tokens and _is_text(batch) and _moves_labels(program, {**chosen, **constants}, positions)
     return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None, moved)
 
@@ -184,8 +192,43 @@ def _moves_labels(
     return moves_labels(program, values, *positions)
 
 
+def _changing(
+    program: Program,
+    path: Path,
+    weights: Mapping[int, tuple[str, Array]],
+    buffers: Mapping[int, tuple[str, Array]],
+    batch: tuple[Argument, ...],
+    dtype: str | None,
+) -> LossProgram:
+    """A loss `(parameters, buffers, *batch)` that returns `(buffers, loss)`."""
+    first, second, *others = program.argument_tree.children
+    count = first.leaf_count
+    in_order = [*weights, *buffers] == list(range(count + second.leaf_count)) and len(weights) == count
+    if not in_order or not all(child == LEAF for child in others):
+        raise NotATrainableLoss(
+            f"{path} takes {program.argument_tree}, with a state in it; expected parameters, nested, then the state, nested, "
+            "then one array of the batch after another"
+        )
+    nested = first.unflatten(a for _, a in weights.values()), second.unflatten(a for _, a in buffers.values())
+    taken = [spec(entry.spec.shape, dtype or entry.spec.dtype) for entry in batch]
+
+    def loss(parameters: Any, held: Any, *arrays: Tensor) -> Any:
+        converted = [convert(x, entry.spec.dtype) for x, entry in zip(arrays, batch, strict=True)]
+        return call(program, parameters, held, *converted)
+
+    if any(own.spec != entry.spec for own, entry in zip(taken, batch, strict=True)):
+        program = trace(loss, specs_of(nested[0]), specs_of(nested[1], Role.state), *taken)
+    positions = tuple(range(len(program.arguments) - len(batch), len(program.arguments)))
+    names = [tuple(name for name, _ in group.values()) for group in (weights, buffers)]
+    return LossProgram(program, nested[0], names[0], batch, positions, {}, None, nested[1], names[1])
+
+
 def _check_result(program: Program, path: Path) -> None:
+    _check_state(program, path)
     tree, results = program.result_tree, program.results
+    if any(entry.role is Role.state for entry in program.arguments) and len(tree.children) == 2:
+        results = results[tree.children[0].leaf_count :]  # the successors of the state stand first
+        tree = tree.children[1]
     is_pair = (
         tree.kind == "tuple"
         and len(tree.children) == 2
@@ -197,12 +240,19 @@ def _check_result(program: Program, path: Path) -> None:
             f"{path} is not a loss: it returns {returned}; a loss returns one floating-point scalar, or a pair of one and a "
             "dictionary of metrics"
         )
-    states = [entry.name for entry in program.arguments if entry.role is Role.state]
-    if states:
+
+
+def _check_state(program: Program, path: Path) -> None:
+    """Refuse a state that is not the second argument, all of it."""
+    roles = {entry.name: entry.role for entry in program.arguments}
+    states = [name for name, role in roles.items() if role is Role.state]
+    counts = [child.leaf_count for child in program.argument_tree.children[:2]]
+    second = list(roles)[counts[0] : sum(counts)] if len(counts) == 2 else []
+    if states and states != second:
         raise NotATrainableLoss(
-            f"{path} is not a loss: its argument {states[0]} is a state that it also returns; a loss takes only "
-            "parameters and a batch. "
-            "Export the model in evaluation mode, in which it updates nothing itself"
+            f"{path} is not a loss: its argument {states[0]} is a state that it also returns; expected as such is only the "
+            "second argument, after the parameters, as running means are. Export the model in evaluation mode, in which it "
+            "updates nothing itself, or give what changes as the second argument"
         )
 
 
@@ -231,7 +281,7 @@ def _random(program: Program, path: Path, seed: int) -> dict[str, Array]:
 def _marked(program: Program) -> list[int]:
     """The arguments that roles say are weights."""
     entries = program.arguments
-    marked = [index for index, entry in enumerate(entries) if entry.role is Role.weight]
+    marked = [index for index, entry in enumerate(entries) if entry.role is not Role.input]
     if len(marked) < len(entries):
         return marked
     # Traced with arrays throughout: roles say nothing.

@@ -129,7 +129,7 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
             write_adapter_of(folder, folder.adapter_folder)
         return write_model(folder, folder.model_folder)
     _, state, _ = load_state(folder)
-    recipe.imported.write_weights(folder.trained_file, state["params"])
+    recipe.imported.write_weights(folder.trained_file, state["params"], state.get("buffers"))
     return folder.trained_file
 
 
@@ -143,7 +143,7 @@ def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
                 "model has a config.json that transformers wrote"
             )
         original = _read_loss(Path(config.model), config.weights, of_tokens, config.seed)
-        original.write_weights(folder.weights_file, original.parameters)
+        original.write_weights(folder.weights_file, original.parameters, original.buffers)
         write_atomically(folder.loss_file, Path(config.model).read_bytes())
     loss = (
         read_adapted(folder.loss_file, folder.weights_file, folder.held_file)

@@ -35,6 +35,11 @@ class Recipe(ABC):
         return ()
 
     @property
+    def buffers(self) -> Any:
+        """Arrays beside the parameters that a step changes, nested, before the first step; None of most runs."""
+        return None
+
+    @property
     @abstractmethod
     def data(self) -> Data:
         """What is trained on."""
