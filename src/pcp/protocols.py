@@ -58,9 +58,8 @@ class TakenByOthers:
         if operation is None or method != "__call__" or named:
             shown = f"np.{name}" if method == "__call__" else f"np.{name}.{method}"
             return _by_numpy(shown, getattr(ufunc, method), inputs, named)
-        if (
-            name in _COMPARISONS
-        ):  # NumPy makes arrays of its scalars there, which would be of a type of their own
+        if name in _COMPARISONS:
+            # NumPy makes arrays of its scalars there, which would be of a type of their own.
             inputs = tuple(x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in inputs)
         result = operation(*inputs)
         if not out:

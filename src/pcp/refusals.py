@@ -95,6 +95,13 @@ def at_once() -> Outside:
 
 
 @functools.cache
+def with_value() -> Callable[[Any, Any], Any]:
+    """What makes a Tensor that has a value, of an array or a number, and an element type or None."""
+    made: Callable[[Any, Any], Any] = importlib.import_module(f"{_CALLING}.array").given
+    return made
+
+
+@functools.cache
 def planned() -> Outside:
     """What computes a derivative: by a plan."""
     computed: Outside = importlib.import_module(f"{_CALLING}.derivatives").outside

@@ -32,6 +32,7 @@ from pcp.refusals import WrongArgument as WrongArgument
 from pcp.refusals import explained as explained
 from pcp.refusals import numbers_of as numbers_of
 from pcp.refusals import user_frame as user_frame
+from pcp.refusals import with_value
 from pcp.symbolic.watching import WATCH
 
 Scalar = bool | int | float | complex
@@ -156,6 +157,7 @@ class Tensor(Methods, TakenByOthers):
     def __rdivmod__(self, other: "TensorLike") -> tuple["Tensor", "Tensor"]:
         return _call("floor_divide", other, self), _call("modulo", other, self)
     def __pos__(self) -> "Tensor": return self
+    def __round__(self, decimals: int = 0) -> "Tensor": return _call("round", self, decimals)
     def __neg__(self) -> "Tensor": return _call("negate", self)
     def __abs__(self) -> "Tensor": return _call("abs", self)
     def __invert__(self) -> "Tensor": return _call("bitwise_not", self)
@@ -282,7 +284,8 @@ def checked(tensor: Tensor) -> Tensor:
 
 
 def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
-    """A Tensor from a Tensor, an array (as a constant of its own element type) or a Python number (of `dtype`).
+    """A Tensor from a Tensor, an array (as a constant of its own element type) or a Python number (of `dtype`); outside of any
+    trace one that has a value.
 
     Raises:
         LeakedTensor: it is a Tensor of another trace.
@@ -292,6 +295,9 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
         tensor = checked(value)
         return tensor if not isinstance(value, NumberTensor) else value.of(dtype, tensor)
     value = numbers_of(value)
+    if _CURRENT.get() is None:
+        outside: Tensor = with_value()(value, dtype)
+        return outside
     builder = current_builder()
     if is_weak(value):
         wanted = weak_dtype(value) if dtype is None else dtype_of(dtype)

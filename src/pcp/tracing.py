@@ -38,6 +38,7 @@ from pcp.tensor import (
     building,
     checked,
     current_builder,
+    is_tracing,
     is_weak,
 )
 
@@ -208,7 +209,7 @@ class _Capture:
 
 
 def call(program: Program, *arguments: Any) -> Any:
-    """The results of a Program inside a traced function: its operations are copied in.
+    """The results of a Program inside a traced function: its operations are copied in. Outside of one it runs.
 
     Arguments:
         program: any Program; of a symbolic one, that at the sizes of the arguments.
@@ -219,6 +220,8 @@ def call(program: Program, *arguments: Any) -> Any:
         ShapeMismatch: a leaf has another shape.
         DTypeMismatch: a leaf has another element type.
     """
+    if not is_tracing():
+        return program(*arguments)
     if isinstance(program, SymbolicProgram):
         sizes = program.sizes_of(*arguments)
         for entry in program.space.constraints:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.models import gpt2
 
 GENERATOR = np.random.default_rng()
 X, Y = (GENERATOR.normal(size=(3, 4)).astype(np.float32) for _ in range(2))
@@ -141,3 +142,13 @@ def test_layers_and_composites_compute_at_once() -> None:
         normed, (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5), rtol=1e-3
     )
     assert pcp.nn.gelu(pcp.array(X)).shape == (3, 4)
+
+
+def test_a_model_computes_at_once() -> None:
+    config = gpt2.GPT2Config(vocabulary=11, context=8, width=8, heads=2, layers=2)
+    parameters = gpt2.initial_parameters(config, int(GENERATOR.integers(99)))
+    tokens, targets = GENERATOR.integers(0, 11, (2, 2, 5)).astype(np.int32)
+    planned = pcp.jit(lambda *given: gpt2.loss(*given, config), device="arena:cpu")(
+        parameters, tokens, targets
+    )
+    np.testing.assert_allclose(gpt2.loss(parameters, tokens, targets, config), planned, rtol=1e-5)

@@ -118,6 +118,34 @@ def test_errors_name_the_line_of_the_caller() -> None:
         pcp.array(X).sum(0, 2)
 
 
+def test_masks_and_containment_look_at_values() -> None:
+    x = pcp.array(X)
+    np.testing.assert_array_equal(x[x > 0], X[X > 0])
+    np.testing.assert_array_equal(x.at[x > 0].set(9.0), np.where(X > 0, 9, X))
+    np.testing.assert_array_equal(
+        x.at[0, pcp.array([2, 0])].add(1.0), X + np.array([[1, 0, 1], [0, 0, 0]], np.float32)
+    )
+    assert float(X[0, 0]) in x
+    assert 99 not in x
+    np.testing.assert_array_equal(round(x, 1), np.round(X, 1))
+
+
+def test_an_operation_that_looks_at_arrays_is_given_their_values() -> None:
+    @pcp.tensor.explained
+    def longest(x: pcp.tensor.TensorLike, lengths: pcp.tensor.TensorLike) -> pcp.Tensor:
+        return pcp.array(np.asarray(x)[: int(np.max(np.asarray(lengths)))]) + 0
+
+    for count in (1, 2):
+        np.testing.assert_array_equal(longest(pcp.array(X), pcp.array([count, 1])), X[:count])
+
+
+def test_functions_for_traces_compute_outside_of_them() -> None:
+    x = pcp.array(X)
+    np.testing.assert_array_equal(pcp.checkpoint(lambda x: x * 2)(x), X * 2)
+    program = pcp.trace(lambda x: x * 3, pcp.spec((2, 3), "f32"))
+    np.testing.assert_array_equal(pcp.call(program, x), X * np.float32(3))
+
+
 def test_what_is_kept_is_bounded() -> None:
     kept = at_once.Kept(2)
     for key in "abc":

@@ -10,6 +10,7 @@ import pytest
 
 import pcp
 from pcp.autodiff import NonScalarLoss, UnknownArgument
+from pcp.calling import derivatives
 
 GENERATOR = np.random.default_rng()
 X = GENERATOR.normal(size=(4, 3)).astype(np.float32)
@@ -83,6 +84,17 @@ def test_what_a_function_reads_is_read_in_every_call() -> None:
     factor = 3.0
     same(gradient(W), np.full(3, 3, np.float32))
     assert pcp.jit(gradient)(W).shape == (3,)
+
+
+def test_a_program_that_was_planned_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[Any] = []
+    monkeypatch.setattr(
+        derivatives, "plan", lambda program: planned.append(program) or pcp.plan(program, "arena:cpu")
+    )
+    for scale in (2.0, 2.0, 3.0):
+        found = pcp.grad(lambda w: (w * scale * 1.7).sum())(W)  # noqa: B023  (called here)
+        np.testing.assert_allclose(found, np.full(3, 1.7 * scale), rtol=1e-6)
+    assert len(planned) == 2
 
 
 def test_specs_give_programs_and_traces_are_as_they_were() -> None:

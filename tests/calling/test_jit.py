@@ -56,6 +56,27 @@ def test_it_says_why_it_plans_again(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in caplog.records] == f.explain().splitlines()
 
 
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray, pcp.asarray])
+def test_a_call_like_the_last_is_the_last_plan_and_any_other_is_not(kind: Any) -> None:
+    f = pcp.jit(lambda x, y=None: x["a"] * 2 if y is None else x["a"] + y)
+    given = {"a": kind(X)}
+    for _ in range(2):
+        np.testing.assert_array_equal(f(given), 2 * X)
+    assert f._recent is not None
+    assert f._recent.knows((given,))
+    for other in (
+        {"a": kind(X[:2])},
+        {"b": kind(X)},
+        {"a": kind(X.astype(np.int32))},
+        kind(X),
+        {"a": X.tolist()},
+    ):
+        assert not f._recent.knows((other,))
+    np.testing.assert_array_equal(f(given, kind(X)), 2 * X)
+    np.testing.assert_array_equal(f({"a": kind(X[:2])}), 2 * X[:2])
+    np.testing.assert_array_equal(f(given), 2 * X)
+
+
 def test_plans_are_bounded() -> None:
     f = pcp.jit(lambda x: x + 1, device="arena:cpu", kept=2)
     for size in (1, 2, 3, 3, 1):

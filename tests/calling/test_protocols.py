@@ -53,6 +53,9 @@ def test_functions_of_numpy_compute_in_a_trace_and_at_once() -> None:
 def test_a_number_of_numpy_takes_the_element_type_of_the_tensor() -> None:
     program = pcp.trace(lambda x: (np.float32(2) * x, np.float64(2) + x), pcp.spec((3,), "bf16"))
     assert [entry.spec.dtype for entry in program.results] == ["bf16", "bf16"]
+    tenth = pcp.array(np.full((), 0.1, np.float32))  # more than 0.1 in float64
+    assert not np.float64(0.1) < tenth
+    assert np.float64(0.1) == tenth
 
 
 def test_what_numpy_alone_has_computes_with_values() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import pcp
 from pcp.ir import InvalidProgram, Program
 from pcp.ir.tree import Tree, flatten, map_tree
-from pcp.planning.arguments import flattener, unflattener
+from pcp.planning.nesting import flattener, unflattener
 from pcp.training.run_folder import RunFolder, load_state, save_state
 
 Pair = namedtuple("Pair", ["z", "a"])

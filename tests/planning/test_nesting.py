@@ -9,7 +9,7 @@ from tests.ir.nested_values import Pair, values
 
 from pcp.ir import Tree
 from pcp.ir.tree import flatten
-from pcp.planning.arguments import OtherNesting, flattener, unflattener
+from pcp.planning.nesting import OtherNesting, flattener, unflattener
 
 
 @given(values)

@@ -9,8 +9,8 @@ from pcp.foreign import is_foreign, on_host
 from pcp.ir import Builder, DTypeLike, TensorSpec
 from pcp.ir.builder import Scope
 from pcp.ir.types import UnknownDType, dtype_of
-from pcp.refusals import NoTrace, TracingError
-from pcp.tensor import Tensor
+from pcp.refusals import DTypeMismatch, TracingError
+from pcp.tensor import Tensor, is_weak
 
 _CLOSED = Scope(None)  # type: ignore[arg-type]  # the scope of what no trace made
 _CLOSED.open = False
@@ -40,9 +40,9 @@ class Array(Tensor):
         self._spec = TensorSpec(data.shape, dtype_of(data.dtype)) if spec is None else spec
 
     def _entering(self, builder: Builder | None) -> Tensor:
-        """The constant of its elements."""
+        """The constant of its elements; outside of any trace, itself."""
         if builder is None:
-            raise NoTrace("a value of a program was asked of an array outside of any trace")
+            return self
         return Tensor(builder.constant(self._data), builder)
 
     @property
@@ -67,6 +67,9 @@ class Array(Tensor):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._data.__dlpack_device__()
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
 
     def item(self, *place: int) -> Any:
         """Its one element, or the one at a place, as a Python number.
@@ -181,6 +184,21 @@ def asarray(value: Any, dtype: DTypeLike | None = None) -> Array:
     if isinstance(value, Array) and (dtype is None or value.dtype is dtype_of(dtype)):
         return value
     return Array(np.ascontiguousarray(_elements(value, dtype)).reshape(np.shape(value)))
+
+
+def given(value: Any, dtype: DTypeLike | None) -> Array:
+    """What an operation was given, as an Array; a number takes the element type, an array keeps its own.
+
+    Raises:
+        DTypeMismatch: it is nothing that a tensor can be made from.
+    """
+    if is_weak(value):
+        return asarray(value, dtype)
+    if not is_foreign(value):
+        raise DTypeMismatch(
+            f"{type(value).__name__} cannot become a tensor; give a Tensor, an array or a number"
+        )
+    return asarray(value)
 
 
 def _elements(value: Any, dtype: DTypeLike | None) -> "np.ndarray[Any, Any]":

@@ -37,6 +37,8 @@ _OF_VALUES = _PLACES | {
     "compress", "extract", "intersect1d", "setdiff1d", "setxor1d", "union1d", "unique", "unique_values",
 }  # fmt: skip
 """Operations whose results have sizes that depend on values; their functions of NumPy have the same parameters."""
+_NUMBERS, _ARRAYS, _NOTHING = range(3)
+"""What is an argument of the program, beside arrays: numbers that meet a tensor; nothing else; or not even arrays."""
 _WIDEST = {float: np.float64, int: np.int64, complex: np.complex128}
 
 NumPyArray = np.ndarray[Any, Any]
@@ -60,21 +62,25 @@ def at_once(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
     if _has_size_of_values(function, arguments, named):
         return _by_numpy(function, arguments, named)
     call = _Call(function, arguments, named)
-    ready = _ready.get(call.key) if call.is_kept else None
-    if ready is not None:
-        return ready(call.arrays)
-    if call.is_kept and _looked_at.get(call.key) is not None:
-        return _Call(function, arguments, named, numbers=False).first()
-    try:
-        return call.first()
-    except TensorHasNoValue:  # it looks at values, which are known
-        if call.is_kept:
-            _looked_at.put(call.key, True)
-        return _Call(function, arguments, named, numbers=False).first()
-    except TracingError:
-        if not any(call.weak):
-            raise
-        return _Call(function, arguments, named, numbers=False).first()
+    if call.is_kept:
+        ready = _ready.get(call.key)
+        if ready is not None:
+            return ready(call.arrays)
+        if _looked_at.get(call.key) is not None:
+            call = _Call(function, arguments, named, _ARRAYS)
+            ready = _ready.get(call.key)
+            if ready is not None:
+                return ready(call.arrays)
+    for way in (_ARRAYS, _NOTHING):
+        try:
+            return call.first()
+        except TracingError as error:
+            if not isinstance(error, TensorHasNoValue) and not any(call.weak):
+                raise
+            if call.is_kept:
+                _looked_at.put(call.key, True)
+        call = _Call(function, arguments, named, way)
+    return call.first()
 
 
 def _has_size_of_values(
@@ -98,7 +104,7 @@ def _by_numpy(function: Callable[..., Any], arguments: tuple[Any, ...], named: d
         given = [_plain(value) for value in arguments]
         made = getattr(np, name)(*given, **{key: _plain(value) for key, value in named.items()})
     except (TypeError, ValueError):
-        return _Call(function, arguments, named, numbers=False).first()
+        return _Call(function, arguments, named, _ARRAYS).first()
     first = asarray(arguments[0]).dtype if arguments else None
 
     def wrapped(array: NumPyArray, is_place: bool) -> Array:
@@ -119,7 +125,7 @@ class _Call:
     Arguments:
         function: the operation.
         arguments, named: its own.
-        numbers: whether numbers that meet a tensor are arguments of the program; else they are constants.
+        way: what is an argument of the program; all else is constant.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class _Call:
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         named: dict[str, Any],
-        numbers: bool = True,
+        way: int = _NUMBERS,
     ) -> None:
         self.arrays: list[NumPyArray] = []
         self.weak: list[DType | None] = []
@@ -137,7 +143,7 @@ class _Call:
         if self._looks:
             self._arguments = (*arguments[:1], *map(known, arguments[1:]))
             arguments = self._arguments
-        self._numbers = numbers and not self._looks
+        self._way = way
         self._wide = any(map(_is_wide, arguments)) or any(map(_is_wide, named.values()))
         takes, rest, by_name = _takers(function)
         tokens = [
@@ -146,12 +152,12 @@ class _Call:
         ]
         for name in named:
             tokens += [name, self._token(named[name], name in by_name)]
-        self.key = (function, numbers, *tokens)
+        self.key = (function, way, *tokens)
 
     def _token(self, value: Any, takes_numbers: bool = False) -> Any:
         """What a value is to the program: its arrays by shape and element type, all else by value."""
         kind = type(value)
-        if kind is Array:
+        if kind is Array and self._is_array(value):
             return self._array(value._data)
         if kind is float or kind is int or kind is complex or isinstance(value, np.generic):
             if takes_numbers and self._is_argument(value):
@@ -164,7 +170,8 @@ class _Call:
         if isinstance(value, dict):
             return kind, *((key, self._token(entry)) for key, entry in value.items())
         if isinstance(value, slice):
-            return kind, *map(self._token, (value.start, value.stop, value.step))
+            parts = (value.start, value.stop, value.step)
+            return kind, *map(self._token, parts)
         if not self._is_array(value):
             self.is_kept = False  # a function, a Tensor, or something that will be refused
             return None
@@ -177,12 +184,20 @@ class _Call:
 
     def _is_argument(self, value: Any) -> bool:
         """Whether a number is an argument of the program; of integers the value says whether a narrow type holds it."""
-        return self._numbers and (self._wide or not isinstance(value, int | np.integer))
+        return (
+            self._way == _NUMBERS
+            and not self._looks
+            and (self._wide or not isinstance(value, int | np.integer))
+        )
 
     def _is_array(self, value: Any) -> bool:
-        if not is_foreign(value) or (isinstance(value, Tensor) and not isinstance(value, Array)):
+        """Whether a value is an array that is an argument of the program."""
+        if self._way == _NOTHING:
             return False
-        return not self._looks or value is self._arguments[0]
+        if type(value) is Array:
+            return True
+        is_seen = self._looks and value is not self._arguments[0]
+        return is_foreign(value) and not isinstance(value, Tensor) and not is_seen
 
     def first(self) -> Any:
         """The result, with what is made for it kept."""
@@ -228,7 +243,9 @@ class _Call:
         if isinstance(value, slice):
             parts = (value.start, value.stop, value.step)
             return slice(*(self._filled(part, False, leaves) for part in parts))
-        return next(leaves) if type(value) is Array or self._is_array(value) else value
+        if self._is_array(value):
+            return next(leaves)
+        return value.numpy() if type(value) is Array else value
 
 
 class _Ready:

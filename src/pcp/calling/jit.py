@@ -4,6 +4,7 @@ import functools
 import logging
 import threading
 import types
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
@@ -22,6 +23,9 @@ log = logging.getLogger("pcp.calling")
 
 KEPT = 64
 """Plans of a function that stay: those that were called last."""
+
+_SAID = 100
+"""Reasons that are remembered: the last ones."""
 
 
 class Jitted:
@@ -49,7 +53,7 @@ class Jitted:
         self._donated = frozenset(self._signature.name_of(entry, "donate_argnums") for entry in donated)
         self._settings = settings
         self._plans = Kept(kept)
-        self._said: list[str] = []
+        self._said: deque[str] = deque(maxlen=_SAID)
         self._last: dict[str, str] | None = None
         self._recent: Plan | None = None
         self._lock = threading.RLock()

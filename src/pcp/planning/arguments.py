@@ -1,13 +1,6 @@
-"""The border of a Plan: nested arguments of any kind become the flat, checked buffers of its executable.
+"""The border of a Plan: nested arguments of any kind become the flat, checked buffers of its executable."""
 
-A known nesting is taken apart and made again by a function written for it: a general walk costs about 0.15 us a leaf, a
-function that consists of the very subscripts a third of that. Keys come from programs, so they enter the source only as
-literals of integers and strings.
-"""
-
-import functools
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,161 +10,12 @@ from pcp.backends import Backend, Target
 from pcp.backends.base import Buffer
 from pcp.errors import PCPError
 from pcp.foreign import is_foreign, on_host
-from pcp.ir import Argument, Role, Tree, TreeMismatch
-from pcp.ir.tree import flatten_inside, flatten_like, tuple_class
-from pcp.ir.trees.nodes import Assembled, Constant, Fixed, Named, Wrapped, opened
+from pcp.ir import Argument, DType, Role, Tree, TreeMismatch
+from pcp.ir.tree import flatten_like
 from pcp.ir.types import UnknownDType, dtype_of
+from pcp.planning.nesting import OtherNesting, flattener
 
 log = logging.getLogger("pcp.planning.arguments")
-
-
-class OtherNesting(Exception):
-    """The value is not nested as the function was written for; the careful walk decides what to do."""
-
-
-def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
-    """A function from values nested as `tree` to their leaves.
-
-    It raises OtherNesting on a container of another type, size or keys. It does not look at leaves: a
-    container in the place of a leaf is returned as one.
-    """
-    lines: list[str] = []
-    leaves: list[str] = []
-    openers: dict[str, Any] = {}
-
-    def visit(node: Tree, value: str) -> None:
-        name = f"c{len(lines)}"
-        if node.made is not None and not isinstance(node.made, Named):
-            openers[f"open{len(openers)}"] = functools.partial(_parts, node)
-            lines.append(f"{name} = open{len(openers) - 1}({value})")
-            if isinstance(node.made, Wrapped):
-                visit(node.made.inner, name)
-            for place, child in enumerate(node.children if isinstance(node.made, Assembled) else ()):
-                visit(child, f"{name}[{place}]")
-            return
-        if node.kind == "leaf":
-            leaves.append(value)
-            return
-        lines.append(f"{name} = {value}")
-        if node.kind == "none":
-            lines.append(f"if {name} is not None: raise OtherNesting")
-            return
-        lines.append(
-            f"if {_type_test(node, name)} or len({name}) != {len(node.children)}: raise OtherNesting"
-        )
-        keys = node.keys if node.kind == "dict" else range(len(node.children))
-        for key, child in zip(keys, node.children, strict=True):
-            visit(child, f"{name}[{key!r}]")
-
-    visit(tree, "value")
-    body = [*lines, f"return [{', '.join(leaves)}]"]
-    return _function(
-        "value",
-        ["try:", *(f" {line}" for line in body), "except KeyError: raise OtherNesting from None"],
-        openers,
-    )
-
-
-def _parts(tree: Tree, value: Any) -> Any:
-    """The children of a node, or of a dictionary in its place, in the order of the structure's; or what a node wraps.
-
-    Raises:
-        OtherNesting: the value is another node, or holds other fixed values.
-    """
-    found, made = opened(value), tree.made
-    if isinstance(made, Constant):
-        if value is not None and Fixed(value) != made.exact:
-            raise OtherNesting
-        return value
-    if isinstance(made, Wrapped):
-        if found is not None and found[0] != made.node:
-            raise OtherNesting
-        return value if found is None else found[1][0]
-    assert isinstance(made, Assembled)
-    if found is None:
-        if not isinstance(value, dict) or len(value) != len(tree.keys):
-            raise OtherNesting
-        return [value[key] for key in tree.keys]
-    named = dict(zip(found[0].names, found[1], strict=True))
-    if found[0] != made.node or any(
-        flatten_inside(named[name])[1].exact != other.exact for name, other in made.others.items()
-    ):
-        raise OtherNesting
-    return [named[key] for key in tree.keys]
-
-
-def unflattener(tree: Tree) -> Callable[[Sequence[Any]], Any]:
-    """A function from a sequence of leaves to values nested as `tree`."""
-    lines: list[str] = []
-    classes: dict[str, Any] = {}
-    count = 0
-
-    def known(value: Any) -> str:
-        classes[f"known{len(classes)}"] = value
-        return f"known{len(classes) - 1}"
-
-    def visit(node: Tree) -> str:
-        nonlocal count
-        if isinstance(node.made, Constant):
-            return known(node.made.value)
-        if isinstance(node.made, Wrapped):
-            return f"{known(node.made.node.make)}([{visit(node.made.inner)}])"
-        if node.kind == "leaf":
-            count += 1
-            return f"leaves[{count - 1}]"
-        if node.kind == "none":
-            return "None"
-        children = [visit(child) for child in node.children]
-        name = f"c{len(lines)}"
-        if isinstance(node.made, Assembled):
-            lines.append(f"{name} = {known(node.made.of)}({node.keys!r}, [{', '.join(children)}])")
-            return name
-        lines.append(f"{name} = {_display(node, children, classes)}")
-        return name
-
-    result = visit(tree)
-    return _function("leaves", [*lines, f"return {result}"], classes)
-
-
-_CONTAINERS = {"dict": "dict", "list": "list", "tuple": "tuple"}
-
-
-def _type_test(node: Tree, name: str) -> str:
-    if node.kind.startswith("namedtuple:"):
-        actual = f"(type({name}).__name__, getattr({name}, '_fields', None))"
-        return f"{actual} != {(node.kind.partition(':')[2], node.keys)!r}"
-    if node.ordered:
-        return f"not isinstance({name}, dict)"
-    if isinstance(node.made, Named):  # one without fields
-        return f"not isinstance({name}, tuple)"
-    return f"type({name}) is not {_CONTAINERS[node.kind]}"
-
-
-def _display(node: Tree, children: Sequence[str], classes: dict[str, Any]) -> str:
-    if node.kind == "dict":
-        entries = [f"{key!r}: {child}" for key, child in zip(node.keys, children, strict=True)]
-        shown = "{" + ", ".join([entries[place] for place in node.order] or entries) + "}"
-        if not node.ordered:
-            return shown
-        classes["OrderedDict"] = OrderedDict
-        return f"OrderedDict({shown})"
-    if node.kind == "list":
-        return "[" + ", ".join(children) + "]"
-    if node.kind == "tuple" and node.made is None:
-        return "(" + "".join(f"{child}, " for child in children) + ")"
-    name = f"class{len(classes)}"
-    classes[name] = tuple_class(node)._make
-    return f"{name}([{', '.join(children)}])"
-
-
-def _function(
-    parameter: str, lines: Sequence[str], names: dict[str, Any] | None = None
-) -> Callable[[Any], Any]:
-    source = f"def written({parameter}):\n" + "\n".join(f" {line}" for line in lines)
-    scope: dict[str, Any] = {"OtherNesting": OtherNesting, **(names or {})}
-    exec(compile(source, "<pcp nesting>", "exec"), scope)
-    written: Callable[[Any], Any] = scope["written"]
-    return written
 
 
 class ArgumentMismatch(PCPError):
@@ -216,6 +60,7 @@ class ArgumentBorder:
         self._is_deleted = backend.is_deleted
         self._flatten = flattener(tree)
         self._accepted: list[object] = [None] * len(arguments)
+        self._expected = [(entry.spec.shape, entry.spec.dtype, entry.spec.dtype.numpy) for entry in arguments]
 
     def admit(self, arguments: tuple[Any, ...]) -> list[Buffer]:
         """The buffers for the arguments of one call.
@@ -239,11 +84,16 @@ class ArgumentBorder:
         return leaves
 
     def knows(self, arguments: tuple[Any, ...]) -> bool:
-        """Whether these are buffers on the device, nested and typed like those that were admitted last."""
+        """Whether these are nested as is expected, and arrays of the shapes and element types that are."""
         try:
-            return list(map(self._facts, self._flatten(arguments))) == self._accepted
-        except (OtherNesting, AttributeError, TypeError):
+            leaves = self._flatten(arguments)
+            if list(map(self._facts, leaves)) == self._accepted:
+                return True
+        except OtherNesting:
             return False
+        except (AttributeError, TypeError):  # not all are arrays of the backend
+            pass
+        return all(map(_is_of, leaves, self._expected))
 
     def _flatten_carefully(self, arguments: tuple[Any, ...]) -> list[Any]:
         if len(arguments) != len(self.tree.children):
@@ -291,6 +141,12 @@ class ArgumentBorder:
         raise TreeMismatch(
             f"argument {argument.name} is {_described(value)}; the plan expects an array of {argument.spec}"
         )
+
+
+def _is_of(leaf: Any, expected: tuple[tuple[int, ...], DType, "np.dtype[Any]"]) -> bool:
+    """Whether a leaf is an array of a shape and an element type, as NumPy or PCP names it."""
+    shape, dtype, of_numpy = expected
+    return getattr(leaf, "shape", None) == shape and (leaf.dtype is dtype or leaf.dtype == of_numpy)
 
 
 def as_given(argument: Argument, value: Any) -> np.ndarray[Any, Any]:

@@ -18,9 +18,9 @@ from pcp.planning.arguments import (
     DonatedArray,
     donated,
     parameter_names,
-    unflattener,
 )
 from pcp.planning.capacity import check_capacity, lower_bound, memory_limit
+from pcp.planning.nesting import unflattener
 from pcp.refusals import with_users_line
 
 

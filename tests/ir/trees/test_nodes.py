@@ -18,7 +18,7 @@ import pcp
 from pcp.ir import TreeMismatch
 from pcp.ir.tree import flatten, flatten_like, map_tree
 from pcp.ir.trees.nodes import InvalidNode
-from pcp.planning.arguments import OtherNesting, flattener, unflattener
+from pcp.planning.nesting import OtherNesting, flattener, unflattener
 
 RANDOM = np.random.default_rng()
 

@@ -8,7 +8,7 @@ from pcp.autodiff.rematerialisation.joint_graph import JointGraph
 from pcp.autodiff.rematerialisation.policy import POLICIES, Policy, UnknownPolicy
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
-from pcp.tensor import current_builder
+from pcp.tensor import current_builder, is_tracing
 
 CHECKPOINT = "pcp.checkpoint"
 """The attribute of an operation in a block: its policy and the number of the block, `dots_saveable 3`."""
@@ -36,6 +36,8 @@ def checkpoint(function: Callable[..., Any], *, policy: str = "nothing_saveable"
 
     @functools.wraps(function)
     def marked(*arguments: Any, **named: Any) -> Any:
+        if not is_tracing():
+            return function(*arguments, **named)
         block = current_builder().scope.block
         before = len(list(block.operations))
         result = function(*arguments, **named)
