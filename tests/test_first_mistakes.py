@@ -105,6 +105,19 @@ PLANNING: list[Mistake] = [
     (lambda: pcp.grad("loss"), "ProgramExpected", "the text 'loss' was given"),
 ]  # fmt: skip
 
+VALUES: list[Mistake] = [
+    (lambda: pcp.trace(lambda x: x.sum().item(), X), "TensorHasNoValue", "return it and read the result, or compute with"),
+    (lambda: pcp.trace(lambda x: f"{x.sum():.3f}", X), "TensorHasNoValue", "it has no value during tracing"),
+    (lambda: pcp.trace(lambda x: float(x.sum()), X), "TensorHasNoValue", "was used as a Python number"),
+    (lambda: pcp.trace(lambda x: np.asarray(x), X), "TensorHasNoValue", "was given to NumPy"),
+    (lambda: pcp.trace(lambda x: x.numpy(), X), "TensorHasNoValue", "return it and read the result"),
+    (lambda: pcp.optimizers.adamw("1e-3"), "InvalidOptimizer", "expected a learning rate of at least 0, or a schedule"),
+    (lambda: pcp.training_step(lambda w: w.sum(), "sgdd", X), "InvalidOptimizer", "as pcp.optimizers.adamw(1e-3) makes"),
+    (lambda: pcp.jit(3), "ProgramExpected", "pcp.jit takes a Program or a function of Tensors; an int was given"),
+    (lambda: pcp.jit(lambda x: x + 1)("x"), "NoArrayGiven", "argument x is 'x', a str; expected arrays, numbers"),
+    (lambda: pcp.jit(lambda x, y: x @ y)(X, X), "ShapeMismatch", "shapes (4, 3) and (4, 3) do not fit"),
+]  # fmt: skip
+
 RUNNING: list[Mistake] = [
     (
         lambda: PLAN.run(np.ones((5, 3), np.float32), W),
@@ -127,7 +140,9 @@ def said(mistake: Callable[[], Any]) -> PCPError:
     return raised.value
 
 
-@pytest.mark.parametrize("kind", [TRACING, PLANNING, RUNNING], ids=["tracing", "planning", "running"])
+@pytest.mark.parametrize(
+    "kind", [TRACING, PLANNING, VALUES, RUNNING], ids=["tracing", "planning", "values", "running"]
+)
 def test_what_is_told(kind: list[Mistake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told = [(said(mistake), error, text) for mistake, error, text in kind]

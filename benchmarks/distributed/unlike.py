@@ -107,7 +107,7 @@ def trained(devices: Sequence[str], folder: Path, arguments: argparse.Namespace)
         for number, device in enumerate(devices):
             key = str(folder / f"w{number}.pem")
             with contextlib.redirect_stdout(io.StringIO()):
-                pcp(["keys", "worker", f"w{number}", "--run", str(run_folder), "--output", key, "--json"])
+                pcp(["keys", "worker", f"w{number}", "--run", str(run_folder), "--out", key, "--json"])
             words = ["pcp", "worker", "--connect", address, "--key", key, "--device", device, "--json"]
             if processors and not device.startswith("cuda"):
                 words += ["--cpus", str(processors[number % len(processors)])]

@@ -13,6 +13,7 @@ from pcp.cli import main
 
 OPTIONS = [
     ("tarin", "COMMAND is 'tarin' (did you mean 'train'?); choose one of train, data,"),
+    ("--versoin", "there is no option --versoin (did you mean '--version'?)"),
     ("train --lerning-rate 1", "there is no option --lerning-rate (did you mean '--learning-rate'?); `pcp train --help`"),
     ("train --batch-size 4", "there is no option --batch-size (did you mean '--batch'?)"),
     ("train --steps ten", "argument --steps: 'ten' is no whole number"),

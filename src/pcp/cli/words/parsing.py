@@ -41,6 +41,9 @@ class Parser(argparse.ArgumentParser):
         Raises:
             WrongCommandLine: a word has no place.
         """
+        first = next(iter(args or ()), "")
+        if first.startswith("-") and first not in self._option_string_actions:
+            self._refuse([first])
         parsed, left = self.parse_known_args(args, namespace)
         if left:
             self._asked_for(parsed)._refuse(left)
