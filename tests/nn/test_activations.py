@@ -13,7 +13,8 @@ X = np.concatenate(
 ROWS = np.random.default_rng(9).normal(size=(3, 5)).astype(np.float32)
 NAMES = (
     "relu", "relu6", "silu", "swish", "gelu", "softplus", "log_sigmoid", "leaky_relu", "elu", "selu", "celu", "hard_swish",
-    "hard_silu", "hard_sigmoid", "hard_tanh", "soft_sign", "mish", "squareplus", "sigmoid", "tanh",
+    "hard_silu", "hard_sigmoid", "hard_tanh", "soft_sign", "mish", "squareplus", "sigmoid", "tanh", "sparse_plus",
+    "sparse_sigmoid", "identity",
 )  # fmt: skip
 
 
@@ -42,6 +43,8 @@ def test_what_goes_along_axes_is_that_of_jax() -> None:
             nn.one_hot(places, 4), nn.one_hot(places, 4, axis=0), nn.one_hot(places, 4, axis=1), nn.logsumexp(x, 1),
             nn.softmax(x),
             nn.log_softmax(x, 0), nn.glu(x[:, :4]), nn.celu(x, 0.5), nn.leaky_relu(x, 0.3), nn.elu(x, 2.0), nn.gelu(x, False),
+            nn.softmax(x, where=ROWS < 0.8), nn.log_softmax(x, 0, where=ROWS < 0.8), nn.logsumexp(x, 1, where=ROWS < 0.8),
+            nn.log1mexp(x * x + 1e-6),
         )  # fmt: skip
 
     found = pcp.plan(pcp.trace(lambda *a: everything(pcp.nn, *a), ROWS, places), "arena:cpu").run(

@@ -7,6 +7,8 @@ from pcp.nn.activations import hard_sigmoid as hard_sigmoid
 from pcp.nn.activations import hard_silu as hard_silu
 from pcp.nn.activations import hard_swish as hard_swish
 from pcp.nn.activations import hard_tanh as hard_tanh
+from pcp.nn.activations import identity as identity
+from pcp.nn.activations import log1mexp as log1mexp
 from pcp.nn.activations import log_sigmoid as log_sigmoid
 from pcp.nn.activations import mish as mish
 from pcp.nn.activations import relu as relu
@@ -14,6 +16,8 @@ from pcp.nn.activations import relu6 as relu6
 from pcp.nn.activations import selu as selu
 from pcp.nn.activations import silu as silu
 from pcp.nn.activations import soft_sign as soft_sign
+from pcp.nn.activations import sparse_plus as sparse_plus
+from pcp.nn.activations import sparse_sigmoid as sparse_sigmoid
 from pcp.nn.activations import squareplus as squareplus
 from pcp.nn.activations import standardize as standardize
 from pcp.nn.activations import swish as swish

@@ -2,7 +2,21 @@
 
 import math
 
-from pcp.ops.elementwise import abs_, erf, expm1, greater, rsqrt, sigmoid, softplus, sqrt, tanh, where
+from pcp.ops.elementwise import (
+    abs_,
+    erf,
+    exp,
+    expm1,
+    greater,
+    log,
+    log1p,
+    rsqrt,
+    sigmoid,
+    softplus,
+    sqrt,
+    tanh,
+    where,
+)
 from pcp.ops.reductions.primitives import mean as _mean
 from pcp.ops.reductions.primitives import narrowed, var, widened
 from pcp.tensor import Axes, Tensor, TensorLike, as_tensor, explained
@@ -147,6 +161,38 @@ def standardize(
     middle = _mean(wide, axis, True, where=where) if mean is None else mean
     spread = var(wide, axis, True, where=where) if variance is None else variance
     return narrowed((wide - middle) * rsqrt(as_tensor(spread) + epsilon), tensor.dtype)
+
+
+@explained
+def log1mexp(x: TensorLike) -> Tensor:
+    """log(1 - e^-x) for x > 0, accurate near 0 and far from it.
+
+    Source: Maechler, "Accurately Computing log(1 - exp(-|a|))", 2012, equation 7.
+    """
+    tensor = as_tensor(x)
+    small = tensor <= math.log(2)
+    near, far = where(small, tensor, 1), where(small, 1, tensor)  # each form sees its own arguments alone
+    return where(small, log(-expm1(-near)), log1p(-exp(-far)))
+
+
+@explained
+def sparse_plus(x: TensorLike) -> Tensor:
+    """0 where x <= -1, x where x >= 1, (x + 1)^2 / 4 between."""
+    tensor = as_tensor(x)
+    return where(tensor <= -1, 0, where(tensor >= 1, tensor, (tensor + 1) * (tensor + 1) / 4))
+
+
+@explained
+def sparse_sigmoid(x: TensorLike) -> Tensor:
+    """min(max((x + 1) / 2, 0), 1)."""
+    tensor = as_tensor(x)
+    return where(tensor <= -1, 0, where(tensor >= 1, 1, (tensor + 1) / 2)).astype(tensor.dtype)
+
+
+@explained
+def identity(x: TensorLike) -> Tensor:
+    """x itself."""
+    return as_tensor(x)
 
 
 swish = silu

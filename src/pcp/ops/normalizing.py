@@ -1,8 +1,11 @@
 """Softmax and its relatives, as composites, in the form that does not overflow; 16-bit floats in f32 inside."""
 
+import math
+
 from pcp.composites import named
 from pcp.ir.composites.records import LOG_SOFTMAX, SOFTMAX
-from pcp.ops.elementwise import exp, is_finite, log, where
+from pcp.ops.elementwise import exp, is_finite, log
+from pcp.ops.elementwise import where as chosen
 from pcp.ops.movement import ravel, reshape, squeeze, stop_gradient
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.reductions.primitives import largest_along, narrowed, sum_, widened
@@ -10,31 +13,49 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_oper
 
 
 @operation
-def softmax(x: TensorLike, axis: int = -1) -> Tensor:
-    """e^x divided by its sum along an axis; the same shape. Integers are converted to f32 first."""
-    tensor, place = _along("softmax", x, axis)
+def softmax(x: TensorLike, axis: int = -1, where: TensorLike | None = None) -> Tensor:
+    """e^x divided by its sum along an axis; the same shape. Integers are converted to f32 first.
+
+    Arguments:
+        where: only elements for which it holds count, the others are 0; shape that broadcasts to that of x.
+    """
+    tensor, place = _along("softmax", _masked(x, where), axis)
     shares = named(SOFTMAX, lambda t: softmax_form(t, place), [tensor], {"axis": place})
-    return narrowed(shares, as_tensor(x).dtype)
+    return narrowed(shares if where is None else chosen(where, shares, 0), as_tensor(x).dtype)
 
 
 @operation
-def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
-    """The logarithm of softmax along an axis, without loss of accuracy where softmax is near 0; the same shape."""
-    tensor, place = _along("log_softmax", x, axis)
+def log_softmax(x: TensorLike, axis: int = -1, where: TensorLike | None = None) -> Tensor:
+    """The logarithm of softmax along an axis, without loss of accuracy where softmax is near 0; the same shape.
+
+    Arguments:
+        where: only elements for which it holds count, the others are -inf; shape that broadcasts to that of x.
+    """
+    tensor, place = _along("log_softmax", _masked(x, where), axis)
     logarithms = named(LOG_SOFTMAX, lambda t: _log_softmax_form(t, place), [tensor], {"axis": place})
-    return narrowed(logarithms, as_tensor(x).dtype)
+    return narrowed(logarithms if where is None else chosen(where, logarithms, -math.inf), as_tensor(x).dtype)
+
+
+def _masked(x: TensorLike, where: TensorLike | None) -> TensorLike:
+    return x if where is None else chosen(where, widened(x), -math.inf)
 
 
 @operation
-def logsumexp(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The logarithm of the sum of e^x along an axis (all elements if None), without overflow; -inf of no elements."""
-    whole = as_tensor(x)
+def logsumexp(
+    x: TensorLike, axis: int | None = None, keepdims: bool = False, *, where: TensorLike | None = None
+) -> Tensor:
+    """The logarithm of the sum of e^x along an axis (all elements if None), without overflow; -inf of no elements.
+
+    Arguments:
+        where: only elements for which it holds count; shape that broadcasts to that of x.
+    """
+    whole = as_tensor(_masked(x, where))
     if axis is None:
         of_all = logsumexp(ravel(whole), 0)
         return reshape(of_all, (1,) * whole.ndim) if keepdims else of_all
     tensor, place = _along("logsumexp", whole, axis)
     largest = _largest(tensor, place)
-    finite = where(is_finite(largest), largest, 0)  # nothing can be taken off an infinity
+    finite = chosen(is_finite(largest), largest, 0)  # nothing can be taken off an infinity
     total = log(sum_(exp(tensor - finite), place, keepdims=True)) + finite
     return narrowed(total if keepdims else squeeze(total, place), whole.dtype)
 
