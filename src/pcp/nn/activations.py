@@ -4,6 +4,7 @@ import math
 
 from pcp.ops.elementwise import (
     abs_,
+    clip,
     erf,
     exp,
     expm1,
@@ -185,8 +186,7 @@ def sparse_plus(x: TensorLike) -> Tensor:
 @explained
 def sparse_sigmoid(x: TensorLike) -> Tensor:
     """min(max((x + 1) / 2, 0), 1)."""
-    tensor = as_tensor(x)
-    return where(tensor <= -1, 0, where(tensor >= 1, 1, (tensor + 1) / 2)).astype(tensor.dtype)
+    return 0.5 * clip(as_tensor(x) + 1.0, 0.0, 2.0)
 
 
 @explained
