@@ -5,7 +5,7 @@ Source: Sennrich, Haddow, Birch, "Neural Machine Translation of Rare Words with 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,11 @@ class BytePairTokenizer:
         """Turn a text into tokens."""
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return np.asarray(ids, token_dtype(self.vocabulary_size))
+
+    def encode_all(self, texts: Sequence[str]) -> list[Tokens]:
+        """Turn texts into tokens, on all processors."""
+        found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.asarray(each.ids, token_dtype(self.vocabulary_size)) for each in found]
 
     def encode_with_places(self, text: str) -> tuple[Tokens, npt.NDArray[np.int64]]:
         """Turn a text into tokens, and say which is the last character of each."""

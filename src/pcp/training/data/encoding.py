@@ -104,13 +104,56 @@ def encoded(
         return
     if isinstance(tokenizer, ByteTokenizer) and source.gives is Gives.text:
         # Bytes need not be text.
-        documents = (map(tokenizer.encode_bytes, part.kind.read(part.path)) for part in parts)
-    else:
-        documents = (map(tokenizer.encode, _cut(pieces, tokenizer)) for pieces in source.texts(parts))
+        for number, part in enumerate(parts):
+            if number:
+                yield tokenizer.encode("\n")
+            yield from map(tokenizer.encode_bytes, part.kind.read(part.path))
+    elif isinstance(tokenizer, BytePairTokenizer):
+        yield from _of_byte_pairs(source.texts(parts), tokenizer)
+    else:  # which encode each character by itself
+        yield from map(tokenizer.encode, _gathered(_joined(source.texts(parts))))
+
+
+def _joined(documents: Iterable[Iterable[str]]) -> Iterator[str]:
     for number, document in enumerate(documents):
         if number:
-            yield _separator(tokenizer)
+            yield "\n"
         yield from document
+
+
+def _gathered(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text in pieces that are long: a short one takes as much time."""
+    held, size = [], 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _PIECE:
+            yield "".join(held)
+            held, size = [], 0
+    yield "".join(held)
+
+
+def _of_byte_pairs(documents: Iterable[Iterable[str]], tokenizer: BytePairTokenizer) -> Iterator[Tokens]:
+    held: list[str] = []
+    begins: list[bool] = []  # a document after others
+    size = 0
+    for number, document in enumerate(documents):
+        for place, piece in enumerate(_in_words(document, tokenizer)):
+            held.append(piece)
+            begins.append(number > 0 and place == 0)
+            size += len(piece)
+            if size >= _PIECE:
+                yield from _together(held, begins, tokenizer)
+                held, begins, size = [], [], 0
+    yield from _together(held, begins, tokenizer)
+
+
+def _together(pieces: list[str], begins: list[bool], tokenizer: BytePairTokenizer) -> Iterator[Tokens]:
+    for tokens, begin in zip(tokenizer.encode_all(pieces), begins, strict=True):
+        if begin:
+            end = tokenizer.end_of_text
+            yield tokenizer.encode("\n") if end is None else np.array([end], np.uint32)
+        yield tokens
 
 
 def _largest(source: Source) -> int:
@@ -124,11 +167,6 @@ def _largest(source: Source) -> int:
     return largest
 
 
-def _separator(tokenizer: Tokenizer) -> Tokens:
-    end = tokenizer.end_of_text if isinstance(tokenizer, BytePairTokenizer) else None
-    return tokenizer.encode("\n") if end is None else np.array([end], np.uint32)
-
-
 def _has_many(source: Source) -> bool:
     """Whether there may be more than one document in a part of a corpus."""
     return max(len(source.parts), len(source.validation)) > 1 or source.gives is Gives.records
@@ -137,11 +175,6 @@ def _has_many(source: Source) -> bool:
 def _all(source: Source) -> Iterator[str]:
     for pieces in source.texts(source.parts + source.validation):
         yield from pieces
-
-
-def _cut(pieces: Iterable[str], tokenizer: Tokenizer) -> Iterator[str]:
-    """A document in pieces that a tokenizer gives the same tokens for as for all of it."""
-    return _in_words(pieces, tokenizer) if isinstance(tokenizer, BytePairTokenizer) else iter(pieces)
 
 
 def _in_words(pieces: Iterable[str], tokenizer: Tokenizer) -> Iterator[str]:

@@ -21,6 +21,7 @@ from pcp.training.data.image_samples import ImageSamples
 from pcp.training.data.kinds.kind import Gives
 from pcp.training.data.kinds.source import DEFAULT_CORPUS, find_source
 from pcp.training.data.kinds.table import IMAGES
+from pcp.training.data.kinds.token_arrays import holds_a_vector
 from pcp.training.data.run_data import Data, SampleData, TextData
 from pcp.training.data.sample_arguments import arrays_of_batch
 from pcp.training.data.samples import Samples, TooFewSamples, split
@@ -67,6 +68,12 @@ def run_gives_tokens(folder: RunFolder, config: TrainingConfig) -> bool:
     if folder.token_file.exists() or folder.shard_index_file.exists():
         return True
     return gives_tokens(config.data, config.field) and not gives_messages(config.data, config.field)
+
+
+def gives_tokens_by_name(folder: RunFolder, config: TrainingConfig) -> bool:
+    """The same where the model is one by name, to which a vector in an `.npz` file is token numbers."""
+    found = run_gives_tokens(folder, config)
+    return found or (not folder.training_file.exists() and holds_a_vector(Path(config.data)))
 
 
 def gives_messages(data: str, field: str = "") -> bool:
@@ -130,19 +137,7 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
             "and targets; give --data an .npz or .safetensors file with an array for each, samples along the first axis"
         )
     tokens = tokens_of(folder, config)
-    rows = embedded_rows(loss.program, loss.leading)
-    if rows is None:
-        log.warning(
-            "%s does not show the size of its vocabulary, so nothing checks that the %d tokens of the tokenizer fit it",
-            config.model,
-            tokens.vocabulary_size,
-        )
-    elif tokens.vocabulary_size > rows:
-        raise TokenOutOfRange(
-            f"the tokenizer {config.tokenizer!r} has {tokens.vocabulary_size} tokens, but {config.model} embeds {rows}; "
-            f"choose another --tokenizer ({', '.join(LEARNT)} with --vocabulary, or the tokenizer.json of the model), or "
-            "export the loss with more"
-        )
+    _check_vocabulary(config, loss, tokens.vocabulary_size)
     windows = (tokens.validation.size - 1) // loss.context
     if windows < loss.batch_size:
         raise TinyCorpus(
@@ -150,6 +145,23 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
             "once. Give a longer text."
         )
     return TextData(tokens, loss.context)
+
+
+def _check_vocabulary(config: TrainingConfig, loss: LossProgram, size: int) -> None:
+    """Refuse a tokenizer of more tokens than a loss embeds, which would clamp them silently."""
+    rows = embedded_rows(loss.program, loss.leading)
+    if rows is None:
+        log.warning(
+            "%s does not show the size of its vocabulary, so nothing checks that the %d tokens of the tokenizer fit it",
+            config.model,
+            size,
+        )
+    elif size > rows:
+        raise TokenOutOfRange(
+            f"the tokenizer {config.tokenizer!r} has {size} tokens, but {config.model} embeds {rows}; "
+            f"choose another --tokenizer ({', '.join(LEARNT)} with --vocabulary, or the tokenizer.json of the model), or "
+            "export the loss with more"
+        )
 
 
 def _samples(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> SampleData:
@@ -221,6 +233,7 @@ def _conversations(
             f"{config.model} does not leave out. Export it with a loss that does, as torch.nn.functional.cross_entropy does"
         )
     learnt, held_out = conversations_of(folder, config, loss.context)
+    _check_vocabulary(config, loss, folder.tokenizer().vocabulary_size)
     moves = moves_labels(loss.program, [*weights, None, None], *places)
     dtypes = [entry.spec.dtype.numpy for entry in loss.batch]
 

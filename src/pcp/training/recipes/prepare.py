@@ -11,7 +11,14 @@ from pcp.models.decoder import CONFIGURATIONS, configuration
 from pcp.training.data.validation import validation_windows
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.recipes.conversation_recipe import ConversationRecipe
-from pcp.training.recipes.data_of_run import answers_of, data_of, gives_tokens, run_gives_tokens, tokens_of
+from pcp.training.recipes.data_of_run import (
+    answers_of,
+    data_of,
+    gives_tokens,
+    gives_tokens_by_name,
+    run_gives_tokens,
+    tokens_of,
+)
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.imported_recipe import ImportedRecipe
 from pcp.training.recipes.loss_program import LossProgram, read_adapted, read_loss
@@ -99,7 +106,7 @@ def prepare(folder: RunFolder) -> Recipe:
     if folder.loss_file.exists() or names_a_file(config.model):
         return _imported(folder, config)
     model = configuration(config.model)
-    if not run_gives_tokens(folder, config):
+    if not gives_tokens_by_name(folder, config):
         given = answers_of(folder, config, model.context)
         model = dataclasses.replace(model, vocabulary=folder.tokenizer().vocabulary_size)
         conversations = ConversationRecipe(config, model, given)

@@ -25,6 +25,7 @@ from pcp.training.data.chat.template import (
 from pcp.training.data.kinds.records import RowUnreadable
 from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.data.samples import TooFewSamples
+from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer
 from pcp.training.extras import MissingExtra
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
@@ -333,6 +334,17 @@ def test_a_loss_from_a_file_gets_labels_as_it_takes_them(tmp_path: Path, moves: 
         InvalidTrainingConfig, match=r"the other labels are -100, which .* does not leave out"
     ):
         prepared(False)
+
+
+def test_a_tokenizer_of_more_tokens_than_the_loss_embeds(tmp_path: Path) -> None:
+    weights = {"w": np.ones((200, 4), "f4"), "out": np.ones((4, 200), "f4")}
+    save(tmp_path / "w.safetensors", weights)
+    ids = pcp.spec((3, 40), "i32")
+    pcp.trace(cross_entropy(True, False), weights, ids, ids).save(tmp_path / "loss.pcp")
+    files = {"model": str(tmp_path / "loss.pcp"), "weights": str(tmp_path / "w.safetensors")}
+    settings = configured({**files, "data": str(chats(tmp_path)), "tokenizer": "bytes"})
+    with pytest.raises(TokenOutOfRange, match=r"'bytes' has 256 tokens, but .* embeds 200; choose another"):
+        prepare(RunFolder.create(tmp_path / "run", settings))
 
 
 def test_messages_for_a_loss_of_numbers(tmp_path: Path) -> None:

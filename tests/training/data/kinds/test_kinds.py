@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.corpus import load_text
 from pcp.training.data.encoding import encoded, tokenizer_of
 from pcp.training.data.kinds.kind import NotAFile
@@ -195,6 +196,7 @@ NUMBERS: dict[str, tuple[str, np.ndarray, Callable[[Path], object]]] = {
     "llm.c": ("x.bin", TOKENS, lambda path: llm_c(TOKENS.astype(np.uint16), path, 20240520, 1)),
     "llm.c wide": ("x.bin", WIDE, lambda path: llm_c(WIDE.astype(np.uint32), path, 20240801, 7)),
     "npy": ("x.npy", WIDE, lambda path: saved(path, WIDE)),
+    "npz": ("x.npz", WIDE, lambda path: np.savez_compressed(path, WIDE)),
     "rows": ("x.npy", TOKENS, lambda path: saved(path, TOKENS.astype(np.int32).reshape(30, 100))),
 }
 
@@ -257,6 +259,15 @@ def test_wrong_numbers_are_refused(tmp_path: Path) -> None:
         whole(tmp_path, tmp_path / "n.npy")
 
 
+def test_a_vector_in_an_npz_is_tokens_for_a_model_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", TOKENS % 100)
+    folder = run(tmp_path, tmp_path / "x.npz")
+    recipe = prepare(folder)
+    assert recipe.data.vocabulary == 100
+    (tmp_path / "x.npz").unlink()
+    np.testing.assert_array_equal(prepare(folder).batches.batch(3), recipe.batches.batch(3))
+
+
 def test_samples_for_a_model_that_takes_text(tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", x=np.ones((4, 3)))
     folder = run(tmp_path, tmp_path / "s.npz")
@@ -285,3 +296,26 @@ def test_the_page_has_every_kind() -> None:
     page = (Path(__file__).parents[4] / "docs/concepts/data.md").read_text(encoding="utf-8")
     for kind in KINDS:
         assert f"| {kind.name} | {kind.recognised} | `pcp train {kind.option}` |" in page
+
+
+@pytest.mark.parametrize("end", ["", "<|endoftext|>"])
+def test_documents_of_byte_pairs_end_with_the_token_for_that(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    for name, size in (("_PIECE", 300), ("_WINDOW", 60), ("_CHECKED", 30)):
+        monkeypatch.setattr(f"pcp.training.data.encoding.{name}", size)
+    documents = [" ".join(random.choice(["to", "be", "or", "not"], count)) for count in (3, 400, 1, 50, 2, 9)]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in documents))
+    inner = BytePairTokenizer.train(documents, 300)
+    definition = tokenizers.Tokenizer.from_str(json.loads(inner.to_json())["definition"])
+    if end:
+        definition.add_special_tokens([end])
+    definition.save(str(tmp_path / "tokenizer.json"))
+    tokens = whole(tmp_path, tmp_path / "x.jsonl", tokenizer=str(tmp_path))
+    between = definition.encode(end or "\n").ids
+    assert len(between) == 1
+    expected: list[int] = []
+    for number, document in enumerate(documents):
+        expected += (between if number else []) + definition.encode(document).ids
+    assert tokens.tolist() == expected

@@ -7,7 +7,7 @@ from typing import Any
 from pcp.training.data.kinds.kind import Gives, Kind, named
 from pcp.training.data.kinds.plain_text import bytes_of, holds_a_table, holds_json, holds_json_lines
 from pcp.training.data.kinds.records import json_document, json_lines, parquet, table
-from pcp.training.data.kinds.token_arrays import bin_tokens, npy_tokens
+from pcp.training.data.kinds.token_arrays import bin_tokens, holds_a_vector, npy_tokens, npz_tokens
 
 
 def _by_loss(_: Path) -> Iterator[Any]:
@@ -28,6 +28,14 @@ IMAGES = Kind(
 )
 KINDS = (
     IMAGES,
+    Kind(
+        "token numbers in an .npz",
+        Gives.tokens,
+        "a name in .npz, with one vector of integers; for models by name",
+        "--data tokens.npz",
+        holds_a_vector,
+        npz_tokens,
+    ),
     Kind(
         "samples in arrays",
         Gives.samples,

@@ -1,6 +1,8 @@
 """Files of token numbers: those that nanoGPT and llm.c prepare, and vectors of NumPy; mapped, not read."""
 
 import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,42 @@ def npy_tokens(path: Path) -> Iterator[TokenVector]:
             "To train a loss from a file on arrays, save one for each argument of its batch: np.savez('samples.npz', x, y)"
         )
     yield array.reshape(-1)
+
+
+def holds_a_vector(path: Path, head: bytes = b"PK") -> bool:
+    """Whether a `.npz` file holds one array, a vector of integers, which then is token numbers."""
+    if path.suffix.lower() != ".npz" or not head.startswith(b"PK"):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            [name] = archive.namelist()
+            with archive.open(name) as member:
+                version = np.lib.format.read_magic(member)
+                shape, _, dtype = _HEADERS[version](member)
+        return len(shape) == 1 and dtype.kind in "iu"
+    except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return False  # whoever reads it says what is wrong
+
+
+def npz_tokens(path: Path) -> Iterator[TokenVector]:
+    """The tokens of a `.npz` file with one vector, which is read whole.
+
+    Raises:
+        NotTokens: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            [name] = file.files
+            yield file[name]
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise NotTokens(f"{path} cannot be read as np.savez writes it: {error}") from None
+
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def _is_wide(path: Path, size: int) -> bool:
