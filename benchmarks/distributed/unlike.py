@@ -98,7 +98,7 @@ def trained(devices: Sequence[str], folder: Path, arguments: argparse.Namespace)
     chosen = {name: getattr(arguments, name) for name in ("model", "data", "steps", "inner_steps", "batch")}
     every = max(1, arguments.steps // 10)
     plan.write_text(TOML.format(**chosen, workers=len(devices), evaluate_every=every), encoding="utf-8")
-    words = ["pcp", "shepherd", str(plan), "--folder", str(run_folder), "--json"]
+    words = ["pcp", "shepherd", str(plan), "--run", str(run_folder), "--json"]
     processes = [Process([], words, folder, "shepherd")]
     shepherd, deadline = processes[0], time.monotonic() + arguments.seconds
     try:

@@ -141,7 +141,7 @@ def test_a_run_that_exists_is_not_begun_again(
 ) -> None:
     plan = tmp_path / "run.toml"
     plan.write_text("steps = 1000\n")
-    message = complaint(["shepherd", str(plan), "--folder", str(run)], capsys)
+    message = complaint(["shepherd", str(plan), "--run", str(run)], capsys)
     assert f"{run} already holds a run; give another folder, or pcp shepherd {run} to continue it" in message
 
 
@@ -150,7 +150,7 @@ def test_a_distributed_run_is_not_planned_for_no_workers(
 ) -> None:
     plan = tmp_path / "run.toml"
     plan.write_text("steps = 1000\nworkers = 0\n")
-    message = complaint(["shepherd", str(plan), "--folder", str(tmp_path / "run")], capsys)
+    message = complaint(["shepherd", str(plan), "--run", str(tmp_path / "run")], capsys)
     assert (
         "workers is 0; expected at least 1 for a distributed run, or no such setting: any number" in message
     )
@@ -163,7 +163,7 @@ def test_a_run_without_its_corpus_leaves_its_folder_to_the_next_try(
     plan = tmp_path / "run.toml"
     plan.write_text(f'workers = 2\ndata = "{tmp_path / "none.txt"}"\n')
     for _ in range(2):
-        message = complaint(["shepherd", str(plan), "--folder", str(tmp_path / "run")], capsys)
+        message = complaint(["shepherd", str(plan), "--run", str(tmp_path / "run")], capsys)
         assert "There is no corpus at" in message
     assert not (tmp_path / "run").exists()
 

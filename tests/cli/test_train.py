@@ -334,7 +334,7 @@ def test_the_environment_names_the_device_where_nothing_else_does(
     settings.write_text("steps = 100\n")
     parser = argparse.ArgumentParser()
     shepherd.add_arguments(parser)
-    folder = shepherd._folder(parser.parse_args([str(settings), "--folder", str(tmp_path / "shared")]))
+    folder = shepherd._folder(parser.parse_args([str(settings), "--run", str(tmp_path / "shared")]))
     assert folder.config().device == "arena:cpu"
     said = {"nobody": [], "a file": ["--config", str(settings)], "an option": ["--device", "cuda:0"]}
     settings.write_text('device = "torch:cpu"\n')

@@ -153,7 +153,7 @@ class Run:
             settings["inner_steps"] = self.options.inner_steps
         plan.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
         host = "127.0.0.1" if self.network is None else self.network.address(SHEPHERD)
-        words = ["pcp", "shepherd", str(plan), "--folder", str(run), "--listen", f"{host}:0", "--json"]
+        words = ["pcp", "shepherd", str(plan), "--run", str(run), "--listen", f"{host}:0", "--json"]
         return Process(self._on(SHEPHERD), words, self.folder, SHEPHERD)
 
     def _start_worker(self, worker: str, address: str) -> Process:

@@ -224,7 +224,7 @@ class Fleet:
             given = (
                 [str(self.run)]
                 if self.run.exists()
-                else [str(self.folder / "run.toml"), "--folder", str(self.run)]
+                else [str(self.folder / "run.toml"), "--run", str(self.run)]
             )
             words = ["pcp", "shepherd", *given, "--listen", self._address, "--json"]
         else:

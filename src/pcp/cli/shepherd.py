@@ -85,7 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Workers that a new run waits for, and by which its steps are multiplied; any number may join, at any time "
         "(default: from RUN, else 1)",
     )
-    parser.add_argument("--folder", type=Path, help="folder of a new run (default: runs/MODEL)")
+    parser.add_argument(
+        "--run",
+        dest="folder",
+        metavar="FOLDER",
+        type=Path,
+        help="where a new run is kept (default: runs/MODEL)",
+    )
     parser.add_argument(
         "--listen",
         type=address,
@@ -179,7 +185,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         if arguments.workers is not None or arguments.folder is not None:
             raise FixedAtTheBeginning(
                 f"{arguments.run} already holds a run, which is planned for {folder.config().workers} workers; "
-                "give it without --workers and --folder, or give a TOML file to begin another run"
+                "give it without --workers and --run, or give a TOML file to begin another run"
             )
         return folder
     settings = {"device": default_device()} | read_config(arguments.run)

@@ -60,13 +60,13 @@ def test_who_is_let_in_who_is_not_and_who_waits(
     tmp_path: Path, plan_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with Command(["shepherd", str(plan_file), "--folder", str(run)], tmp_path) as shepherd:
+    with Command(["shepherd", str(plan_file), "--run", str(run)], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         assert f"pcp: the Shepherd of {run} listens on {address}" in shepherd.said
 
         taken = fails(
             Command(
-                ["shepherd", str(plan_file), "--folder", str(tmp_path / "other"), "--listen", address],
+                ["shepherd", str(plan_file), "--run", str(tmp_path / "other"), "--listen", address],
                 tmp_path,
             )
         )
@@ -141,7 +141,7 @@ def test_a_worker_whose_key_is_revoked_while_it_works_is_put_out(
     tmp_path: Path, plan_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with Command(["shepherd", str(plan_file), "--folder", str(run), "--workers", "1"], tmp_path) as shepherd:
+    with Command(["shepherd", str(plan_file), "--run", str(run), "--workers", "1"], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         with start_worker(address, key_of("alice", run, capsys), tmp_path, "--cpus", "0") as alice:
             shepherd.wait_for(is_round(1))

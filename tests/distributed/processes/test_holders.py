@@ -33,7 +33,7 @@ def test_a_newcomer_takes_what_a_worker_holds_from_there(
 ) -> None:
     plan, run = tmp_path / "run.toml", tmp_path / "run"
     plan.write_text(TOML.format(corpus=corpus), encoding="utf-8")
-    with Command(["shepherd", str(plan), "--folder", str(run)], tmp_path) as shepherd:
+    with Command(["shepherd", str(plan), "--run", str(run)], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         keys = {name: key_of(name, run, capsys) for name in ("alice", "bob", "carol")}
         with start_worker(address, keys["alice"], tmp_path, "--listen", "127.0.0.1:0") as alice:

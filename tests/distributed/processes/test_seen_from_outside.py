@@ -87,9 +87,7 @@ def test_a_run_is_watched_paused_and_stopped_from_its_page(
     run, token = tmp_path / "run", tmp_path / "token"
     token.write_text(TOKEN)
     page = ["--web", "127.0.0.1:0", "--token-file", str(token)]
-    with Command(
-        ["shepherd", plan_file(tmp_path, corpus), "--folder", str(run), *page], tmp_path
-    ) as shepherd:
+    with Command(["shepherd", plan_file(tmp_path, corpus), "--run", str(run), *page], tmp_path) as shepherd:
         listening = shepherd.wait_for(is_listening)
         address = shepherd.wait_for(lambda record: record.get("event") == "web")["address"]
         assert f"pcp: {run} is shown at http://{address}" in shepherd.said
@@ -179,7 +177,7 @@ def test_machines_that_sleep_come_back_by_themselves(
     tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with Command(["shepherd", plan_file(tmp_path, corpus), "--folder", str(run)], tmp_path) as shepherd:
+    with Command(["shepherd", plan_file(tmp_path, corpus), "--run", str(run)], tmp_path) as shepherd:
         address = shepherd.wait_for(is_listening)["address"]
         with start_worker(address, key_of("alice", run, capsys), tmp_path) as alice:
             shepherd.wait_for(is_round(1))
@@ -210,7 +208,7 @@ def test_a_newcomer_is_told_what_another_measured(
 ) -> None:
     run = tmp_path / "run"
     planned = plan_file(tmp_path, corpus, tolerance=TOLERANCE)
-    with Command(["shepherd", planned, "--folder", str(run)], tmp_path) as shepherd:
+    with Command(["shepherd", planned, "--run", str(run)], tmp_path) as shepherd:
         address = shepherd.wait_for(is_listening)["address"]
         subject, kernel = has_measured(RunFolder(run), tmp_path / "cache-alice")
         with worker_with_cache("alice", address, key_of("alice", run, capsys), tmp_path) as alice:

@@ -70,7 +70,7 @@ def test_workers_fetch_what_their_leases_touch(
 ) -> None:
     plan, run = tmp_path / "run.toml", RunFolder(tmp_path / "run")
     plan.write_text(TOML.format(place=place), encoding="utf-8")
-    with Command(["shepherd", str(plan), "--folder", str(run.path)], tmp_path) as shepherd:
+    with Command(["shepherd", str(plan), "--run", str(run.path)], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         keys = [key_of(name, run.path, capsys) for name in ("alice", "bob")]
         # One of them has the shards on its own disk, the other takes them from the Shepherd and has little room.

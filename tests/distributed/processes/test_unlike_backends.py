@@ -50,7 +50,7 @@ def train_on(
     """
     plan, folder = tmp_path / "run.toml", RunFolder(tmp_path / "run")
     plan.write_text(TOML.format(corpus=corpus, workers=len(devices)) + more, encoding="utf-8")
-    with Command(["shepherd", str(plan), "--folder", str(folder.path)], tmp_path) as shepherd:
+    with Command(["shepherd", str(plan), "--run", str(folder.path)], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         keys = [key_of(f"w{number}", folder.path, capsys) for number in range(len(devices))]
         workers = [

@@ -62,7 +62,7 @@ def test_a_slow_worker_that_comes_later_trains_less_and_ends_with_the_fast(
 ) -> None:
     plan, run = tmp_path / "run.toml", tmp_path / "run"
     plan.write_text(TOML.format(corpus=corpus, batches=BATCHES, segment=SEGMENT), encoding="utf-8")
-    with Command(["shepherd", str(plan), "--folder", str(run)], tmp_path) as shepherd:
+    with Command(["shepherd", str(plan), "--run", str(run)], tmp_path) as shepherd:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         with start_worker(address, key_of("fast", run, capsys), tmp_path, "--cpus", "0") as fast:
             shepherd.wait_for(is_round(2))

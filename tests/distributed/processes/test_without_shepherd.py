@@ -48,7 +48,7 @@ def test_training_goes_on_without_the_shepherd(
 ) -> None:
     plan, run = tmp_path / "run.toml", tmp_path / "run"
     plan.write_text(TOML.format(corpus=corpus, steps=STEPS, every=EVERY), encoding="utf-8")
-    shepherd = Command(["shepherd", str(plan), "--folder", str(run)], tmp_path)
+    shepherd = Command(["shepherd", str(plan), "--run", str(run)], tmp_path)
     with shepherd, contextlib.ExitStack() as others:
         address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
         keys = {name: key_of(name, run, capsys) for name in ("alice", "bob", "carol", "dan")}
