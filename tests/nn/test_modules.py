@@ -10,6 +10,7 @@ from tests.execution import run
 import pcp
 from pcp import nn
 from pcp.ir.tree import flatten, map_tree
+from pcp.nn.initializers import InvalidInitializer
 from pcp.training.accumulation import InvalidAccumulation
 
 RANDOM = np.random.default_rng()
@@ -197,5 +198,10 @@ def test_a_module_shows_its_shapes_and_is_a_dataclass() -> None:
     assert model.eval().train().norm.training
     assert not model.eval().drop[1].training
     assert model.norm.training
+    for make in (lambda: nn.Linear(784, 256), lambda: nn.BatchNorm(8), lambda: nn.Dropout(0.1)):
+        with pytest.raises(
+            InvalidInitializer, match=r"was given \w+=[\d.]+; expected arrays, .* \w+\.init\(\.\.\.\)"
+        ):
+            make()
     with pytest.raises(pcp.tensor.ShapeMismatch, match="a width of 5 cannot be shared by 2 heads evenly"):
         nn.MultiHeadAttention.init(0, 5, 2)

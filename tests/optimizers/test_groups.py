@@ -10,7 +10,6 @@ from tests.optimizers.test_optimizers import SCHEDULE, STEPS, assert_near, rando
 import pcp
 from pcp.ir.tree import flatten
 from pcp.optimizers import InvalidOptimizer, NoSuchParameter, adamw, groups, lion, muon, sgd
-from pcp.optimizers.groups import Scaled
 
 NAMES = {"weight": "weight", "bias": "bias", "inner.0": "inner"}
 
@@ -30,7 +29,7 @@ def test_every_group_takes_the_steps_of_its_optimizer_alone() -> None:
     found, state, reported = updated(whole, parameters, gradients, "f64")
     alone = {
         "weight": base,
-        "bias": adamw(Scaled(SCHEDULE, 0.1), weight_decay=0.2, decays=everything),
+        "bias": adamw(lambda step: SCHEDULE(step) * 0.1, weight_decay=0.2, decays=everything),
         "inner": lion(0.01),
     }
     for name, optimizer in alone.items():

@@ -196,11 +196,11 @@ def test_lion_with_a_schedule(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", NEAR)
 def test_adafactor_with_a_schedule_and_decay(dtype: str) -> None:
     (parameters,), gradients = random_trees(11), random_trees(12, STEPS)
-    optimizer = adafactor(SCHEDULE, min_dim_size_to_factor=3, weight_decay=0.2)
+    optimizer = adafactor(SCHEDULE, min_dim_size_to_factor=2, weight_decay=0.2)
     found, state, _ = updated(optimizer, parameters, gradients, dtype)
-    assert {k: v.shape for k, v in state["rows"].items()} == {"weight": (3,)}
-    assert {k: v.shape for k, v in state["columns"].items()} == {"weight": (4,)}
-    assert set(state["second"]) == {"bias", "inner.0"}
+    assert {k: v.shape for k, v in state["rows"].items()} == {"weight": (3,), "inner.0": (2, 2)}
+    assert {k: v.shape for k, v in state["columns"].items()} == {"weight": (4,), "inner.0": (2, 3)}
+    assert set(state["second"]) == {"bias"}
     leaves, tree = flatten(parameters)
     squares = [np.zeros_like(leaf) for leaf in leaves]
     for t, (rate, gradient) in enumerate(zip(rates(), gradients, strict=True), start=1):
@@ -208,8 +208,13 @@ def test_adafactor_with_a_schedule_and_decay(dtype: str) -> None:
         for place, g in enumerate(flatten(gradient)[0]):
             squares[place] = share * squares[place] + (1 - share) * (g * g + 1e-30)
             v, p = squares[place], leaves[place]
-            if p.shape == (3, 4):  # the matrix of rank 1 that has its means
-                v = v.mean(1, keepdims=True) * v.mean(0, keepdims=True) / v.mean()
+            if p.ndim > 1:  # matrices of rank 1 that have its means
+                one, other = (0, 1) if p.ndim == 2 else (1, 2)
+                v = (
+                    v.mean(one, keepdims=True)
+                    * v.mean(other, keepdims=True)
+                    / v.mean((one, other), keepdims=True)
+                )
             direction = g / np.sqrt(v)
             direction = direction / max(1, np.sqrt((direction**2).mean()))
             scale = max(np.sqrt((p**2).mean()), 1e-3)

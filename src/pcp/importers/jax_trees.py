@@ -50,7 +50,7 @@ class KeyData:
     """Typed PRNG keys in a program that is being written: their data, of shape (..., words), and the name of their kind."""
 
     data: Any
-    kind: str
+    kind: Any
 
 
 def _opened_key(value: Any) -> Opened | None:
@@ -66,10 +66,10 @@ def _opened_key(value: Any) -> Opened | None:
         return jax.random.key_data(key)
 
     inner = jax.eval_shape(data, value) if isinstance(value, jax.ShapeDtypeStruct) else data(value)
-    return _key_node(str(kinds[0])), [inner]
+    return _key_node(kinds[0]), [inner]
 
 
-def _key_node(kind: str) -> Node:
+def _key_node(kind: Any) -> Node:
     def wrapped(children: Sequence[Any]) -> Any:
         (child,) = children
         if hasattr(child, "__array__") and not isinstance(child, Tensor):

@@ -5,7 +5,7 @@ from typing import Any, Self
 from pcp.nn import initializers
 from pcp.nn.dropout import dropout
 from pcp.nn.initializers import Key, generator_of
-from pcp.nn.modules.module import Module, buffer
+from pcp.nn.modules.module import Layer, buffer
 from pcp.nn.normalization import scaled
 from pcp.ops.elementwise import convert, rsqrt
 from pcp.ops.random import fold_in
@@ -16,7 +16,7 @@ from pcp.tensor import Tensor, TensorLike, as_tensor
 Array = Any
 
 
-class BatchNorm(Module):
+class BatchNorm(Layer):
     """Mean 0 and variance 1 of every channel over the batch, then times `scale` plus `bias`; channels are the last axis.
 
     In training, the running `mean` and `variance` become momentum times the old plus (1 - momentum) times those of the
@@ -27,9 +27,9 @@ class BatchNorm(Module):
     """
 
     scale: Array
-    bias: Array
-    mean: Array = buffer()
-    variance: Array = buffer()
+    bias: Array = None
+    mean: Array = buffer(default=None)
+    variance: Array = buffer(default=None)
     momentum: float = 0.99
     epsilon: float = 1e-5
     training: bool = True
@@ -57,7 +57,7 @@ def _moved(old: Tensor, new: Tensor, momentum: float) -> Tensor:
     return convert(momentum * convert(old, new.dtype) + (1 - momentum) * new, old.dtype)
 
 
-class Dropout(Module):
+class Dropout(Layer):
     """Random features set to 0 in training: others in every step and every call, and the same in every run.
 
     Arguments:

@@ -8,7 +8,7 @@ from pcp.nn.attention import scaled_dot_product_attention
 from pcp.nn.convolution import conv
 from pcp.nn.initializers import Initializer, Key, generator_of
 from pcp.nn.layers import embedding, linear, unembedding
-from pcp.nn.modules.module import Module
+from pcp.nn.modules.module import Layer, Module
 from pcp.nn.normalization import layer_norm, rms_norm
 from pcp.ops.movement import reshape
 from pcp.ops.windows.geometry import Padding, Sizes
@@ -17,7 +17,7 @@ from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 Array = Any
 
 
-class Linear(Module):
+class Linear(Layer):
     """x @ weight + bias, of weight (inputs, outputs)."""
 
     weight: Array
@@ -39,7 +39,7 @@ class Linear(Module):
         return linear(x, self.weight, self.bias)
 
 
-class Embedding(Module):
+class Embedding(Layer):
     """Rows of a table, of weight (vocabulary, width)."""
 
     weight: Array
@@ -57,7 +57,7 @@ class Embedding(Module):
         return unembedding(x, self.weight)
 
 
-class LayerNorm(Module):
+class LayerNorm(Layer):
     """Mean 0 and variance 1 along the last axis, then times `scale` plus `bias`."""
 
     scale: Array
@@ -73,7 +73,7 @@ class LayerNorm(Module):
         return layer_norm(x, self.scale, self.bias, self.epsilon)
 
 
-class RMSNorm(Module):
+class RMSNorm(Layer):
     """Mean square 1 along the last axis, then times `scale`."""
 
     scale: Array
@@ -88,7 +88,7 @@ class RMSNorm(Module):
         return rms_norm(x, self.scale, self.epsilon)
 
 
-class Conv(Module):
+class Conv(Layer):
     """A convolution of weight (spatial, channels / groups, outputs), channels last: see `pcp.nn.conv`."""
 
     weight: Array
@@ -117,7 +117,7 @@ class Conv(Module):
         return conv(x, self.weight, self.bias, self.strides, self.padding, self.dilation, self.groups)
 
 
-class MultiHeadAttention(Module):
+class MultiHeadAttention(Layer):
     """Attention of several heads: from x to itself, or to a context."""
 
     query: Linear

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, dataclass_transform
 
 from pcp.ir.trees.nodes import is_array
 from pcp.ir.types import UnknownDType, dtype_of
+from pcp.nn.initializers import InvalidInitializer
 
 BUFFER = "buffer"
 _M = TypeVar("_M")
@@ -50,6 +51,20 @@ class Module:
     def __repr__(self) -> str:
         entries: dict[str, Any] = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]  # a subclass
         return f"{type(self).__name__}({', '.join(f'{name}={_shown(value)}' for name, value in entries.items())})"
+
+
+class Layer(Module):
+    """A module whose first field holds arrays; `init` makes one."""
+
+    def __post_init__(self) -> None:
+        first = dataclasses.fields(self)[0].name
+        value = getattr(self, first)
+        if isinstance(value, int | float):
+            name = type(self).__name__
+            raise InvalidInitializer(
+                f"{name} was given {first}={value}; expected arrays, as its fields are: {name}.init(...) makes one from sizes, "
+                f"as pcp.nn.Linear.init(0, 784, 256) from a seed, inputs and outputs"
+            )
 
 
 def _shown(value: Any) -> str:
