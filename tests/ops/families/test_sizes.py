@@ -32,6 +32,7 @@ def everything(xp: Any, x: Any, n: Any, counts: Any, flags: Any, rows: Any, gaps
         xp.setxor1d(counts, FEW, size=9), xp.setdiff1d(counts, FEW, size=2, fill_value=9),
         xp.bincount(counts, length=4), xp.bincount(counts, minlength=9, length=9), xp.bincount(counts, gaps * 0 + 2, length=8),
         xp.take(x, n[0], 1, mode="clip"), xp.take(x, n[0], 1, mode="wrap"), xp.where(n, size=20), xp.repeat(x, 2, axis=1),
+        xp.nanvar(x[..., :2], 2, ddof=2),
     ]  # fmt: skip
 
 
