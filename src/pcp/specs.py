@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, overload
 
+import numpy as np
+
 from pcp.foreign import element_type
 from pcp.ir import DTypeLike, Role, TensorSpec
 from pcp.ir.tree import map_tree
@@ -67,13 +69,25 @@ def spec(
     Raises:
         InvalidShape: a size is negative or no integer.
         InvalidSize: a text is no size.
+        InvalidArgument: an array is given in the place of a shape.
     """
+    if _is_other_array(shape):
+        raise InvalidArgument(
+            f"pcp.spec was given an array of shape {tuple(cast(Any, shape).shape)} in the place of a shape; "
+            "write pcp.spec(x.shape, x.dtype), or give trace the array itself"
+        )
     sizes = (shape,) if isinstance(shape, str) else shape
     if isinstance(sizes, Sequence) and any(isinstance(size, str | Expression) for size in sizes):
         checked_shape([size for size in sizes if not isinstance(size, str | Expression)])
         open_spec = SymbolicSpec(tuple(map(Expression.of, sizes)), dtype_of(dtype))
         return OpenArgument(open_spec, Role(role))
     return ArgumentSpec(TensorSpec(checked_shape(cast(Sequence[int], shape)), dtype_of(dtype)), Role(role))
+
+
+def _is_other_array(value: Any) -> bool:
+    """Whether a value is an array, and not one of integers along one axis, as sizes are."""
+    rank = getattr(value, "ndim", 0) if hasattr(value, "dtype") else 0
+    return bool(rank) and not (rank == 1 and np.issubdtype(value.dtype, np.integer))
 
 
 def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:

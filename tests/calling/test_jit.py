@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.calling.jit import UnknownSetting
 from pcp.calling.signature import NoArrayGiven, StaticArgument
+from pcp.ir.expecting import WrongArguments
 
 GENERATOR = np.random.default_rng()
 X = GENERATOR.normal(size=(3, 4)).astype(np.float32)
@@ -138,6 +140,11 @@ def test_it_is_a_method_and_has_the_name_of_its_function() -> None:
         (lambda: pcp.jit(lambda x: x, static_argnums=0)([1]), StaticArgument, "x is static and was given a list"),
         (lambda: pcp.jit(lambda x: x, static_argnums=0)(pcp.array(1)), StaticArgument, "expected no array"),
         (lambda: pcp.jit(lambda x: x, donate_argnums=2), StaticArgument, "donate_argnums names 2"),
+        (lambda: pcp.jit(lambda x: x, tolerence=1), UnknownSetting, "tolerence=1, which neither .* takes; write tolerance"),
+        (lambda: pcp.jit(lambda x: x, colour=1), UnknownSetting, "expected one of device, tolerance, memory"),
+        (lambda: pcp.jit(lambda x, y: x * y)(1), WrongArguments, r"missing a required argument: 'y'; expected <lambda>"),
+        (lambda: pcp.jit(lambda x: x)(1, z=2), WrongArguments, r"called with 1 arguments and z by name"),
+        (lambda: pcp.spec(X, "f32"), pcp.tracing.InvalidArgument, r"shape \(3, 4\) in the place .* write pcp\.spec\(x\.shape"),
         (lambda: pcp.jit(3), pcp.ir.expecting.ProgramExpected, "pcp.jit takes"),
     ],
 )  # fmt: skip

@@ -1,6 +1,8 @@
 """`pcp.jit`: a function of Tensors that is called with arrays. It is traced and planned for their shapes and element types."""
 
+import difflib
 import functools
+import inspect
 import logging
 import threading
 import types
@@ -11,6 +13,7 @@ from typing import Any, overload
 from pcp.calling.kept import Kept
 from pcp.calling.programs import Planned, donating
 from pcp.calling.signature import Call, Names, Signature, StaticArgument, as_names
+from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.expecting import expect_function
 from pcp.ir.program import Runs
@@ -20,6 +23,11 @@ from pcp.tensor import is_tracing
 from pcp.tracing import trace_closure
 
 log = logging.getLogger("pcp.calling")
+
+
+class UnknownSetting(PCPError):
+    """A setting of `pcp.jit` that neither it nor `pcp.plan` takes."""
+
 
 KEPT = 64
 """Plans of a function that stay: those that were called last."""
@@ -216,6 +224,7 @@ def jit(
 
     Raises:
         ProgramExpected: `function` is no function of Tensors.
+        UnknownSetting: a setting is none of `pcp.plan`.
         StaticArgument: the function has no argument of a name or place.
     """
     if function is None:
@@ -230,6 +239,16 @@ def jit(
             **settings,
         )
     chosen = {"device": device, "tolerance": tolerance, **settings}
+    known = inspect.signature(plan).parameters
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(
+                name, [*known, "static_argnums", "static_argnames", "donate_argnums"], 1
+            )
+            raise UnknownSetting(
+                f"pcp.jit was given {name}={settings[name]!r:.60}, which neither it nor pcp.plan takes; "
+                + (f"write {near[0]}" if near else f"expected one of {', '.join([*known][1:])}")
+            )
     static = (*as_names(static_argnums), *as_names(static_argnames))
     if isinstance(function, Runs):
         return _of_program(function, static, as_names(donate_argnums), chosen)

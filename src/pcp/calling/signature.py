@@ -12,6 +12,7 @@ from pcp.calling.array import asarray
 from pcp.errors import PCPError
 from pcp.foreign import is_foreign, is_torch
 from pcp.ir import DType, Role, TensorSpec, Tree
+from pcp.ir.expecting import WrongArguments, signature_in_short
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.tensor import NumberTensor, Tensor, weak_dtype
@@ -134,7 +135,7 @@ class Signature:
         """The call taken apart.
 
         Raises:
-            TypeError: as Python, if the function cannot be called so.
+            WrongArguments: the function cannot be called so.
             StaticArgument: a static argument cannot be a key.
             NoArrayGiven: an argument is no array, number or container of such.
         """
@@ -163,7 +164,15 @@ class Signature:
             names = known[: len(arguments)] + [f"argument_{n}" for n in range(len(known), len(arguments))]
             return [*zip(names, arguments, strict=True), *named.items()]
         flat: list[tuple[str, Any]] = []
-        for name, value in self._signature.bind(*arguments, **named).arguments.items():
+        try:
+            bound = self._signature.bind(*arguments, **named)
+        except TypeError as mistake:
+            called = getattr(self._function, "__name__", type(self._function).__name__)
+            raise WrongArguments(
+                f"{called} was called with {len(arguments)} arguments and {', '.join(named) or 'none'} by name: {mistake}; "
+                f"expected {called}{signature_in_short(self._signature)}"
+            ) from None
+        for name, value in bound.arguments.items():
             kind = self._signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 flat += [(f"{name}[{place}]", entry) for place, entry in enumerate(value)]
