@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on; port 0 takes the port of the last time, or a free one",
     )
     add_web_arguments(parser)
-    parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:

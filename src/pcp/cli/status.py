@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("run", metavar="RUN", help="the folder of a run, or HOST:PORT of its page")
     add_web_arguments(parser)
-    parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_web_arguments(parser: argparse._ActionsContainer) -> None:

@@ -143,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compile nothing: run only what the run's owner compiled ahead and signed, for the chip if the run has several "
         "for this device, such as cuda:sm_86; needs a device of IREE",
     )
-    parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
