@@ -19,7 +19,7 @@ from pcp.importers.torch.arrays import array_from_torch
 from pcp.importers.torch.exporting import TorchMissing, torch_package
 from pcp.importers.torch.imported import Imported, from_torch
 from pcp.tracing import spec
-from pcp.training.data.array_file import read_array_file
+from pcp.training.data.array_file import SUFFIXES, read_array_file
 from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.recipes.adapters import LoraRecord, LoraSettings
 from pcp.training.recipes.config import TrainingConfig
@@ -64,7 +64,7 @@ def bring_model(folder: RunFolder) -> None:
     imported = (
         _of_text(model, size, config)
         if gives_tokens(config.data, config.field)
-        else _of_samples(model, size, read_array_file(Path(config.data)))
+        else _of_samples(model, size, _arrays(model, config.data))
     )
     _keep_source(path, folder.source_folder, _rest(model, imported))
     if config.lora:
@@ -155,6 +155,20 @@ def _of_text(model: Any, size: int, config: TrainingConfig) -> Imported:
 
     tokens = spec((size, config.context), "i32")
     return from_torch(_calling(model, next_token), tokens, tokens)
+
+
+def _arrays(model: Any, data: str) -> Mapping[str, np.ndarray[Any, Any]]:
+    """Arrays with the names, shapes and element types of samples: those of a file, or an image and its label."""
+    if Path(data).suffix in SUFFIXES:
+        return read_array_file(Path(data))
+    size = getattr(model.config, "image_size", None)
+    if size is None:
+        raise ModelNotTrainable(
+            f"{data} holds images, and {type(model).__name__} has no image_size in its config.json; give --data an .npz or "
+            ".safetensors file with the arrays that it takes, by name"
+        )
+    shape = (model.config.num_channels, *(size if isinstance(size, list | tuple) else (size, size)))
+    return {"pixel_values": np.zeros((1, *shape), np.float32), "labels": np.zeros(1, np.int64)}
 
 
 def _of_samples(model: Any, size: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Imported:

@@ -1,5 +1,6 @@
 """`pcp train --model FOLDER`: what transformers wrote is trained, and transformers loads what comes out."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tests.peers.beside_transformers.families import BIDIRECTIONAL, CAUSAL
+from tests.peers.beside_transformers.families import BIDIRECTIONAL, CAUSAL, PICTURE
 
 from pcp.cli import main
 from pcp.importers.training_folder import bring_model
@@ -52,6 +53,17 @@ def loss_of(model: Any, recipe: Any) -> float:
             x, y = (torch.from_numpy(each.astype(np.int64)) for each in (chunk.inputs, chunk.targets))
             with torch.no_grad():
                 losses.append(F.cross_entropy(model.eval()(x).logits.flatten(0, 1), y.flatten()).item())
+    return float(np.mean(losses))
+
+
+def own_loss_of(model: Any, recipe: Any) -> float:
+    """The mean of the loss that a model of transformers computes itself over the validation part of a run."""
+    names = [entry.name for entry in recipe.imported.batch]
+    losses = []
+    for batch in recipe.data.validation.in_batches(4):
+        given = {name: torch.from_numpy(np.array(each)) for name, each in zip(names, batch, strict=True)}
+        with torch.no_grad():
+            losses.append(model.eval()(**given).loss.item())
     return float(np.mean(losses))
 
 
@@ -132,13 +144,7 @@ def test_arrays_by_name_train_what_is_no_decoder(tmp_path: Path, capsys: pytest.
     assert losses[-1] < losses[0]
     loaded, report = type(model).from_pretrained(out, output_loading_info=True)
     assert not any(report.values()), report
-    names = [entry.name for entry in recipe.imported.batch]
-    own = []
-    for batch in recipe.data.validation.in_batches(4):
-        given = {name: torch.from_numpy(np.array(each)) for name, each in zip(names, batch, strict=True)}
-        with torch.no_grad():
-            own.append(loaded.eval()(**given).loss.item())
-    assert records[-1]["validation_loss"] == pytest.approx(np.mean(own), rel=1e-5)
+    assert records[-1]["validation_loss"] == pytest.approx(own_loss_of(loaded, recipe), rel=1e-5)
 
     np.savez(tmp_path / "others.npz", input_idss=tokens, labels=labels)
     refused = ["train", "--model", str(tmp_path / "model"), "--run", str(tmp_path / "other")]
@@ -147,3 +153,59 @@ def test_arrays_by_name_train_what_is_no_decoder(tmp_path: Path, capsys: pytest.
     (tmp_path / "my.txt").write_text(TEXT)
     assert main([*refused, "--data", str(tmp_path / "my.txt"), "--tokenizer", "bytes"]) == 2
     assert "is BertForSequenceClassification, which is no decoder of text" in capsys.readouterr().err
+
+
+def test_images_in_folders_of_classes_train_a_classifier(tmp_path: Path) -> None:
+    """They have the size that the model's settings name, and go to the model as `pixel_values` and `labels`."""
+    image = pytest.importorskip("PIL.Image")
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(transformers.ViTConfig(**PICTURE, num_labels=2))
+    model.save_pretrained(tmp_path / "model")
+    rng = np.random.default_rng(0)
+    for shade, base in (("dark", 40), ("light", 200)):
+        (tmp_path / "pictures" / shade).mkdir(parents=True)
+        for number in range(20):
+            pixels = (base + rng.integers(-30, 30, (10, 12, 3))).astype(np.uint8)
+            image.fromarray(pixels).save(tmp_path / "pictures" / shade / f"{number}.png")
+    settings = {"model": str(tmp_path / "model"), "data": str(tmp_path / "pictures"), "steps": 10}
+    recipe, records, out = trained(tmp_path / "run", settings)
+    loaded, report = type(model).from_pretrained(out, output_loading_info=True)
+    assert not any(report.values()), report
+    assert records[-1]["validation_loss"] == pytest.approx(own_loss_of(loaded, recipe), rel=1e-5)
+
+
+@pytest.mark.long
+def test_two_workers_train_low_rank_matrices_on_conversations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way of a user: messages, a Shepherd and Workers, an exported folder, text."""
+    kind = saved("llama", tmp_path / "model")
+    lines = [
+        {
+            "messages": [
+                {"role": "user", "content": f"{n} plus 1?"},
+                {"role": "assistant", "content": f"It is {n + 1}."},
+            ]
+        }
+        for n in range(200)
+    ]
+    chat, run, out = tmp_path / "chat.jsonl", tmp_path / "run", tmp_path / "out"
+    chat.write_text("\n".join(map(json.dumps, lines)))
+    command = [
+        "train",
+        "--model",
+        str(tmp_path / "model"),
+        "--data",
+        str(chat),
+        "--tokenizer",
+        "bytes",
+        "--run",
+        str(run),
+    ]
+    command += ["--lora", "rank=2", "--steps", "20", "--inner-steps", "5", "--workers", "2", "--batch", "4"]
+    assert main([*command, "--context", "32", "--learning-rate", "0.02"]) == 0
+    capsys.readouterr()
+    assert main(["export", str(run), str(out), "--dtype", "f32"]) == 0
+    merged, before = (kind.from_pretrained(folder).state_dict() for folder in (out, tmp_path / "model"))
+    moved = {name for name in before if not torch.equal(before[name], merged[name])}
+    assert moved == {name for name in before if name.endswith("_proj.weight")}
