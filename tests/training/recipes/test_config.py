@@ -53,6 +53,8 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
     config = TrainingConfig().replaced(**read_config(path))
     assert (config.model, config.steps, config.warmup_steps, config.learning_rate) == ("gpt2", 7, 3, 1e-4)
     assert config.batch == TrainingConfig().batch
+    path.write_text('data = ["train.bin", "val.bin"]\n')
+    assert read_config(path) == {"data": "train.bin,val.bin"}
 
 
 @pytest.mark.parametrize(

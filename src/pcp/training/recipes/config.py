@@ -274,11 +274,14 @@ def read_config(path: Path) -> dict[str, Any]:
         InvalidTrainingConfig: the file is missing or no TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidTrainingConfig(f"there is no file {path}; give a TOML file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidTrainingConfig(f"{path} is not a TOML file: {error}") from None
+    if isinstance(files := settings.get("data"), list) and all(isinstance(each, str) for each in files):
+        settings["data"] = ",".join(files)
+    return settings
 
 
 def _with_points(settings: dict[str, Any]) -> dict[str, Any]:
