@@ -160,6 +160,21 @@ def test_logits_that_a_user_looks_at_stay_whole() -> None:
     assert without_logits(program, 1000) is program
 
 
+@pytest.mark.parametrize(("layers", "is_whole"), [(10, False), (70, True)])
+def test_a_network_whose_values_are_all_as_large_as_its_logits_is_left_alone(
+    layers: int, is_whole: bool
+) -> None:
+    def loss(hidden: Any, weights: Any, targets: Any) -> Any:
+        logits = pcp.einsum("bnd,vd->bnv", hidden, weights)
+        for _ in range(layers):
+            logits = pcp.tanh(logits)
+        return cross_entropy(logits, targets)
+
+    hidden, weights, _, targets = GIVEN
+    program = pcp.trace(loss, hidden, weights, targets)
+    assert (without_logits(program, 1000) is program) is is_whole
+
+
 def test_logits_that_something_else_reads_stay_whole() -> None:
     def loss(hidden: Any, weights: Any, targets: Any) -> Any:
         logits = pcp.einsum("bnd,vd->bnv", hidden, weights)

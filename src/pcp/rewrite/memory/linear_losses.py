@@ -30,6 +30,9 @@ from pcp.rewrite.memory.blocks import cut_up, function_of
 ROWS = 256
 """Examples of a block, at least: of fewer, weights would be read, and added to, too often."""
 
+MOST = 60
+"""Operations of a loss and its gradient: more are a network whose values are all as large as its logits, as of an image."""
+
 _NAMES = [
     name for each in (CROSS_ENTROPY, LOG_SOFTMAX, LOG_SUM_EXP) for name in (each.name, each.gradient_name)
 ]
@@ -86,11 +89,13 @@ class _Site:
         order = {view.operation: place for place, view in enumerate(block.operations)}
         makers = _makers(logits, order, size)
         found = makers and _readers([logits, *_made(makers, size)], order, size)
-        if not makers or found is None:
+        if not makers or found is None or len(makers) + len(found) > MOST:
             return None
         own = {*makers, *found}
         own |= _made_beside(own, order, size)
         own |= _between(own, order)
+        if len(own) > MOST:
+            return None
         if any(TAP in op.attributes or has_effect(op) or not _stays(op, own, size) for op in own):
             return None
         return cls(logits, sorted(own, key=order.__getitem__), order)
