@@ -9,7 +9,7 @@ from pcp.ops.elementwise.comparison import less, where
 from pcp.ops.elementwise.conversion import complex_, convert, imag, real
 from pcp.ops.elementwise.forms import BITS, REAL, by_numpy, elementwise, unary
 from pcp.ops.record import Cost
-from pcp.tensor import Tensor, TensorLike, as_tensor, export_operations, operation
+from pcp.tensor import Tensor, TensorLike, WrongArgument, as_tensor, export_operations, operation
 
 _unary = partial(unary, cost=Cost.arithmetic, rounds=False, derivative=None)
 
@@ -33,7 +33,14 @@ def round_(x: TensorLike, decimals: int = 0) -> Tensor:
         if decimals >= 0 or tensor.dtype is DType.bool:
             return tensor
         return convert(rint(convert(tensor, DType.f64) * 10.0**decimals) * 10**-decimals, tensor.dtype)
-    return rint(tensor) if not decimals else rint(tensor * 10.0**decimals) / 10.0**decimals
+    if not decimals:
+        return rint(tensor)
+    most = 4 if tensor.dtype is DType.f16 else 38
+    if abs(decimals) > most:
+        raise WrongArgument(
+            f"round: decimals = {decimals} was given; expected {-most} to {most} in {tensor.dtype}"
+        )
+    return rint(tensor * 10.0**decimals) / 10.0**decimals
 
 
 @operation
