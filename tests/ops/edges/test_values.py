@@ -133,5 +133,8 @@ def test_it_computes_what_numpy_does_at_every_edge(name: str) -> None:
 
 
 def test_no_operation_is_without_edges() -> None:
-    assert set(OPERATIONS) == set(EVERY) | OWN_TEST | TESTED_ELSEWHERE
+    """Another name of an operation is the same function."""
+    covered = set(EVERY) | OWN_TEST | TESTED_ELSEWHERE
+    functions = {OPERATIONS[name] for name in covered}
+    assert [name for name in OPERATIONS if OPERATIONS[name] not in functions] == []
     assert [name for name in EVERY if next(cases_of(name, thorough=False), None) is None] == []

@@ -125,7 +125,8 @@ def _functions(module: Any, place: str) -> list[str]:
 
 
 RANDOM, LAYERS = _functions(ops.random, "pcp.ops.random"), _functions(nn, "pcp.nn")
-LAYERS.remove("quantise")  # it makes arrays of arrays, and stands in no program
+# What makes arrays of arrays, fields of a class, and models of models stands in no program.
+LAYERS = [name for name in LAYERS if name not in ("quantise", "buffer", "split", "merge")]
 
 
 FAMILIES = {name for name, f in OPERATIONS.items() if f.__module__.startswith("pcp.ops.families")}

@@ -204,7 +204,7 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     checked_axes("diagonal", axes, tensor.ndim)
     tensor = moveaxis(tensor, axes, (-2, -1))
     lead, (height, width) = tensor.shape[:-2], tensor.shape[-2:]
-    low, right = max(-offset, 0), max(offset, 0)
+    low, right = least(max(-offset, 0), height), least(max(offset, 0), width)
     count = greatest(least(height - low, width - right), 0)
     block = narrow(narrow(tensor, tensor.ndim - 2, low, low + count), tensor.ndim - 1, right, right + count)
     flat = reshape(block, (*lead, count * count))

@@ -142,7 +142,7 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
     if windows < loss.batch_size:
         raise TinyCorpus(
             f"The validation part has {windows} windows of {loss.context} tokens; {config.model} takes {loss.batch_size} at "
-            "once. Give a longer text."
+            "once. Give a longer text, or, for a model from a folder, a smaller --batch."
         )
     return TextData(tokens, loss.context)
 
