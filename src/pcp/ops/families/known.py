@@ -1,6 +1,7 @@
 """Tensors that are known when a function is traced: windows, places of triangles and diagonals; ranges of powers."""
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, export_oper
 
 def _window(name: str, function: Callable[..., Any], meaning: str) -> Callable[[int], Tensor]:
     def apply(M: int) -> Tensor:
-        return as_tensor(function(M).astype(np.float32))
+        return as_tensor(function(index(M)).astype(np.float32))
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = f"The {meaning} window of M points, as f32."
@@ -33,7 +34,7 @@ hanning = _window("hanning", np.hanning, "Hann")
 @operation
 def kaiser(M: int, beta: float) -> Tensor:
     """The Kaiser window of M points, as f32, of shape `beta`."""
-    return as_tensor(np.kaiser(M, beta).astype(np.float32))
+    return as_tensor(np.kaiser(index(M), float(beta)).astype(np.float32))
 
 
 def _places(found: Any) -> tuple[Tensor, ...]:
@@ -43,13 +44,13 @@ def _places(found: Any) -> tuple[Tensor, ...]:
 @operation
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
     """Places, as i32, of the lower triangle of a matrix of n rows and m columns (n if None): where column - row <= k."""
-    return _places(np.tril_indices(n, k, m))
+    return _places(np.tril_indices(index(n), index(k), m if m is None else index(m)))
 
 
 @operation
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
     """Places, as i32, of the upper triangle of a matrix of n rows and m columns (n if None): where column - row >= k."""
-    return _places(np.triu_indices(n, k, m))
+    return _places(np.triu_indices(index(n), index(k), m if m is None else index(m)))
 
 
 @operation
@@ -68,13 +69,13 @@ def _matrix(name: str, x: TensorLike, k: int) -> tuple[int, int, int]:
     tensor = as_tensor(x)
     if tensor.ndim != 2:
         raise ShapeMismatch(f"{name}: shape {tensor.shape} was given; expected a matrix")
-    return tensor.shape[0], k, tensor.shape[1]
+    return tensor.shape[0], index(k), tensor.shape[1]
 
 
 @operation
 def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:
     """Places, as i32, of the diagonal of a tensor with `ndim` axes of size n."""
-    return _places([np.arange(n)] * ndim)
+    return _places([np.arange(index(n))] * index(ndim))
 
 
 @operation
@@ -95,7 +96,7 @@ def diag_indices_from(x: TensorLike) -> tuple[Tensor, ...]:
 @operation
 def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0) -> tuple[Tensor, ...]:
     """Places, as i32, that a function such as `numpy.triu` leaves of a matrix of n rows and columns of ones."""
-    return _places(np.nonzero(np.asarray(mask_func(np.ones((n, n)), k))))
+    return _places(np.nonzero(np.asarray(mask_func(np.ones((index(n), index(n))), index(k)))))
 
 
 @operation

@@ -21,6 +21,7 @@ from pcp.tensor import (
     ShapeMismatch,
     Tensor,
     TensorLike,
+    WrongArgument,
     as_tensor,
     export_operations,
     operation,
@@ -131,7 +132,7 @@ def insert(x: TensorLike, obj: Any, values: TensorLike, axis: int | None = None)
     tensor, along = along_or_flat(x, axis)
     place = checked_axis("insert", along, tensor.ndim)
     size = tensor.shape[place]
-    chosen = np.arange(size)[obj] if isinstance(obj, slice) else np.asarray(obj)
+    chosen = np.arange(size)[obj] if isinstance(obj, slice) else _known_places("insert", obj)
     many = np.atleast_1d(np.where(chosen < 0, chosen + size, chosen))
     new = promoted(tensor, values)[1]
     new = reshape(new, (*[1] * (tensor.ndim - new.ndim), *new.shape))
@@ -159,8 +160,28 @@ def delete(x: TensorLike, obj: Any, axis: int | None = None) -> Tensor:
     """
     tensor, along = along_or_flat(x, axis)
     place = checked_axis("delete", along, tensor.ndim)
-    kept = np.delete(np.arange(tensor.shape[place]), obj)
+    kept = np.delete(np.arange(tensor.shape[place]), _known_places("delete", obj))
     return take(tensor, kept.astype(np.int32), place)
+
+
+def _known_places(name: str, obj: Any) -> Any:
+    """A slice, or integers or booleans as NumPy has them.
+
+    Raises:
+        WrongArgument: they are no such numbers, or in more than one axis.
+    """
+    if isinstance(obj, slice):
+        return obj
+    places = np.asarray(obj)
+    if places.ndim > 1 or (places.size and places.dtype.kind not in "iub"):
+        raise WrongArgument(
+            f"{name}: obj is an array of {places.dtype} with shape {places.shape}; expected a slice, or one integer or "
+            "boolean, or a vector of such"
+        )
+    return places if places.size else places.astype(np.intp)
+
+
+_MOST_PARTS = 1 << 16
 
 
 @operation
@@ -171,8 +192,8 @@ def array_split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: i
     if not isinstance(indices_or_sections, int | np.integer):
         return split(tensor, indices_or_sections, axis)
     parts = int(indices_or_sections)
-    if parts < 1:
-        raise ShapeMismatch(f"array_split: {parts} parts were given; expected at least one")
+    if not 1 <= parts <= _MOST_PARTS:
+        raise ShapeMismatch(f"array_split: {parts} parts were given; expected 1 to {_MOST_PARTS}")
     lengths = [size // parts + (number < size % parts) for number in range(parts)]
     return split(tensor, np.cumsum(lengths)[:-1].tolist(), axis)
 
