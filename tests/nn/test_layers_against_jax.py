@@ -56,7 +56,7 @@ def assert_like(mine: Callable[..., Any], theirs: Callable[..., Any], *arguments
         (nn.softmax, jax.nn.softmax),
         (nn.log_softmax, jax.nn.log_softmax),
         (nn.glu, jax.nn.glu),
-        (lambda x: nn.glu(x, nn.silu, 0), lambda x: x[:2] * jax.nn.silu(x[2:])),
+        (lambda x: nn.glu(x, 0, nn.silu), lambda x: x[:2] * jax.nn.silu(x[2:])),
     ],
 )
 def test_activations(mine: Any, theirs: Any) -> None:

@@ -8,13 +8,13 @@ from pcp.tensor import Tensor, TensorLike, explained
 
 
 @explained
-def glu(x: TensorLike, activation: Callable[[Tensor], Tensor] = sigmoid, axis: int = -1) -> Tensor:
+def glu(x: TensorLike, axis: int = -1, activation: Callable[[Tensor], Tensor] = sigmoid) -> Tensor:
     """The first half of x along an axis times the activation of the second half.
 
     Arguments:
         x: shape (..., 2 width).
-        activation: of the gate: sigmoid, or `nn.silu` (SwiGLU), `nn.gelu` (GEGLU), `nn.relu` (ReGLU).
         axis: the axis that is halved.
+        activation: of the gate: sigmoid, or `nn.silu` (SwiGLU), `nn.gelu` (GEGLU), `nn.relu` (ReGLU).
 
     Returns:
         Shape (..., width).

@@ -6,13 +6,13 @@ from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 
 @explained
-def leaky_relu(x: TensorLike, slope: float = 0.01) -> Tensor:
-    """x where x >= 0, else slope * x.
+def leaky_relu(x: TensorLike, negative_slope: float = 0.01) -> Tensor:
+    """x where x >= 0, else negative_slope * x.
 
     Source: Maas, Hannun and Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", 2013, section 2.
     """
     tensor = as_tensor(x)
-    return where(greater_equal(tensor, 0), tensor, slope * tensor)
+    return where(greater_equal(tensor, 0), tensor, negative_slope * tensor)
 
 
 @explained

@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 import pcp
+from pcp import nn
 from pcp.ops.families.absent import ABSENT, page, reason_without
 
 NAMES = [name for name in dir(jnp) if not name.startswith("_") and name not in ("linalg", "fft")]
@@ -98,3 +100,16 @@ def test_the_page_is_the_table() -> None:
     assert PAGE.read_text("utf-8") == page(), (
         "write it anew: python -c 'from pcp.ops.families.absent import page; print(page(), end=\"\")'"
     )
+
+
+def test_activations_of_jax_take_their_settings_in_its_order_with_its_defaults() -> None:
+    names = [name for name in dir(jax.nn) if inspect.isfunction(getattr(nn, name, None))]
+    assert len(names) >= 30
+    for name in names:
+        theirs, ours = defaults_of(getattr(jax.nn, name)), defaults_of(getattr(nn, name))
+        theirs.pop("dtype", None)  # of JAX its widest float
+        shared = {entry: default for entry, default in theirs.items() if entry in ours}
+        assert {entry: ours[entry] for entry in shared} == shared, name
+        assert [entry for entry in ours if entry in shared] == list(shared), name
+        # What JAX takes first, a caller may give by its place.
+        assert list(theirs)[:1] == list(ours)[:1] or "dtype" in ours, name
