@@ -97,7 +97,7 @@ def test_what_workers_would_not_run_is_refused_before_there_are_any(
         names = (("model", files.model), ("weights", files.weights), ("data", files.data))
         settings = "".join(f'{name} = "{path}"\n' for name, path in names)
         (tmp_path / "run.toml").write_text(f"{settings}steps = 50\nwarmup_steps = 2\n")
-        arguments = ["shepherd", str(tmp_path / "run.toml"), "--workers", "2", "--folder"]
+        arguments = ["shepherd", str(tmp_path / "run.toml"), "--workers", "2", "--run"]
     assert main([*arguments, str(folder)]) == 2
     assert (
         "holds stablehlo.custom_call, which is refused: it would run native code" in capsys.readouterr().err

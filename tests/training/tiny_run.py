@@ -18,7 +18,14 @@ from pcp.training.run_folder import RunFolder
 
 TINY = gpt2.GPT2Config(layers=1, heads=2, width=8, context=8, vocabulary=99, bias=False)
 CONFIG = TrainingConfig(
-    model="gpt2-tiny", steps=12, batch=2, warmup_steps=2, evaluate_every=5, checkpoint_every=4, seed=11
+    model="gpt2-tiny",
+    steps=12,
+    batch=2,
+    warmup_steps=2,
+    evaluate_every=5,
+    log_every=10,
+    checkpoint_every=4,
+    seed=11,
 )
 
 Prepared = Callable[..., tuple[Recipe, RunFolder]]
