@@ -102,6 +102,7 @@ def test_a_family_that_is_faster_alone_is_left_out_only_if_it_is_surely_slower_i
     file: FilePath,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 1.0)
     set_strategy(monkeypatch, often_seconds=10.0)
     bench.noise = {"exponential_minus_one": [0.5] * 5}
     bench.seconds["exponential_minus_one"] = in_the_whole
