@@ -299,7 +299,7 @@ def test_a_text_with_more_tokens_than_the_loss_knows(tmp_path: Path) -> None:
     )
     refused(files, tmp_path, TokenOutOfRange, message, data=str(text))
     text.write_text("abcde" * 50)
-    message = r"The validation part has 3 windows of 8 tokens; .*network\.pcp takes 4 at once\. Give a longer text, or, for a model"
+    message = r"The validation part has 3 windows of 8 tokens; .*network\.pcp takes 4 at once\. Give a longer text, or"
     (tmp_path / "again").mkdir()
     refused(files, tmp_path / "again", TinyCorpus, message, data=str(text))
 
