@@ -297,8 +297,9 @@ def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | N
         )
     spec = program.results[0].spec
     if spec.shape != () or not spec.dtype.is_float:
+        remedy = "sum it, or use pcp.vjp" if spec.shape else "compute it from floating-point numbers"
         raise NonScalarLoss(
-            f"a gradient needs a loss that is one real number; the result is {spec}; sum it, or use pcp.vjp"
+            f"a gradient needs a loss that is one real number; the result is {spec}; {remedy}"
         )
     return spec, aux
 

@@ -9,7 +9,7 @@ from pcp.ops.movement import full
 from pcp.ops.reductions.cumulative import cumprod, cumsum
 from pcp.ops.reductions.extremes import argmax, argmin
 from pcp.ops.reductions.primitives import all_, max_, mean, min_, product, sum_, var
-from pcp.ops.sorting.statistics import quantile
+from pcp.ops.sorting.statistics import quantile, shares
 from pcp.tensor import Axes, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
@@ -201,8 +201,7 @@ def nanpercentile(
     method: str = "linear",
 ) -> Tensor:
     """The percentiles of what is not NaN; arguments as of `percentile`."""
-    hundredths = q / 100 if isinstance(q, int | float) else [each / 100 for each in q]
-    return quantile(x, hundredths, axis, keepdims, method=method, skips_nan=True)
+    return quantile(x, shares(q), axis, keepdims, method=method, skips_nan=True)
 
 
 @operation

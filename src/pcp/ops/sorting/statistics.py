@@ -207,8 +207,12 @@ def percentile(
     method: str = "linear",
 ) -> Tensor:
     """The element below which `q` percent of the others lie; other arguments as of `quantile`."""
-    hundredths = q / 100 if isinstance(q, int | float) else [each / 100 for each in q]
-    return quantile(x, hundredths, axis, keepdims, method=method)
+    return quantile(x, shares(q), axis, keepdims, method=method)
+
+
+def shares(percent: float | Sequence[float]) -> float | list[float]:
+    """What percentages are of 1."""
+    return percent / 100 if isinstance(percent, int | float) else [each / 100 for each in percent]
 
 
 def _at_symbolic_size(ordered: Tensor, q: float, place: int, size: int) -> Tensor:
