@@ -9,7 +9,7 @@ from typing import Any
 
 from pcp import nn
 from pcp.ir import DTypeLike
-from pcp.models import caches
+from pcp.models import caches, paged
 from pcp.models.parameters import DEVIATION, InvalidConfiguration, Leaf, Parameters, described, drawn
 from pcp.nn.attention import merge, project
 from pcp.ops.indexing.reading import take
@@ -193,6 +193,30 @@ def decode(
         x = x + merge(nn.scaled_dot_product_attention(q, now["key"], now["value"], mask=seen), block["attn"])
         x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
     return grown, _scores(parameters, x)[:, 0]
+
+
+def empty_pages(config: GPT2Config, pages: int, page: int, dtype: DTypeLike = "f32") -> paged.Cache:
+    """See `pcp.models.decoder.empty_cache`."""
+    return paged.empty(config.layers, pages, page, config.heads, config.width // config.heads, dtype)
+
+
+def read(
+    parameters: Parameters,
+    cache: paged.Cache,
+    tokens: TensorLike,
+    chunk: paged.Chunk,
+    config: GPT2Config,
+    every: bool,
+) -> tuple[paged.Cache, Tensor]:
+    """See `pcp.models.decoder.read`."""
+    x = nn.embedding(tokens, parameters["wte"]) + take(parameters["wpe"], chunk.places, 0)
+    grown = []
+    for block, past in zip(parameters["blocks"], cache, strict=True):
+        q, k, v = project(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
+        grown.append(chunk.written(past, k, v))
+        x = x + merge(chunk.attended(q, grown[-1]), block["attn"])
+        x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
+    return grown, _scores(parameters, x) if every else _scores(parameters, chunk.last(x))[:, 0]
 
 
 def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: GPT2Config) -> Tensor:

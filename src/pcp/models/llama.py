@@ -11,7 +11,7 @@ from typing import Any
 
 from pcp import nn
 from pcp.ir import DTypeLike
-from pcp.models import caches
+from pcp.models import caches, paged
 from pcp.models.parameters import DEVIATION, InvalidConfiguration, Leaf, Parameters, described, drawn
 from pcp.nn.attention import merge
 from pcp.ops.movement import iota, reshape
@@ -207,6 +207,32 @@ def decode(
         x = x + merge(nn.scaled_dot_product_attention(q, now["key"], now["value"], mask=seen), block["attn"])
         x = x + _feed_forward(x, block, config)
     return grown, _scores(parameters, x, config)[:, 0]
+
+
+def empty_pages(config: LlamaConfig, pages: int, page: int, dtype: DTypeLike = "f32") -> paged.Cache:
+    """See `pcp.models.decoder.empty_cache`."""
+    return paged.empty(config.layers, pages, page, config.key_value_heads, config.head_width, dtype)
+
+
+def read(
+    parameters: Parameters,
+    cache: paged.Cache,
+    tokens: TensorLike,
+    chunk: paged.Chunk,
+    config: LlamaConfig,
+    every: bool,
+) -> tuple[paged.Cache, Tensor]:
+    """See `pcp.models.decoder.read`."""
+    x = nn.embedding(tokens, parameters["embedding"])
+    grown = []
+    for block, past in zip(parameters["blocks"], cache, strict=True):
+        q, k, v = _projected(x, block, chunk.places, config)
+        grown.append(chunk.written(past, k, v))
+        x = x + merge(chunk.attended(q, grown[-1]), block["attn"])
+        x = x + _feed_forward(x, block, config)
+    return grown, _scores(parameters, x, config) if every else _scores(parameters, chunk.last(x), config)[
+        :, 0
+    ]
 
 
 def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: LlamaConfig) -> Tensor:
