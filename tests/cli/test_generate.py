@@ -73,9 +73,9 @@ def test_a_character_of_several_bytes_is_printed_whole(
     [
         (["--prompt", "xyz"], "'x'"),
         (["--prompt", ""], "the prompt is empty; give at least one character or token to begin with"),
-        (["--temperature", "-1"], "expected a temperature of at least 0"),
-        (["--top-k", "0"], "a top_k of at least 1"),
-        (["--seed", "-1"], "a seed of at least 0"),
+        (["--temperature", "-1"], "temperature is -1.0; expected at least 0"),
+        (["--top-k", "0"], "top_k is 0; expected at least 1"),
+        (["--seed", "-1"], "seed is -1; expected at least 0"),
         (["--tokens", "-3"], "--tokens is -3; expected at least 0"),
         (["--device", "tpu:0"], "tpu"),
         (["--tolerance", "-1"], "tolerance"),

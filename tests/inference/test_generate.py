@@ -23,7 +23,7 @@ from pcp.training.data.token_range import TokenOutOfRange
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)
 LONG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=44, vocabulary=13)
 GREEDY = Sampling(temperature=0)
-DRAWN = Sampling(1.5, None, 3)
+DRAWN = Sampling(1.5, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_context_of_one_token() -> None:
 
 def test_equal_seeds_give_equal_texts(parameters: Any) -> None:
     first, again, other = (
-        list(generate(parameters, CONFIG, [1], 30, Sampling(2.0, None, seed))) for seed in (1, 1, 2)
+        list(generate(parameters, CONFIG, [1], 30, Sampling(2.0, seed=seed))) for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other

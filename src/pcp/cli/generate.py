@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.seed)
+    sampling = Sampling(arguments.temperature, arguments.top_k, seed=arguments.seed)
     if arguments.tokens < 0:
         raise NothingToGenerate(f"--tokens is {arguments.tokens}; expected at least 0")
     model = open_model(arguments.model)

@@ -7,7 +7,7 @@ import numpy as np
 
 from pcp.backends import Target
 from pcp.backends.registry import DEFAULT
-from pcp.errors import PCPError
+from pcp.inference.request import EmptyPrompt
 from pcp.inference.sampling import Sampling
 from pcp.ir import Program, Role
 from pcp.ir.tree import flatten
@@ -27,10 +27,6 @@ SHORTEST_PREFILL = 16
 NATIVE = ("quantised_product.native", "quantised_product.native_many", "attention.native")
 """Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
 float32 and the other brings whole caches into another order."""
-
-
-class EmptyPrompt(PCPError):
-    """A prompt without tokens."""
 
 
 def generate(
