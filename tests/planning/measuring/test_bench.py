@@ -19,8 +19,9 @@ from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import MeasuringProcess
-from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.random_inputs import Recipe, cold, random_arguments
 from pcp.planning.measuring.request import NoInputs, PythonFunction, Request
+from pcp.planning.measuring.subject import place
 
 CANDIDATES = str(Path(__file__).parents[1] / "candidates.py")
 PRODUCT = pcp.trace(lambda a, b: a @ b, pcp.spec((32, 48), "f32"), pcp.spec((48, 16), "f32"))
@@ -197,8 +198,23 @@ def test_state_is_copied_for_each_call_and_judged_by_its_change(bench: Bench) ->
     assert any(entry.alias is not None for entry in step.arguments)
     exact = widened(step)
     recipe = Recipe(warm_calls=2)
-    same = bench.measure(Request(step, step, "plain", exact, recipe, calls=3, timing_seconds=0.05))
+    told: list[bytes] = []
+    same = bench.measure(
+        Request(step, step, "plain", exact, recipe, calls=3, timing_seconds=0.05, sketched=told.append)
+    )
     assert (same.failure, same.error) == (None, same.plain_error)
+    # Who compares does not warm up: the sketch is of arguments that it has without a call of the plain program.
+    target = Target.of("cpu:0")
+    executable = target.compile(step)
+
+    def here(recipe: Recipe) -> Sketch:
+        arrays = random_arguments(step.arguments, recipe, 0)
+        return Sketch.of(
+            step, arrays, [np.asarray(each) for each in executable.run(place(step, arrays, target))]
+        )
+
+    assert here(cold(recipe)).distance(Sketch.from_bytes(told[0])) < 1e-6
+    assert here(recipe).distance(Sketch.from_bytes(told[0])) > 1e-2
     assert same.error is not None
     assert 0 < same.error < 1e-3
     slower = pcp.training_step(pcp.trace(loss, params, pcp.spec((16, 8), "f32")), pcp.optimizers.adamw(1e-3))

@@ -272,15 +272,15 @@ def test_results_that_the_measuring_child_judged_are_not_compared_with_the_plain
     assert len(compared) == times
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_arguments(
-    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, given: bool
+def test_a_sketch_is_asked_for_of_a_step_whose_moments_are_warmed_up_too(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = pcp.spec((8, 5), "f32"), pcp.spec((16, 8), "f32")
     loss = pcp.trace(lambda weights, x: ((x @ weights) ** 2).mean(), *shapes)
     step = pcp.training_step(loss, pcp.optimizers.sgd(1e-3, momentum=0.0))
-    arrays = [np.ones(entry.spec.shape, entry.spec.dtype.numpy) for entry in step.arguments]
-    whole = Whole(step, 1e-3, CPU, *([[arrays], "these"] if given else []))
+    whole = Whole(step, 1e-3, CPU)
+    assert isinstance(whole.inputs, Recipe)
+    assert whole.inputs.warm_calls
     asked: list[Request] = []
 
     def measure(request: Request) -> Measurement:
@@ -293,7 +293,7 @@ def test_a_sketch_is_asked_for_where_this_process_calls_the_program_on_the_same_
     monkeypatch.setattr(conditions, "Bench", lambda: contextlib.nullcontext(bench))
     with evidence_of(Conditions(CPU, 1 << 30, ProfileDatabase(tmp_path / "profile.sqlite"))) as evidence:
         answered(lambda _: whole.measured(Path.of(step, {}, {}, 1e-3), evidence), evidence)
-    assert [request.sketched is not None for request in asked] == [given]
+    assert [request.sketched is not None for request in asked] == [True]
 
 
 @pytest.mark.cpu

@@ -7,6 +7,7 @@ the frequency moments", 1996, section 2.2). So the norm of the difference of two
 
 import functools
 import hashlib
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,12 +90,17 @@ class Sketch:
 
     def is_near(self, right: "Sketch", tolerance: float) -> bool:
         """Whether every result is as near to a right one, relative to the norm of that, or of the same bits."""
+        return self.distance(right) <= tolerance
+
+    def distance(self, right: "Sketch") -> float:
+        """Of the result that is the farthest from the right one, relative to the norm of that; infinite where bits differ."""
         if self.rest != right.rest or self.numbers.shape != right.numbers.shape:
-            return False
+            return math.inf
         with np.errstate(all="ignore"):
             ours, theirs = self.numbers.astype(np.float64), right.numbers.astype(np.float64)
             apart, norms = (np.linalg.norm(each, axis=1) for each in (ours - theirs, theirs))
-            return bool(np.all(np.isfinite(norms) & (apart <= tolerance * norms)))
+            relative = np.where(apart == 0, 0.0, apart / norms)
+            return float(np.max(np.where(np.isfinite(norms), relative, np.inf), initial=0.0))
 
 
 def digest_of_bits(arrays: Sequence[Array]) -> bytes:

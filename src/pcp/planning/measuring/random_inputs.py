@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,11 @@ def random_arguments(
     if sum(arguments[place].spec.size for place in places) < ALONE:
         return list(map(array_at, places))
     return all_of([functools.partial(array_at, place) for place in places], core_count())
+
+
+def cold(recipe: Recipe) -> Recipe:
+    """The recipe of arguments that need no call of the plain program: its moments are drawn."""
+    return replace(recipe, warm_calls=0)
 
 
 def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:

@@ -18,14 +18,14 @@ from pcp.backends import Target
 from pcp.backends.base import Buffer
 from pcp.backends.regions import compiled_in_places
 from pcp.backends.regions.bound import called_often
-from pcp.ir import PARAMETERS, Program, Role
+from pcp.ir import PARAMETERS, Argument, Program, Role
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.reference import FLOAT32_SERVES, Oracle, Reference, float64_is_small
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.measuring.kept_results import Results, kept_results, loaded
-from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.random_inputs import Recipe, cold, random_arguments
 from pcp.planning.measuring.request import Arrays, Request
 from pcp.planning.measuring.timing import Runnable, timed
 
@@ -162,13 +162,28 @@ class Subject:
         self._deterministic = all(self.comparison.same_bits(a, b) for a, b in pairs)
         return self._deterministic
 
-    def sketch(self, results: Sequence[Buffer], *, exact: bool) -> Sketch:
-        """The sketch of a candidate's results on the first list of arguments.
+    @property
+    def is_warm(self) -> bool:
+        """Whether the plain program was called to make its arguments."""
+        return isinstance(self._recipe, Recipe) and self._recipe.warm_calls > 0
+
+    def cold_arguments(self) -> list[Buffer]:
+        """The first list of arguments as a process has them that does not call the plain program."""
+        assert isinstance(self._recipe, Recipe)
+        entries, placed = self.program.arguments, list(self.inputs[0])
+        moved = [i for i, entry in enumerate(entries) if not _stays(entry)]
+        arrays = random_arguments(entries, cold(self._recipe), 0, only=moved)
+        for i, array in zip(moved, arrays, strict=True):
+            placed[i] = self.target.place(array, entries[i].spec)
+        return placed
+
+    def sketch(self, arguments: Sequence[Buffer], results: Sequence[Buffer], *, exact: bool) -> Sketch:
+        """The sketch of a candidate's results.
 
         Arguments:
             exact: whether bits count in all of them.
         """
-        entries = zip(self.program.arguments, self.inputs[0], strict=True)
+        entries = zip(self.program.arguments, arguments, strict=True)
         before = [np.asarray(buffer) if entry.alias is not None else buffer for entry, buffer in entries]
         return Sketch.of(self.program, before, [np.asarray(each) for each in results], self._ignored, exact)
 
@@ -206,16 +221,19 @@ class Subject:
         placed = place(self.program, random_arguments(entries, self._recipe, index), self.target)
         for count in range(self._recipe.warm_calls):
             results = self._timed_plain(placed)  # parameters stay as they begin
-            fresh = [
-                i for i, entry in enumerate(entries) if entry.alias is None and entry.role is not Role.weight
-            ]
+            fresh = [i for i, entry in enumerate(entries) if entry.alias is None and not _stays(entry)]
             arrays = random_arguments(entries, self._recipe, index + (count + 1) * 1000, only=fresh)
             for i, entry in enumerate(entries):
                 if i in fresh:
                     placed[i] = self.target.place(arrays[fresh.index(i)], entry.spec)
-                elif entry.alias is not None and entry.group != PARAMETERS:
+                elif entry.alias is not None and not _stays(entry):
                     placed[i] = results[entry.alias]
         return placed
+
+
+def _stays(entry: Argument) -> bool:
+    """Whether calls that warm up leave an argument as it begins."""
+    return entry.role is Role.weight if entry.alias is None else entry.group == PARAMETERS
 
 
 def plain_of(request: Request, target: Target) -> Runnable:

@@ -1,5 +1,6 @@
 """One candidate tried against its subject: types, results, determinism, errors, memory, time. This runs in the child."""
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from pcp.planning.measuring.significance import is_surely_slower
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
 from pcp.rewrite.row import Effect
+
+log = logging.getLogger("pcp.planning.measuring")
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""
@@ -166,9 +169,10 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
     claims = request.site or Claims(Effect.lowers_precision)
     bits = tolerance == 0.0 or claims.repeats_bits
     _check_repeated(subject, first, again, claims.explains(own), bits=bits)
+    del again
     if request.sketched is not None:
-        request.sketched(subject.sketch(first, exact=tolerance == 0.0).to_bytes())
-    del again, first
+        _give_sketch(subject, runnable, first, request.sketched, exact=tolerance == 0.0)
+    del first
     mine, plain_times = [], []
     if request.timing_seconds > 0:
         stage("timing")
@@ -177,6 +181,27 @@ def _judged(subject: Subject, runnable: Runnable, request: Request, stage: Stage
         mine, plain_times = _times(subject, runnable, request, took if is_long else None)
     peak = runnable.executable.memory.peak
     return _trial(seconds=mine, plain_seconds=plain_times, peak_bytes=peak, **_errors_of(subject, errors))
+
+
+def _give_sketch(
+    subject: Subject,
+    runnable: Runnable,
+    first: list[Any],
+    sketched: Callable[[bytes], object],
+    *,
+    exact: bool,
+) -> None:
+    """Give the sketch of results of a form that was judged, on arguments that another process can make; none without room."""
+    arguments = subject.inputs[0]
+    if subject.is_warm:
+        first.clear()
+        try:
+            arguments = subject.cold_arguments()
+            first += timed(runnable, arguments, subject.target)[0]
+        except OutOfMemory as error:
+            log.info("no sketch of results is given, for which memory is short: %s", error)
+            return
+    sketched(subject.sketch(arguments, first, exact=exact).to_bytes())
 
 
 def _check_reference(subject: Subject) -> None:

@@ -1,10 +1,10 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
 The compiled form that the user will call is called once, unless the same bytes of it agreed in an earlier process, and all of
-its kernels are PCP's own. Its results have to be within the tolerance of those that the measuring child judged on the same
-arguments, or that agreed in an earlier process: both are remembered in a sketch. Otherwise the plain program is called beside
-it, which takes time, and may take several times the memory. What differs from that by more than the tolerance explains is no
-path here, whatever a child process measured of it.
+its kernels are PCP's own. Its results have to be within the tolerance of those that it had on the same arguments in the child
+that judged it, or that agreed in an earlier process: both are remembered in a sketch. Otherwise the plain program is called
+beside it, which takes time, and may take several times the memory. What differs from that by more than the tolerance explains
+is no path here, whatever a child process measured of it.
 """
 
 import functools
@@ -13,7 +13,6 @@ import logging
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -29,7 +28,7 @@ from pcp.planning.judging.comparison import Comparison, same_bits
 from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.sketch import Sketch
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError
-from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.random_inputs import Recipe, cold, random_arguments
 from pcp.planning.measuring.subject import place
 from pcp.planning.measuring.timing import Runnable, timed
 from pcp.planning.paths.path import Path
@@ -121,8 +120,12 @@ def _unlike_what_was_right(whole: Whole, called: "_Called", evidence: Evidence, 
     known = evidence.agreed(asked)
     # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
     # so these are within two, of the `TIMES_TOLERANCE` that are allowed.
-    if known is not None and sketch.is_near(Sketch.from_bytes(known), whole.tolerance or 0.0):
+    apart = sketch.distance(Sketch.from_bytes(known)) if known is not None else math.inf
+    if apart <= (whole.tolerance or 0.0):
         return None
+    log.info(
+        "results here are %.2g from those that were right, so that the plain program is called beside", apart
+    )
     said = _compared_with_plain(whole, arrays, results)
     if said is None:
         evidence.agree(asked, sketch.to_bytes())
@@ -214,7 +217,7 @@ def _said(wrong: ResultError, tolerance: float) -> str:
 def _arguments(whole: Whole) -> list[Array]:
     inputs = whole.inputs
     if isinstance(inputs, Recipe):
-        return random_arguments(whole.program.arguments, replace(inputs, warm_calls=0), 0)
+        return random_arguments(whole.program.arguments, cold(inputs), 0)
     return [np.asarray(array) for array in inputs[0]]
 
 

@@ -315,9 +315,6 @@ class Whole:
         evidence: Evidence,
         times: int = 1,
     ) -> Question:
-        # Whoever compares results with these calls the program on the first arguments as they are, without warming up.
-        is_cold = not (isinstance(self.inputs, Recipe) and self.inputs.warm_calls)
-
         def keep(sketch: bytes) -> None:
             evidence.sketches[path.digest] = sketch
 
@@ -337,7 +334,7 @@ class Whole:
                 timing_seconds=seconds,
                 rival=rival,
                 bound=path.bound,
-                sketched=keep if is_cold else None,
+                sketched=keep,
             )
 
         return Question(self.subject, path.digest, request, enough, what, path, self.about, times=times)
