@@ -101,6 +101,14 @@ class BytePairTokenizer:
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return np.asarray(ids, token_dtype(self.vocabulary_size))
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Turn a text into tokens, behind those that models find before a text; not twice, where the text has them."""
+        bare = self._tokenizer.encode(text, add_special_tokens=False).ids
+        whole = self._tokenizer.encode(text, add_special_tokens=True).ids
+        sizes = range(len(whole) - len(bare) + 1)
+        before = whole[: next((size for size in sizes if whole[size : size + len(bare)] == bare), 0)]
+        return [int(each) for each in (bare if before and before == bare[: len(before)] else before + bare)]
+
     def encode_all(self, texts: Sequence[str]) -> list[Tokens]:
         """Turn texts into tokens, on all processors."""
         found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -122,9 +130,13 @@ class BytePairTokenizer:
                 )
         return str(self._tokenizer.decode(numbers, skip_special_tokens=False))
 
+    def definition(self) -> str:
+        """The tokenizer as JSON in the format of the package `tokenizers`."""
+        return str(self._tokenizer.to_str())
+
     def to_json(self) -> str:
         """Write the kind and the whole definition as JSON."""
-        return json.dumps({"kind": "byte_pairs", "definition": self._tokenizer.to_str()})
+        return json.dumps({"kind": "byte_pairs", "definition": self.definition()})
 
 
 def _package() -> Any:

@@ -16,6 +16,12 @@ from pcp.training.extras import import_extra
 
 PLAIN = "plain"
 _FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
+_PLAIN_SOURCE = (
+    "{% for each in messages %}{{ each.role }}:{{ '\\n' }}{{ each.content }}"
+    "{% if each.role == 'assistant' %}{{ eos_token or '' }}{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant:\\n' }}{% endif %}"
+)
+"""What `plain_template` writes."""
 
 
 class NoChatTemplate(PCPError):
@@ -108,34 +114,69 @@ def template_in(tokenizer: Path, chosen: str = "") -> ChatTemplate:
         ChatTemplateUnreadable: it cannot be read.
         MissingExtra: Jinja is not installed.
     """
+    if chosen == PLAIN:
+        folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
+        return plain_template(_token(_json_in(folder / "tokenizer_config.json"), "eos_token"))
+    found = written_in(tokenizer, chosen)
+    return jinja_template(found.source, found.settings, found.name)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A template as it is written.
+
+    Arguments:
+        source: in Jinja.
+        settings: of the tokenizer: `bos_token`, `eos_token` and others, which templates write.
+        name: where it comes from, for messages.
+    """
+
+    source: str
+    settings: dict[str, Any]
+    name: str
+
+
+def written_in(tokenizer: Path, chosen: str = "") -> Written:
+    """The chat template in Jinja that is chosen, or that lies beside a tokenizer; raises what `template_in` does."""
     folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
     settings = _json_in(folder / "tokenizer_config.json")
     if chosen == PLAIN:
-        return plain_template(_token(settings, "eos_token"))
+        return Written(_PLAIN_SOURCE, settings, PLAIN)
     if chosen:
-        return jinja_template(_text_in(Path(chosen)), settings, chosen)
+        return Written(_text_in(Path(chosen)), settings, chosen)
     for name in _FILES:
         file = folder / name
         if file.suffix == ".jinja" and file.exists():
-            return jinja_template(_text_in(file), settings, str(file))
+            return Written(_text_in(file), settings, str(file))
         found = _json_in(file).get("chat_template")
         if isinstance(found, list):  # several by name
             found = next((e["template"] for e in found if e.get("name") == "default"), None)
         if isinstance(found, str):
-            return jinja_template(found, settings, str(file))
+            return Written(found, settings, str(file))
     raise NoChatTemplate(
-        f"the data is messages, and {folder} has no chat template (looked for {', '.join(_FILES)}); give --chat-template FILE, "
+        f"messages need one, and {folder} has no chat template (looked for {', '.join(_FILES)}); give --chat-template FILE, "
         f"or --chat-template {PLAIN}, which writes a line `role:` and the text below for each"
     )
 
 
 def jinja_template(source: str, settings: dict[str, Any], name: str) -> ChatTemplate:
-    """A template in Jinja, with the variables and functions that templates of models expect.
+    """A template in Jinja; arguments and errors are those of `Written` and `rendering`."""
+    made = rendering(source, settings, name)
+
+    def render(messages: Sequence[Message], asked: bool) -> str:
+        given = [{"role": each.role, "content": each.content} for each in messages]
+        return made(messages=given, add_generation_prompt=asked)
+
+    return ChatTemplate(render)
+
+
+def rendering(source: str, settings: dict[str, Any], name: str) -> Callable[..., str]:
+    """What makes text of `messages` and other variables by a template in Jinja, with the functions that templates expect.
+
+    It raises ChatTemplateUnreadable for messages that the template refuses.
 
     Arguments:
-        source: the template.
-        settings: of the tokenizer: `bos_token`, `eos_token` and others, which templates write.
-        name: where it comes from, for messages.
+        source, settings, name: see `Written`.
 
     Raises:
         ChatTemplateUnreadable: it is no such template.
@@ -162,17 +203,16 @@ def jinja_template(source: str, settings: dict[str, Any], name: str) -> ChatTemp
     except jinja.TemplateError as error:
         raise ChatTemplateUnreadable(f"{name} is not a template in Jinja: {error}") from None
 
-    def render(messages: Sequence[Message], asked: bool) -> str:
-        given = [{"role": each.role, "content": each.content} for each in messages]
+    def render(messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         try:
-            return str(template.render(messages=given, add_generation_prompt=asked, **tokens))
+            return str(template.render(messages=messages, **(tokens | variables)))
         except Exception as error:  # whatever a template does
-            roles = ", ".join(each.role for each in messages)
+            roles = ", ".join(str(each.get("role")) for each in messages)
             raise ChatTemplateUnreadable(
                 f"the chat template {name} refuses messages of the roles {roles}: {type(error).__name__}: {error}"
             ) from None
 
-    return ChatTemplate(render)
+    return render
 
 
 def _answers_marked(jinja: Any) -> Any:

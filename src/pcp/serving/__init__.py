@@ -1,0 +1,1 @@
+"""A model behind addresses of HTTP: completions, chat, responses and messages, over one neutral request."""
