@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.autodiff.rematerialisation.apart import with_gradients_apart
+from pcp.autodiff.rematerialisation.apart import with_casts_apart, with_gradients_apart
 from pcp.backends import Device, Target
 from pcp.backends.full_precision import with_full_precision
 from pcp.backends.xla import XLABackend
 from pcp.ir.tree import flatten
+from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.nn import scaled_dot_product_attention
 from pcp.rewrite.canonical import canonical
 from tests.execution import run
@@ -116,3 +117,26 @@ def test_what_blocks_are_put_into_is_not_there_early() -> None:
 
     peaks = [pcp.plan(chain(layers), cache=False).memory["cpu:0"].temporaries for layers in (2, 4)]
     assert peaks[1] - peaks[0] < 2 * 4 * math.prod(shape)
+
+
+def _products(x: Any, weights: Any) -> Any:
+    for weight in weights:
+        x = x + x @ weight
+    return pcp.mean(x * x)
+
+
+def test_a_weight_in_fewer_bits_is_not_kept_for_the_gradient() -> None:
+    given = [RANDOM.normal(size=shape).astype(np.float32) for shape in ((3, 16), *[(16, 16)] * 3)]
+    x, weights = given[0], tuple(given[1:])
+    program = pcp.value_and_grad(pcp.trace(_products, x, weights), wrt=(0, 1))
+    kernel = kernel_named("product.xla:bf16+result")
+    rounded = apply_kernels(program, {site.key: kernel for site in sites_of(program, "cuda")})
+    apart = with_casts_apart(rounded, 1024)
+    # Three for products of the forward pass, and three for the cotangents of what these take, each behind its own cotangent.
+    conversions = "(tensor<16x16xf32>) -> tensor<16x16xbf16>"
+    assert apart.text.count(conversions) == 6
+    assert apart.text.count("stablehlo.select") == 3
+    results = (flatten(run(each, x, weights))[0] for each in (apart, rounded))
+    assert all(map(np.array_equal, *results))
+    assert with_casts_apart(rounded, 1025) is rounded
+    assert with_casts_apart(program, 1024) is program

@@ -25,7 +25,7 @@ from jax._src.core import ShapedArray
 from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
 
-from pcp.autodiff.rematerialisation.apart import CHEAP_INSIDE, with_gradients_apart
+from pcp.autodiff.rematerialisation.apart import CHEAP_INSIDE, with_casts_apart, with_gradients_apart
 from pcp.backends.angles_kept import with_angles_kept
 from pcp.backends.base import (
     Buffer,
@@ -168,7 +168,7 @@ class XLABackend:
         program = in_blocks(without_logits(program, whole), whole)
         program = with_blocks_within_bounds(with_whole_powers(program))
         if device.kind == "cuda":
-            program = with_gradients_apart(with_full_precision(program))
+            program = with_casts_apart(with_gradients_apart(with_full_precision(program)), _KEPT)
         if device.kind == "cpu":
             program = with_gradients_apart(program, CHEAP_INSIDE, _KEPT)
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))

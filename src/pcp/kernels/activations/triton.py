@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.kernels.activations.native import applies_to_floats, bias_of, with_earlier
 from pcp.kernels.artifact import Application, Lowered
-from pcp.kernels.groups import attributes_of, parts_of, places_of
+from pcp.kernels.groups import Part, attributes_of, parts_of, places_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
 from pcp.kernels.pallas import Array, Reference, Tiles, is_numbered_in_32_bits, jnp, launched, pallas, triton
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
+from pcp.rewrite.again import Again
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
 from pcp.rewrite.raising.activations import ACTIVATIONS
 from pcp.tensor import Tensor
@@ -132,16 +133,18 @@ class Gelu:
         rounded: whether the result is kept in bfloat16. It is added up as it was before.
         summed: whether the sums are asked for.
         function: the activation.
+        again: whether a gradient returns the activation in front of its results.
     """
 
     rounded: bool = False
     summed: bool = False
     function: str = "tanh_gelu"
+    again: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
         """Of x (rows, width), bias (1, width), perhaps a cotangent (rows, width). Sums are (rows / SUMMED.rows, width)."""
         rows, width = shape = operands[0].shape
-        results = [(shape, "bfloat16" if self.rounded else "float32")]
+        results = [(shape, "bfloat16" if self.rounded else "float32")] * (1 + self.again)
         results += [((rows // SUMMED.rows, width), "float32")] if self.summed else []
         return self._tiles.launched(self._block, shape, results)(*operands)
 
@@ -150,7 +153,8 @@ class Gelu:
         return SUMMED if self.summed else ROW
 
     def _block(self, x: Reference, bias: Reference, *others: Reference) -> None:
-        more, (result, *sums) = others[: -1 - self.summed], others[-1 - self.summed :]
+        end = len(others) - 1 - self.summed
+        more, (result, *sums) = others[: end - self.again], others[end:]
         width = x.shape[1]
         columns, _ = self._tiles.block(width)
 
@@ -159,6 +163,9 @@ class Gelu:
             known = triton.load(bias.at[pallas.ds(0, 1), place])
             operands = [triton.load(each.at[rows, place]).astype(jnp.float32) for each in (x, *more)]
             value = operands[0] + known
+            if self.again:
+                written = activated(self.function, value)
+                triton.store(others[end - 1].at[rows, place], written.astype(result.dtype))
             value = operands[1] * slope_of(self.function, value) if more else activated(self.function, value)
             triton.store(result.at[rows, place], value.astype(result.dtype))
             return [value] * self.summed
@@ -168,24 +175,43 @@ class Gelu:
             triton.store(reference.at[pallas.ds(row, 1), pallas.ds(first, columns)], total)
 
 
-def _describe(op: ir.Operation, storage: Storage) -> Application:
+def _forward(op: ir.Operation, storage: Storage) -> Application:
     (part,) = parts_of(op)
-    x = part.inputs["x"]
-    operands = [as_kept(x), bias_of(part, _width(op))]
-    operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
-    width = _width(op)
-    rows = [reshape(each, (-1, width)) for each in operands]
-    adds_up = rows[0].shape[0] % SUMMED.rows == 0 and "operand2" not in part.inputs
-    sums = column_sums(op.results[0]) if adds_up and width == x.shape[-1] else []
+    x, bias = part.inputs["x"], part.inputs.get("bias")
 
     def results(outputs: Sequence[Tensor]) -> list[Tensor]:
-        if sums:
-            replace_column_sums(sums, sum_(outputs[1], 0))
-        return [with_earlier(part, reshape(widened(outputs[0]), x.shape))]
+        y = reshape(widened(outputs[0]), x.shape)
+        return [y, y, *([] if bias is None else [bias])]
 
-    return Application(
-        Gelu(storage is BF16, bool(sums), function=attributes_of(op)["function"]), rows, results
-    )
+    function = attributes_of(op)["function"]
+    return Application(Gelu(storage is BF16, function=function), _rows(op, part, "x"), results)
+
+
+def _gradient(op: ir.Operation, handed: Sequence[Tensor], storage: Storage) -> Application:
+    (part,) = parts_of(op)
+    x, width = part.inputs["x"], _width(op)
+    rows = _rows(op, part, "x", "cotangent")
+    adds_up = rows[0].shape[0] % SUMMED.rows == 0 and "operand2" not in part.inputs
+    sums = column_sums(op.results[0]) if adds_up and width == x.shape[-1] else []
+    again = Again.of(op, handed, part.inputs.get("bias"))
+
+    def results(outputs: Sequence[Tensor]) -> list[Tensor]:
+        made = list(outputs)
+        if again is not None:
+            again.replaced(reshape(widened(made.pop(0)), x.shape))
+        if sums:
+            replace_column_sums(sums, sum_(made[1], 0))
+        return [with_earlier(part, reshape(widened(made[0]), x.shape))]
+
+    function = attributes_of(op)["function"]
+    return Application(Gelu(storage is BF16, bool(sums), function, again is not None), rows, results)
+
+
+def _rows(op: ir.Operation, part: Part, *names: str) -> list[Tensor]:
+    """Operands of a program: x, the bias, and perhaps a cotangent."""
+    x, *more = (as_kept(part.inputs[name]) for name in names)
+    width = _width(op)
+    return [reshape(each, (-1, width)) for each in (x, bias_of(part, width), *more)]
 
 
 def _width(op: ir.Operation) -> int:
@@ -199,16 +225,23 @@ def _applies(op: ir.Operation) -> bool:
     return applies_to_floats(op) and is_numbered_in_32_bits(op) and _width(op) % LEAST == 0
 
 
-for _name in ("gelu", "gelu_gradient"):
-    register_kernel(
-        Kernel(
-            f"{_name}.triton",
-            "bias and activation together",
-            _applies,
-            Lowered(_describe, "cuda"),
-            requires=("sm_80",),
-            version=3,
-            storages=(F32, BF16),
-            keeps="the result",
-        )
-    )
+def _x(op: ir.Operation, _: object) -> tuple[Value]:
+    return (parts_of(op)[0].inputs["x"].value,)
+
+
+register_with_gradient(
+    Kernel(
+        "gelu.triton",
+        "bias and activation together",
+        _applies,
+        Lowered(_forward, "cuda"),
+        requires=("sm_80",),
+        version=3,
+        hands=("gelu.triton_result",),
+        hands_to=_x,
+        storages=(F32, BF16),
+        keeps="the result",
+    ),
+    Lowered(_gradient, "cuda"),
+    version=4,
+)

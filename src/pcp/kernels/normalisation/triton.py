@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
@@ -31,10 +31,11 @@ from pcp.kernels.pallas import (
     next_power_of_two,
     pallas,
 )
-from pcp.kernels.registry import register_kernel
+from pcp.kernels.registry import register_kernel, register_with_gradient
 from pcp.kernels.storage import BF16, BF16_SUM, F32, Storage, as_kept, widened
 from pcp.ops.movement import reshape, split, zeros
 from pcp.ops.reductions.primitives import sum_
+from pcp.rewrite.again import Again
 from pcp.rewrite.column_sums import column_sums, replace_column_sums
 from pcp.tensor import Tensor, current_builder
 
@@ -136,20 +137,24 @@ class Backward:
         terms: operands of which the cotangent of the norm is the sum.
         shifted: whether the cotangent of bias is asked for.
         summed: whether the sums of the columns of the cotangent of x are.
+        again: the element type, by name, in which the norm is returned in front of all; the bias comes last then. Empty where
+            it is not asked for.
     """
 
     norm: Norm
     terms: int = 1
     shifted: bool = True
     summed: bool = False
+    again: str = ""
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of operands (rows, width), but for scale (1, width). The parts are (programs * sums, width): of each program the
-        sums for the cotangents of scale and bias, then the sums of the columns of x's cotangent.
+        """Of operands (rows, width), but for scale and bias (1, width). The parts are (programs * sums, width): of each program
+        the sums for the cotangents of scale and bias, then the sums of the columns of x's cotangent.
         """
         shape = rows, width = operands[0].shape
         programs = -(-rows // ROWS)
         results = [(shape, self.norm.dtype), ((programs * self._sums, width), "float32")]
+        results = [*[(shape, self.again)] * bool(self.again), *results]
         return launched(self._rows, programs, results, _threads(width))(*operands)
 
     @property
@@ -157,16 +162,19 @@ class Backward:
         return 1 + self.shifted + self.summed
 
     def _rows(self, *references: Reference) -> None:
-        operands, (of_x, parts) = references[:-2], references[-2:]
-        x_ref, scale_ref, *others = operands
+        *operands, of_x, parts = references
+        bias_ref, written = operands[-2:]  # where it is asked for
+        x_ref, scale_ref, *others = operands[:-2] if self.again else operands
         cotangents, more = others[: self.terms], others[self.terms :]
         count, width = x_ref.shape
-        program = pallas.program_id(0)
-        scale = Rows(0, 1, 1, width).read(scale_ref)
+        program, vector = pallas.program_id(0), Rows(0, 1, 1, width)
+        scale = vector.read(scale_ref)
 
         def step(i: Array, before: tuple[Array, ...]) -> tuple[Array, ...]:
             rows = Rows(program * ROWS + i * TOGETHER, TOGETHER, count, width)
             normed, reciprocal = self.norm.normed(rows.read(x_ref), rows)
+            if self.again:
+                rows.write(written, normed * scale + vector.read(bias_ref))
             g = functools.reduce(operator.add, map(rows.read, cotangents))
             h = g * scale
             cotangent = h - normed * _mean(h * normed, rows)
@@ -196,7 +204,7 @@ def _forward(op: ir.Operation, storage: Storage) -> Application:
     return Application(
         Forward(Norm.of(named, named.name, storage)),
         (rows_of(as_kept(x)), *_vectors(named, parameters, x.shape[-1])),
-        lambda results: [reshape(widened(results[0]), x.shape)],
+        lambda results: [reshape(widened(results[0]), x.shape)] * 2,
     )
 
 
@@ -219,6 +227,11 @@ def _residual(op: ir.Operation, storage: Storage) -> Application:
     x = part.inputs["x"]
     (one, shift), (other, more) = (_term(part.inputs[name]) for name in ("x", "residual"))
     norm = Norm.of(named, attributes_of(op)["computes"], storage)
+
+    def made(results: Sequence[Tensor]) -> list[Tensor]:
+        total, y = (reshape(widened(each), x.shape) for each in results)
+        return [total, y, y]
+
     return Application(
         Forward(norm, "bfloat16" if storage is BF16_SUM else "float32"),
         (
@@ -227,28 +240,29 @@ def _residual(op: ir.Operation, storage: Storage) -> Application:
             reshape(shift + more, (1, x.shape[-1])),
             *_vectors(named, parameters_of(part), x.shape[-1]),
         ),
-        lambda results: [reshape(widened(each), x.shape) for each in results],
+        made,
     )
 
 
-def _gradient(op: ir.Operation, storage: Storage) -> Application:
-    named, inputs = Named.of(op), tensors(op)
+def _gradient(op: ir.Operation, handed: Sequence[Tensor], storage: Storage) -> Application:
+    named, inputs, again = Named.of(op), tensors(op), Again.of(op, handed)
     count = len(named.operands)
     x, *parameters = inputs[:count]
     earlier = dict(zip(named.attributes["added"], inputs[count + 1 :], strict=True))
     cotangents = _kept_terms(inputs[count])
-    operands = [
-        rows_of(as_kept(x)),
-        _vectors(named, parameters, x.shape[-1])[0],
-        *map(rows_of, cotangents),
-    ]
+    scale, bias = _vectors(named, parameters, x.shape[-1])
+    operands = [rows_of(as_kept(x)), scale, *map(rows_of, cotangents)]
     operands += [rows_of(as_kept(earlier[0]))] if 0 in earlier else []
+    operands += [] if again is None else [bias]
 
     norm, shifted = Norm.of(named, named.name, storage), bool(named.attributes["bias"])
     wrt = named.attributes["wrt"]
     sums = column_sums(op.results[wrt.index(0)]) if 0 in wrt else []
 
     def results(outputs: Sequence[Tensor]) -> list[Tensor]:
+        if again is not None:
+            again.replaced(reshape(widened(outputs[0]), x.shape))
+            outputs = outputs[1:]
         cotangents = {0: reshape(widened(outputs[0]), x.shape)}
         kinds = ["scale", *["bias"] * shifted]
         *totals, last = _rows_of_sums(outputs[1], len(kinds) + bool(sums))
@@ -264,7 +278,8 @@ def _gradient(op: ir.Operation, storage: Storage) -> Application:
                 cotangents[place] = earlier[place] + gradient if place in earlier else gradient
         return [cotangents[i] for i in wrt]
 
-    return Application(Backward(norm, len(cotangents), shifted, bool(sums)), operands, results)
+    written = "" if again is None else as_kept(again.value).dtype.numpy.name
+    return Application(Backward(norm, len(cotangents), shifted, bool(sums), written), operands, results)
 
 
 def _rows_of_sums(parts: Tensor, count: int) -> list[Tensor]:
@@ -291,33 +306,35 @@ def _applies(op: ir.Operation) -> bool:
     return fits and Named.of(op).operands[0].shape[-1] <= WIDEST
 
 
-for _name, _about, _describe, _storages, _version in (
-    ("normalisation.triton", "a row in registers", _forward, (F32, BF16), 1),
-    (
-        "residual_normalisation.triton",
-        "a row and the residual in registers",
-        _residual,
-        (F32, BF16, BF16_SUM),
-        1,
-    ),
-    (
-        "normalisation_gradient.triton",
-        "the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers; that of x is rounded "
-        "stochastically",
-        _gradient,
-        (F32, BF16_SUM),
-        2,
-    ),
-):
-    register_kernel(
-        Kernel(
-            _name,
-            _about,
-            _applies,
-            Lowered(_describe, "cuda"),
-            requires=("sm_80",),
-            version=_version,
-            storages=_storages,
-            keeps="the result",
-        )
+_RESULT = ("normalisation.triton_result",)
+_ROWS = Kernel(
+    "normalisation.triton",
+    "a row in registers",
+    _applies,
+    Lowered(_forward, "cuda"),
+    requires=("sm_80",),
+    hands=_RESULT,
+    storages=(F32, BF16),
+    keeps="the result",
+)
+register_with_gradient(
+    _ROWS,
+    Lowered(_gradient, "cuda"),
+    about="the gradients of x, scale and bias, and what other uses of x gave, while a row is in registers; that of x is "
+    "rounded stochastically",
+    version=3,
+    storages=(F32, BF16_SUM),
+)
+register_kernel(
+    replace(
+        _ROWS,
+        name="residual_normalisation.triton",
+        about="a row and the residual in registers",
+        artifact=Lowered(_residual, "cuda"),
+        hands_to=lambda op, results: (
+            results[0].value,
+            *(each.value for each in parameters_of(parts_of(op)[0])),
+        ),
+        storages=(F32, BF16, BF16_SUM),
     )
+)
