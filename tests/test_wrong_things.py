@@ -1,5 +1,6 @@
 """Something else given where a program, a function, an optimizer, a schedule or an example is expected."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,21 @@ def test_settings_of_others() -> None:
         ):
             WarmupCosine(*entries)
     step = pcp.spec((2, 3), "f32")
-    for optimizer in ["adamw", adamw, None, pcp.optimizers.AdamW]:
-        with pytest.raises(
-            InvalidOptimizer, match=r"the optimizer is .*expected one as pcp.optimizers.adamw\(1e-3\)"
-        ):
+    named = {
+        "adamw": "adamw(1e-3)",
+        "sgdd": "sgd(1e-3)",
+        "Muon": "muon(pcp.optimizers.adamw(1e-3))",
+        "?": "adamw(1e-3)",
+    }
+    others = {
+        adamw: "adamw(1e-3)",
+        None: "adamw(1e-3)",
+        pcp.optimizers.AdamW: "adamw(1e-3)",
+        pcp.optimizers.lion: "lion(1e-3)",
+    }
+    for optimizer, meant in (named | others).items():
+        words = f"the optimizer is {optimizer!r:.60}; expected one as pcp.optimizers.{meant} makes"
+        with pytest.raises(InvalidOptimizer, match=re.escape(words)):
             pcp.training_step(lambda w: w.sum(), optimizer, step)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from pcp.cli import main
 from pcp.cli import train as command
+from pcp.errors import PCPError
 from pcp.training.display.metrics import MetricSink, read_metrics
 from pcp.training.run_folder import RunFolder
 
@@ -144,3 +145,41 @@ def test_an_address_wants_its_engine(
     assert main(["train", "--workers", "2", "--address", "auto", *TINY]) == 2
     assert "--address auto is that of a Ray cluster; give --engine ray with it" in capsys.readouterr().err
     assert not Path("run").exists()
+
+
+def test_groups_are_options_and_settings_and_frozen_parameters_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("line.txt").write_text("no line break stands in here " * 40)
+    Path("run.toml").write_text('[groups]\n"*bias" = { decay = 0.0, rate = 0.5 }\n"embed*" = "frozen"\n')
+    taken = []
+    for extra in (
+        ["--group", "*bias decay=0 rate=0.5", "--group", "embed* frozen"],
+        ["--config", "run.toml"],
+    ):
+        parsed = main_arguments(["train", *extra])
+        taken.append(parsed)
+    assert taken[0] == taken[1] == {"*bias": {"decay": 0.0, "rate": 0.5}, "embed*": "frozen"}
+    for wrong in ("*bias", "decay=0", "*bias decay=x", "*bias dacay=0", "*bias decay=-1", "a b frozen", ""):
+        assert main(["train", "--group", wrong, *TINY]) == 2
+        said = capsys.readouterr().err
+        assert f"the group is {wrong!r}; expected a pattern of names, then rate, a factor" in said
+    assert main(["train", "--data", "line.txt", "--group", "embde* frozen", *TINY]) == 2
+    assert "the group 'embde*' has none of the" in capsys.readouterr().err
+    assert main(["train", "--dropout", *TINY]) == 2
+    assert "dropout was asked for, but model is gpt2-nano, which is no folder" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def main_arguments(words: list[str]) -> Any:
+    """The groups of the run that a command would begin."""
+    found: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "create", lambda _, config: found.append(config.groups) or _stop())
+        assert main(words) == 2
+    return found[0]
+
+
+def _stop() -> None:
+    raise PCPError("that was all")

@@ -17,6 +17,7 @@ from pcp.importers.imported_module import NotImportable
 from pcp.importers.jax_trees import PrecisionMismatch
 from pcp.ir import TreeMismatch
 from pcp.ir.tree import map_tree
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.tracing import InvalidArgument
 
 Array = Any
@@ -262,3 +263,29 @@ def test_what_jax_cannot_lower_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         match=r"closes over large arrays \(the largest f32\[100,100\], used at .*test_jax\.py:\d+, in .*\); give them",
     ):
         pcp.from_jax(lambda x: x @ large, normal(100))
+
+
+def test_plans_are_measured_on_arrays_like_those_that_were_given() -> None:
+    """So a whole step with an optimizer of JAX needs no example: its second moments are not negative, its count is whole."""
+    random = np.random.default_rng()
+    state = {
+        "count": np.int32(3),
+        "nu": np.zeros((90, 90), np.float32),
+        "w": random.normal(3, 0.5, (90, 90)).astype("f4"),
+    }
+    given = state | {
+        "ids": random.integers(0, 9, 5000).astype("i4"),
+        "few": random.normal(size=4).astype("f4"),
+    }
+    given |= {"key": jax.random.key(0), "shape": jax.ShapeDtypeStruct((3,), "f4"), "number": 2.5}
+    program = pcp.from_jax(lambda tree: jnp.sum(tree["w"] / jnp.sqrt(tree["nu"] + tree["count"])), given)
+    assert {name.removeprefix("tree.") for name in program.begins} == {"count", "nu", "w", "few", "key"}
+    made = random_arguments(program.arguments, Recipe(begins=tuple(program.begins.items())), 0)
+    arrays = {
+        entry.name.removeprefix("tree."): array for entry, array in zip(program.arguments, made, strict=True)
+    }
+    assert arrays["count"] == 3
+    assert not arrays["nu"].any()
+    np.testing.assert_array_equal(arrays["few"], given["few"])
+    assert abs(arrays["w"].mean() - 3) < 0.1
+    assert 0.4 < arrays["w"].std() < 0.6

@@ -11,7 +11,6 @@ import pcp
 from pcp import nn
 from pcp.ir.tree import flatten, map_tree
 from pcp.nn.initializers import InvalidInitializer
-from pcp.training.accumulation import InvalidAccumulation
 
 RANDOM = np.random.default_rng()
 
@@ -177,7 +176,7 @@ def test_dropout_differs_from_step_to_step_and_layer_to_layer_and_not_from_run_t
     assert np.abs(shares - 1).max() < 6 * deviation
 
 
-def test_parameters_alone_are_trained_and_a_batch_in_parts_is_refused() -> None:
+def test_parameters_alone_are_trained() -> None:
     model = network()
     specs = (pcp.spec((8, 4), "f32"), pcp.spec((8, 3), "f32"))
     step = pcp.training_step(loss, pcp.optimizers.adamw(0.1), model, *specs)
@@ -185,8 +184,6 @@ def test_parameters_alone_are_trained_and_a_batch_in_parts_is_refused() -> None:
     assert [name.removeprefix("state.optimizer.first.") for name in moments] == [
         "first.bias", "first.weight", "last.bias", "last.weight", "norm.bias", "norm.scale",
     ]  # fmt: skip
-    with pytest.raises(InvalidAccumulation, match="accumulate is 2, but the loss changes buffers"):
-        pcp.training_step(loss, pcp.optimizers.adamw(0.1), model, *specs, accumulate=2)
 
 
 def test_a_module_shows_its_shapes_and_is_a_dataclass() -> None:

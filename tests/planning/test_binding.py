@@ -21,6 +21,7 @@ from pcp.ir import Program
 from pcp.ir.operations import operations_of
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.products.kept import with_kept_panels
+from pcp.planning.arguments import ArgumentNameMismatch
 from pcp.planning.binding import InvalidBinds, bound_count
 from pcp.planning.compiled import ArgumentDropped, CannotBind
 from pcp.planning.judging.oracle import widened
@@ -145,6 +146,39 @@ def test_state_behind_bound_arguments_is_donated() -> None:
     if any(entry.alias is not None for entry in program.arguments):
         with pytest.raises(pcp.PCPError, match="donated to an earlier call"):
             bound.run(held, X)
+
+
+def test_arguments_go_by_their_names_as_well() -> None:
+    weights = {"a": WEIGHTS["a"], "b": WEIGHTS["b"]}
+    plan = pcp.plan(TWO, "arena:cpu")
+    expected = np.asarray(plan.run(*weights.values(), X))
+    for call in (
+        lambda: plan.run(x=X, **weights),
+        lambda: plan.run(WEIGHTS["a"], x=X, b=WEIGHTS["b"]),
+        lambda: plan(b=WEIGHTS["b"], x=X, a=WEIGHTS["a"]),
+        lambda: plan.bind(**weights).run(x=X),
+        lambda: plan.run(x=X, **weights, check=True),
+        lambda: trace(lambda x: plan(x=x, **weights), pcp.spec((2, 16), "f32"))(X),
+    ):
+        np.testing.assert_allclose(np.asarray(call()), expected, rtol=1e-4, atol=1e-4)
+    takes = "the plan takes a, b, x"
+    for wrong, words in (
+        (lambda: plan.run(x=X), f"a, b was not given; {takes}"),
+        (
+            lambda: plan.run(WEIGHTS["a"], a=X, b=X, x=X),
+            f"argument 'a' was given by its name twice, .*; {takes}",
+        ),
+        (
+            lambda: plan.run(**weights, xx=X),
+            rf"argument 'xx' was given by its name \(did you mean 'x'\?\); {takes}, by place",
+        ),
+        (
+            lambda: plan.bind(**weights).run(a=X),
+            "'a' was given by its name, where it is bound already; the plan takes x",
+        ),
+    ):
+        with pytest.raises(ArgumentNameMismatch, match=words):
+            wrong()
 
 
 TWO = trace(lambda a, b, x: x @ (a @ b), *(pcp.spec((16, 16), "f32") for _ in "ab"), pcp.spec((2, 16), "f32"))

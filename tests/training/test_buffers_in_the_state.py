@@ -7,7 +7,6 @@ import pytest
 from tests.execution import run
 
 import pcp
-from pcp.training.accumulation import InvalidAccumulation
 
 X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 PARAMETERS = {"w": np.random.default_rng(1).normal(size=3).astype(np.float32)}
@@ -51,9 +50,22 @@ def test_weights_before_the_batch_stay_as_they_are(accumulate: int) -> None:
     assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_changed_buffers_cannot_be_accumulated() -> None:
-    with pytest.raises(InvalidAccumulation, match="accumulate is 2, but the loss changes buffers"):
-        pcp.training_step(loss_program(moving, "state"), pcp.optimizers.sgd(1e-3), accumulate=2)
+def test_parts_of_a_batch_change_buffers_one_after_another() -> None:
+    """As in PyTorch when several backward passes make one step."""
+    step = pcp.training_step(loss_program(moving, "state"), pcp.optimizers.sgd(1e-3), accumulate=3)
+    batch = np.random.default_rng().normal(size=(3, *X.shape)).astype(np.float32)
+    state, metrics = run(step, step.initial_state(PARAMETERS, MEANS), (batch.reshape(-1, 3),))
+    mean, losses, gradients = MEANS["mean"].astype(np.float64), [], []
+    for part in batch.astype(np.float64):
+        mean = 0.9 * mean + 0.1 * part.mean(0)
+        centred = (part - mean).sum(0)
+        total = (PARAMETERS["w"] * centred).sum()
+        losses.append(total**2)
+        gradients.append(2 * total * centred)
+    assert np.allclose(state["buffers"]["mean"], mean, 1e-5, 1e-6)
+    assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert metrics["largest"] == pytest.approx(np.mean([part.max() for part in batch]), rel=1e-5)
+    assert np.allclose(state["params"]["w"], PARAMETERS["w"] - 1e-3 * np.mean(gradients, 0), 1e-4, 1e-5)
 
 
 def test_a_batch_given_as_arrays_is_no_buffer() -> None:

@@ -64,6 +64,8 @@ examples:
   pcp train --data chats.jsonl                 messages with roles; only the assistant's answers are learnt
   pcp train --data train.bin val.bin           token numbers as nanoGPT prepares them
   pcp train --tokenizer bpe --vocabulary 2048  learn tokens from the text instead of characters
+  pcp train --group '*.bias decay=0' --group 'embed* frozen'
+                                               parameters by their names: a rate, a decay, or no steps
   pcp train --tolerance 1e-2                   search for a faster step whose error is below 1 %
   pcp train --web 127.0.0.1:8080               show the run as a page while it goes on
   pcp train --resume runs/gpt2-nano            continue after an interruption
@@ -89,8 +91,9 @@ cuda:0) or with its share of a node's processors. Everybody in a Ray cluster may
 machines of one owner only, and `pcp shepherd` with `pcp worker` among others.
 
 A folder that transformers wrote (config.json, model.safetensors or several, tokenizer.json) is fine-tuned: on text, if it is a
-decoder, or on the arrays that the model takes, by name, with labels. PyTorch and transformers make its program once, without
-dropout (pip install 'planetary-compute-protocol[torch]'). The result is a folder that transformers loads.
+decoder, or on the arrays that the model takes, by name, with labels. PyTorch and transformers make its program once
+(pip install 'planetary-compute-protocol[torch]'); --dropout trains with the dropout of its config.json. The result is a folder
+that transformers loads.
 
 A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
 parameter, named like the argument; `random` draws them by --seed. The data is a text if the loss takes tokens and targets;
@@ -114,19 +117,6 @@ _DERIVED = {
 }
 
 
-class _Joined(argparse.Action):
-    """Several files as one setting, with commas between them: a shell makes several of a pattern."""
-
-    def __call__(
-        self, _parser: object, namespace: argparse.Namespace, values: Any, _option: str | None = None
-    ) -> None:
-        setattr(namespace, self.dest, ",".join(values))
-
-
-_SEVERAL: dict[str, dict[str, Any]] = {"data": {"nargs": "+", "action": _Joined}}
-"""The options that take several values."""
-
-
 class EngineNotUsable(PCPError):
     """Options of an engine that do not go together with the others."""
 
@@ -137,7 +127,7 @@ class SettingsOfAResumedRun(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    sections = add_settings(parser, _DERIVED, _SEVERAL)
+    sections = add_settings(parser, _DERIVED)
     workers, folder, output = (sections[title] for title in ("workers", "folder of the run", "output"))
     workers.add_argument(
         "--engine",

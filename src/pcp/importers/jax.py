@@ -1,11 +1,13 @@
 """From any function that `jax.jit` takes to a Program."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.export
+import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from pcp.importers.imported_module import NotImportable, clean, largest_constant
@@ -14,6 +16,7 @@ from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_exported import exported_program, mapped_leaves, with_symbols
 from pcp.importers.jax_trees import are_keys, check_precision, is_number
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
+from pcp.ir.beginnings import Beginning
 from pcp.ir.bindings import bytecode_of, ir, parse_module
 from pcp.ir.expecting import expect_arguments, expect_callable
 from pcp.ir.signature import describe_signature
@@ -35,6 +38,8 @@ _UNSEEN = (
 )
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_FEW = 1 << 10
+"""Numbers of an array that plans are measured on as it is."""
 LARGEST_MODULE_BYTES = 64 << 20
 """What a Worker accepts. Constants are part of the program, and MLIR keeps them as long as the process lives."""
 
@@ -139,7 +144,21 @@ def _imported(
     module = parse_module(bytecode)
     clean(module)
     derivatives.attach(module)
-    return _program(module, names, specs, tree, results, result_tree[0])
+    program = _program(module, names, specs, tree, results, result_tree[0])
+    return dataclasses.replace(program, begins=_begins(names, leaves))
+
+
+def _begins(names: list[str], leaves: list[Any]) -> dict[str, Beginning]:
+    """What arguments begin with that were given as arrays: of large integers nothing, of large floats mean and deviation."""
+    begins: dict[str, Beginning | None] = {}
+    for name, leaf in zip(names, leaves, strict=True):
+        if not isinstance(leaf, np.ndarray | np.generic | jax.Array):
+            continue
+        if leaf.size <= _FEW:
+            begins[name] = Beginning.of(leaf)
+        elif leaf.dtype.kind not in "biuc":
+            begins[name] = Beginning.like(leaf)
+    return {name: each for name, each in begins.items() if each is not None}
 
 
 def _program(

@@ -4,6 +4,7 @@ Text makes a decoder learn the next token of each. Samples in arrays are given t
 from which models of transformers compute a loss themselves; so every family can be trained.
 """
 
+import dataclasses
 import importlib
 import inspect
 import shutil
@@ -14,16 +15,20 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
-from pcp.importers.lora import lora
+from pcp.importers.lora import Adapted, lora
 from pcp.importers.torch.arrays import array_from_torch
 from pcp.importers.torch.exporting import TorchMissing, torch_package
-from pcp.importers.torch.imported import Imported, from_torch
-from pcp.tracing import spec
+from pcp.importers.torch.imported import RANDOM_KEY, Imported, from_torch
+from pcp.ir import Program
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.tree import flatten
+from pcp.tracing import call, spec, trace
 from pcp.training.data.array_file import SUFFIXES, read_array_file
 from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.recipes.adapters import LoraRecord, LoraSettings
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.data_of_run import gives_tokens
+from pcp.training.recipes.loss_program import KEY
 from pcp.training.recipes.model_folder import holds_transformers_model, settings_of
 from pcp.training.recipes.written_model import REST
 from pcp.training.run_folder import RunFolder
@@ -60,30 +65,99 @@ def bring_model(folder: RunFolder) -> None:
     if folder.loss_file.exists() or not holds_transformers_model(path):
         return
     model = _loaded(path, config.dtype)
-    size = config.batch // config.accumulate
-    imported = (
-        _of_text(model, size, config)
-        if gives_tokens(config.data, config.field)
-        else _of_samples(model, size, _arrays(model, config.data))
-    )
+    imported = _loss_of(model, config)
     _keep_source(path, folder.source_folder, _rest(model, imported))
+    if config.dropout:
+        (_adapted(imported, config) if config.lora else imported).program.save(folder.evaluation_file)
+        imported = _with_dropout(model, config)
     if config.lora:
-        imported = _adapted(imported, config, folder)
+        adapted = _adapted(imported, config)
+        _write_adapted(adapted, imported, config, folder)
+        imported = adapted
     else:
         _write(folder.weights_file, {**imported.weights, **imported.buffers})
     imported.program.save(folder.loss_file)
 
 
-def _adapted(imported: Imported, config: TrainingConfig, folder: RunFolder) -> Imported:
-    """The same with low-rank matrices as its weights; what stays, and which matrices they are, is written as well."""
+def _loss_of(model: Any, config: TrainingConfig, seed: int | None = None) -> Imported:
+    """The loss of one micro-batch of the run's data."""
+    size = config.batch // config.accumulate
+    if gives_tokens(config.data, config.field):
+        return _of_text(model, size, config, seed)
+    return _of_samples(model, size, _arrays(model, config.data), seed)
+
+
+def _with_dropout(model: Any, config: TrainingConfig) -> Imported:
+    """The loss in training mode, `(weights, [buffers], *batch, key)`: what it draws follows from a key that it is given.
+
+    Raises:
+        ModelNotTrainable: it draws nothing, or changes buffers beside the key.
+    """
+    imported = _loss_of(model.train(), config, config.seed)
+    names = [name for name in imported.buffers if name != RANDOM_KEY]
+    weights, held, *batch = imported.program.argument_tree.unflatten(
+        [spec(entry.spec.shape, entry.spec.dtype, entry.role) for entry in imported.program.arguments]
+    )
+    changed = _changed(imported.program, flatten(weights)[1].leaf_count, len(imported.buffers))
+    changing = [name for name in changed if name != RANDOM_KEY]
+    if changing or not changed:
+        rates = {name: value for name, value in model.config.to_dict().items() if "drop" in name}
+        raise ModelNotTrainable(
+            f"dropout was asked for, but {type(model).__name__} in training mode "
+            + (
+                f"changes {', '.join(changing[:3])}"
+                if changing
+                else f"drops nothing: its config.json has {rates or 'no rates'}"
+            )
+            + "; leave dropout out"
+            + ("" if changing else ", or write a rate into config.json")
+        )
+
+    def loss(weights: Any, *rest: Any) -> Any:
+        kept, (*arrays, random_key) = (rest[0], rest[1:]) if names else ({}, rest)
+        return call(imported.program, weights, {**kept, RANDOM_KEY: random_key}, *arrays)[1]
+
+    taken = [entry.name for entry in imported.program.arguments[-len(batch) :]]
+    own = ("weights", *["buffers"] * bool(names), *taken, KEY)
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    loss.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in own])  # type: ignore[attr-defined]  # functions may have attributes
+    stays = (
+        [{name: spec(held[name].spec.shape, held[name].spec.dtype, "weight") for name in names}]
+        if names
+        else []
+    )
+    program = trace(loss, weights, *stays, *batch, spec((2,), "u32"))
+    begins = {name: each for name, each in imported.program.begins.items() if name != f"buffers.{RANDOM_KEY}"}
+    return Imported(
+        dataclasses.replace(program, begins=begins),
+        imported.weights,
+        {name: imported.buffers[name] for name in names},
+    )
+
+
+def _changed(program: Program, first: int, count: int) -> list[str]:
+    """The names of the buffers, from one argument on, that the first results of a program do not return as they were."""
+    module = program.module()
+    block = entry_block(module)
+    *_, end = block.operations
+    returned = zip(program.arguments, block.arguments, strict=True)
+    pairs = zip(list(returned)[first : first + count], end.operation.operands, strict=False)
+    return [entry.name.removeprefix("buffers.") for (entry, given), result in pairs if result != given]
+
+
+def _adapted(imported: Imported, config: TrainingConfig) -> Adapted:
+    """The same with low-rank matrices as its weights."""
     given = LoraSettings.parse(config.lora)
-    adapted = lora(imported, rank=given.rank, alpha=given.alpha, targets=given.targets, seed=config.seed)
+    return lora(imported, rank=given.rank, alpha=given.alpha, targets=given.targets, seed=config.seed)
+
+
+def _write_adapted(adapted: Adapted, imported: Imported, config: TrainingConfig, folder: RunFolder) -> None:
+    """Write low-rank matrices, what stays beside them, and which matrices they are."""
     base = str(Path(config.model).resolve()) if Path(config.model).exists() else config.model
     record = LoraRecord(adapted.rank, adapted.alpha, dict(adapted.matrices), tuple(imported.buffers), base)
     _write(folder.weights_file, adapted.weights)
     _write(folder.held_file, adapted.buffers)
     folder.lora_file.write_text(record.to_json(), encoding="utf-8")
-    return adapted
 
 
 def _write(file: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -132,7 +206,7 @@ def _loaded(path: Path, dtype: str) -> Any:
     return model.eval()
 
 
-def _of_text(model: Any, size: int, config: TrainingConfig) -> Imported:
+def _of_text(model: Any, size: int, config: TrainingConfig, seed: int | None) -> Imported:
     """The mean loss of the next token over those that are counted: targets below zero are not."""
     functional = importlib.import_module("torch.nn.functional")
     if not model.can_generate() or getattr(model.config, "is_encoder_decoder", False):
@@ -154,7 +228,7 @@ def _of_text(model: Any, size: int, config: TrainingConfig) -> Imported:
         return total / counted.sum().clamp(min=1)
 
     tokens = spec((size, config.context), "i32")
-    return from_torch(_calling(model, next_token), tokens, tokens)
+    return from_torch(_calling(model, next_token), tokens, tokens, seed=seed)
 
 
 def _arrays(model: Any, data: str) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -171,7 +245,9 @@ def _arrays(model: Any, data: str) -> Mapping[str, np.ndarray[Any, Any]]:
     return {"pixel_values": np.zeros((1, *shape), np.float32), "labels": np.zeros(1, np.int64)}
 
 
-def _of_samples(model: Any, size: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Imported:
+def _of_samples(
+    model: Any, size: int, arrays: Mapping[str, np.ndarray[Any, Any]], seed: int | None
+) -> Imported:
     """The loss that the model computes itself of arrays by their names."""
     taken = list(inspect.signature(type(model).forward).parameters)
     unknown = [name for name in arrays if name not in taken]
@@ -190,7 +266,7 @@ def _of_samples(model: Any, size: int, arrays: Mapping[str, np.ndarray[Any, Any]
         return loss
 
     specs = {name: spec((size, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
-    return from_torch(_calling(model, own_loss), keywords=specs)
+    return from_torch(_calling(model, own_loss), keywords=specs, seed=seed)
 
 
 def _calling(model: Any, forward: Any) -> Any:

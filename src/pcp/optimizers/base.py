@@ -1,5 +1,6 @@
 """What an optimizer is: an initial state, and an update that is traced into the training step."""
 
+import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -12,6 +13,9 @@ from pcp.ir.tree import flatten, map_tree
 from pcp.ops.elementwise import convert, minimum, sqrt
 from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import Tensor, as_tensor
+
+NAMES = ("adamw", "adam", "lion", "muon", "adafactor", "sgd", "nesterov")
+"""The optimizers of PCP."""
 
 Parameters = Any
 """A nested container of arrays or Tensors."""
@@ -69,9 +73,13 @@ def expect_optimizer(optimizer: object) -> None:
     if isinstance(optimizer, type) or not all(
         callable(getattr(optimizer, name, None)) for name in ("initial_state", "update")
     ):
-        shown = repr(optimizer)[:60]
+        name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "")
+        near = difflib.get_close_matches(name.lower(), NAMES, 1)
+        named = f"{near[0] if near else 'adamw'}(1e-3)".replace(
+            "muon(1e-3)", "muon(pcp.optimizers.adamw(1e-3))"
+        )
         raise InvalidOptimizer(
-            f"the optimizer is {shown}; expected one as pcp.optimizers.adamw(1e-3) makes, with initial_state and update"
+            f"the optimizer is {optimizer!r:.60}; expected one as pcp.optimizers.{named} makes, with initial_state and update"
         )
 
 

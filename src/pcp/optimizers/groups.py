@@ -130,7 +130,7 @@ class Groups:
         return parts
 
 
-def groups(chosen: Mapping[Chooses, Settings], others: Optimizer) -> Groups:
+def groups(chosen: Mapping[Any, Settings], others: Optimizer) -> Groups:
     """An optimizer with settings of their own for some of the parameters.
 
     Arguments:

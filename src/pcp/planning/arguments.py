@@ -1,7 +1,8 @@
 """The border of a Plan: nested arguments of any kind become the flat, checked buffers of its executable."""
 
+import difflib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from pcp.backends import Backend, Target
 from pcp.backends.base import Buffer
 from pcp.errors import PCPError
 from pcp.foreign import is_foreign, on_host
-from pcp.ir import Argument, DType, Role, Tree, TreeMismatch
+from pcp.ir import Argument, DType, Program, Role, Tree, TreeMismatch
 from pcp.ir.tree import flatten_like
 from pcp.ir.types import UnknownDType, dtype_of
 from pcp.planning.nesting import OtherNesting, flattener
@@ -24,6 +25,10 @@ class ArgumentMismatch(PCPError):
 
 class ArgumentCountMismatch(ArgumentMismatch):
     """More or fewer arguments than the plan takes."""
+
+
+class ArgumentNameMismatch(ArgumentMismatch):
+    """An argument that was given by a name that the plan does not take, or not given at all."""
 
 
 class ArgumentShapeMismatch(ArgumentMismatch):
@@ -226,6 +231,46 @@ def parameter_names(arguments: Sequence[Argument], tree: Tree) -> list[str]:
         own = [next(leaves).name for _ in inner]
         names.append(own[0].removesuffix(inner[0]).removesuffix(".") if own else str(index))
     return names
+
+
+def ordered(
+    program: Program, bound: int, given: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """All arguments of a call in order, of which some are given by their names.
+
+    Arguments:
+        program: what is called.
+        bound: how many of its arguments are bound.
+        given: those that are given by their places.
+        named: the others.
+
+    Raises:
+        ArgumentNameMismatch: no argument has a name that is given, or it is given already, or one that is needed is not.
+    """
+    names = parameter_names(program.arguments, program.argument_tree)
+    left = names[bound + len(given) :]
+    if sorted(left) == sorted(named):
+        return (*given, *(named[name] for name in left))
+    wrong = [name for name in named if name not in left]
+    missing = [name for name in left if name not in named]
+    if not wrong:
+        raise ArgumentNameMismatch(
+            f"{', '.join(missing)} was not given; the plan takes {', '.join(names[bound:])}"
+        )
+    near = difflib.get_close_matches(wrong[0], left, 1)
+    why = (
+        ", where it is bound already"
+        if wrong[0] in names[:bound]
+        else " twice, by its place and by its name"
+        if wrong[0] in names
+        else f" (did you mean {near[0]!r}?)"
+        if near
+        else ""
+    )
+    raise ArgumentNameMismatch(
+        f"argument {wrong[0]!r} was given by its name{why}; the plan takes {', '.join(names[bound:]) or 'no more arguments'}, "
+        "by place or by name"
+    )
 
 
 def _scalar(argument: Argument, value: complex) -> Any:

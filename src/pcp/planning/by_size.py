@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program, TreeMismatch
-from pcp.planning.arguments import parameter_names
+from pcp.planning.arguments import ordered, parameter_names
 from pcp.planning.capacity import lower_bound
 from pcp.planning.compiled import Compiled, in_order
 from pcp.planning.conditions import places_of
@@ -121,13 +121,15 @@ class SymbolicPlan:
             self._plans.move_to_end(key)
             return self._plans[key]
 
-    def run(self, *arguments: Any, check: bool = False) -> Any:
+    def run(self, *arguments: Any, check: bool = False, **named: Any) -> Any:
         """The results for arguments nested as the traced function's, of any sizes that the program takes; see `Plan.run`.
 
         Raises:
             SizesRefused: shapes of arguments disagree, or are sizes that the program does not take.
             PCPError: what `pcp.plan` and `Plan.run` raise.
         """
+        if named:
+            arguments = ordered(self.program.programs[0][1], len(self._bound), arguments, named)
         try:
             sizes = self.program.sizes_of(*self._bound, *arguments)
         except (SizesRefused, TreeMismatch) as error:

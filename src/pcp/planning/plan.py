@@ -16,6 +16,7 @@ from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
 from pcp.planning.added import register_added
+from pcp.planning.arguments import ordered
 from pcp.planning.binding import bound_count, bound_lines
 from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
@@ -132,13 +133,14 @@ class Plan(Compiled):
         place = {"device": self.target.places, "backend": self.backend.name}
         return {"program": self.program.digest, **place, "fit": fit} | facts
 
-    def run(self, *arguments: Any, check: bool = False) -> Any:
+    def run(self, *arguments: Any, check: bool = False, **named: Any) -> Any:
         """The results for arguments nested as the traced function's.
 
         Arguments:
             arguments: leaves are NumPy arrays, which are copied to the device, or buffers of the backend, which
                 are `jax.Array`s for XLA. Those of role `state` are donated: their memory becomes the result's,
                 and they cannot be used again.
+            named: arguments after these, by their names.
             check: whether every result is read and looked at for NaN and infinities; then copies of state are
                 donated. It is for debugging: slow, and with memory for that copy.
 
@@ -148,25 +150,31 @@ class Plan(Compiled):
         Raises:
             NaNFound: `check` is given and a result is not finite; the message names the operation it came from.
             TreeMismatch: an argument is nested otherwise.
-            ArgumentMismatch: their number, a shape or an element type differs.
+            ArgumentMismatch: their number, a name, a shape or an element type differs.
             DonatedArray: an array was donated to an earlier call.
             DonatedTwice: an array is given twice, and one of the two is donated.
             OutOfMemory: the device has too little memory left.
         """
+        arguments = self._ordered(arguments, named)
         if check:
             return checked_run(self, self.lowered, arguments)
         return self.call(*arguments)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The results: as `run` does outside of any trace; inside a traced function the plan's program is composed in.
 
         Raises:
             TreeMismatch, ArgumentMismatch, DonatedArray: outside, as `run`.
             TreeMismatch, ShapeMismatch, DTypeMismatch: inside, as `pcp.call`.
         """
+        arguments = self._ordered(arguments, named)
         if is_tracing():
             return call(self.program, *self.bound, *arguments)
         return self.run(*arguments)
+
+    def _ordered(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a call, those that are given by their names in their places."""
+        return ordered(self.program, self._bound_count, arguments, named) if named else arguments
 
     def profile(
         self, *arguments: Any, path: str | os.PathLike[str] | None = None, repeats: int = 5

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import os
 import re
 import threading
@@ -32,6 +33,8 @@ _ATTEMPTS = 3
 COST = 4
 """How many times as long as tracing a transformation takes, about."""
 _LOCK = threading.Lock()
+_PAGES = "pcp.planning.pages"
+"""A later layer, imported by notebooks."""
 _LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
 
 
@@ -186,14 +189,11 @@ class SymbolicProgram(Runs):
             SizesRefused: a size is unknown, no integer from 1 on, or a constraint does not hold, or the program is not valid
                 there.
         """
-        if self._is_part(sizes):
+        if sizes and set(sizes) < set(self.symbols):
             space = self.space.without(sizes)
             source = self.derived(lambda others: self._at({**sizes, **others}), sizes)
             return SymbolicProgram.build(space, source.make, source=lambda: source)
         return self._at(sizes)
-
-    def _is_part(self, sizes: Mapping[str, int]) -> bool:
-        return bool(sizes) and set(sizes) < set(self.symbols)
 
     def _at(self, wanted: Mapping[str, int]) -> Program:
         sizes = self.space.checked(wanted)
@@ -253,7 +253,6 @@ class SymbolicProgram(Runs):
         Raises:
             BuiltDifferently: what it makes has another form for other sizes.
         """
-
         known, source = self._known(), self.derived(lambda sizes: change(self._at(sizes)))
         built = SymbolicProgram.build(
             self.space, source.make, self.numbers, source=lambda: source, examples=self._samples
@@ -373,10 +372,9 @@ class SymbolicProgram(Runs):
     @property
     def text(self) -> str:
         """The program as MLIR text with expressions in the place of sizes, as `tensor<{batch}x64xf32>`."""
-        parts = [self.template.pieces[0]]
-        for hole, piece in zip(self.template.holes, self.template.pieces[1:], strict=True):
-            parts += (f"{{{hole}}}", piece)
-        lines = "".join(parts).split("\n")
+        first, *rest = self.template.pieces
+        pairs = zip(self.template.holes, rest, strict=True)
+        lines = "".join([first, *(f"{{{hole}}}{piece}" for hole, piece in pairs)]).split("\n")
         return _LOCATION.sub("", "\n".join(line for line in lines if not line.startswith("#loc")))
 
     def __getattr__(self, name: str) -> Any:
@@ -395,5 +393,7 @@ class SymbolicProgram(Runs):
         where = f" where {', '.join(self.constraints)}" if self.constraints else ""
         return f"SymbolicProgram ({shown(self.arguments)}) -> ({shown(self.results)}){where}"
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return str(importlib.import_module(_PAGES).symbolic_fragment(self))

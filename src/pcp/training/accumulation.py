@@ -21,8 +21,9 @@ class InvalidAccumulation(PCPError):
     """A number of micro-batches that cannot be: below 1, or no divisor of the batch."""
 
 
-ValueAndGradients = Callable[..., tuple[Any, Any]]
-"""From parameters and the arguments of one micro-batch to the loss (and what comes with it) and the gradients."""
+ValueAndGradients = Callable[..., tuple[Any, Any, Any]]
+"""From buffers, parameters and the arguments of one micro-batch to the loss (and what comes with it), the gradients, and the
+buffers after it."""
 
 
 def widened(batch: Any, count: int) -> Any:
@@ -48,37 +49,42 @@ def widened(batch: Any, count: int) -> Any:
 
 
 def mean_over_micro_batches(
-    function: ValueAndGradients, parameters: Any, batch: Sequence[Any], count: int
-) -> tuple[Any, Any]:
+    function: ValueAndGradients, held: Any, changing: Any, parameters: Any, batch: Sequence[Any], count: int
+) -> tuple[Any, Any, Any]:
     """The means of values and gradients over the parts of a batch.
 
-    Gradients narrower than f32 are summed in f32. Floating-point values are averaged; of others the last one is kept.
+    Gradients narrower than f32 are summed in f32. Floating-point values are averaged; of others the last one is kept. Buffers
+    that change go from each part to the next, as running means do in PyTorch when several backward passes make one step.
 
     Arguments:
         function: what is computed for each part.
+        held: buffers, nested Tensors.
+        changing: the same if parts change them; None if they stay.
         parameters: nested Tensors.
         batch: the arguments of the whole batch; `count` divides every first axis.
 
     Returns:
-        Values and gradients, nested and typed as `function` returns them.
+        Values, gradients and buffers, nested and typed as `function` returns them.
     """
     leaves, tree = flatten(tuple(batch))
     parts = [reshape(leaf, (count, leaf.shape[0] // count, *leaf.shape[1:])) for leaf in leaves if leaf.shape]
 
-    def body(sums: Any, rows: list[Tensor]) -> tuple[Any, Any]:
+    def body(carried: Any, rows: list[Tensor]) -> tuple[Any, Any]:
+        sums, before = carried
         following = iter(rows)
         part = tree.unflatten(next(following) if leaf.shape else leaf for leaf in leaves)
-        values, gradients = function(parameters, *part)
+        values, gradients, after = function(held if changing is None else before, parameters, *part)
         added = [
             total + convert(g, total.dtype) for total, g in zip(sums, flatten(gradients)[0], strict=True)
         ]
-        return added, values
+        return (added, before if changing is None else after), values
 
     zero = [zeros(entry.shape, _wide(entry.dtype)) for entry in (p.spec for p in flatten(parameters)[0])]
-    sums, values = scan(body, zero, parts, length=count)
+    (sums, after), values = scan(body, (zero, () if changing is None else changing), parts, length=count)
     entries: list[TensorSpec] = [p.spec for p in flatten(parameters)[0]]
     means = iter([convert(total / count, e.dtype) for total, e in zip(sums, entries, strict=True)])
-    return map_tree(_mean_or_last, values), map_tree(lambda _: next(means), parameters)
+    new = held if changing is None else after
+    return map_tree(_mean_or_last, values), map_tree(lambda _: next(means), parameters), new
 
 
 def _wide(dtype: DType) -> DType:

@@ -47,6 +47,8 @@ class RunFolder:
     """Shards that were fetched."""
     loss_file = _Inside("loss.pcp")
     """The program of a loss that came from a file."""
+    evaluation_file = _Inside("evaluation.pcp")
+    """The program of that loss without dropout, where the other has it."""
     weights_file = _Inside("weights.safetensors")
     """The weights that such a loss begins with."""
     held_file = _Inside("held.safetensors")
@@ -113,6 +115,7 @@ class RunFolder:
         for file in (
             self.config_file,
             self.loss_file,
+            self.evaluation_file,
             self.weights_file,
             self.held_file,
             self.lora_file,

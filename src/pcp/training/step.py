@@ -9,7 +9,6 @@ import numpy as np
 
 from pcp.autodiff import Remat, value_and_grad
 from pcp.autodiff.structural_zeros import structural_zeros
-from pcp.errors import PCPError
 from pcp.ir import PARAMETERS, Program, Role, TensorSpec
 from pcp.ir.beginnings import Beginning
 from pcp.ir.custom_derivatives import without_custom_derivatives
@@ -27,15 +26,13 @@ from pcp.rewrite.vanishing import without_vanishing_sums
 from pcp.symbolic.lifting import lifted
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, specs_of, trace
-from pcp.training.accumulation import InvalidAccumulation, mean_over_micro_batches, widened
+from pcp.training.accumulation import mean_over_micro_batches, widened
 from pcp.training.carried_buffers import loss_with_buffers
+from pcp.training.drawn_numbers import NotALoss as NotALoss
+from pcp.training.drawn_numbers import expect_key, key_of
 
 Metrics = dict[str, Tensor]
 _Fact = TypeVar("_Fact")
-
-
-class NotALoss(PCPError):
-    """A program that cannot be trained: it has no parameters, or its result is no scalar loss."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,7 @@ def training_step(
     accumulate: int = 1,
     remat: Remat | None = None,
     bound: bool = False,
+    seed: int | None = None,
 ) -> TrainingStep:
     """One step of training as one Program.
 
@@ -107,14 +105,17 @@ def training_step(
         remat: what the backward pass makes again instead of keeping it: see `pcp.value_and_grad`.
         bound: whether buffers that stay as they are, are the first argument of the step, of role `weight`, to be bound once
             (`plan.bind(buffers)`), and no part of the state.
+        seed: of the random numbers that the loss draws. Its last argument is then a key, u32[2], which is no part of the batch:
+            every micro-batch has its own, made of the seed, the number of the step and the integers of the micro-batch.
 
     Returns:
         A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`. With `bound`, and a loss that has such buffers,
         `(buffers, state, batch) -> (state, metrics)`.
 
     Raises:
-        InvalidAccumulation: `accumulate` is below 1, or above 1 and the loss changes buffers.
-        NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
+        InvalidAccumulation: `accumulate` is below 1.
+        NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss; or there is a seed, and the
+            last argument is no key.
         ProgramExpected: the loss is neither a Program nor a function of Tensors.
         InvalidOptimizer: the optimizer is none, one of its groups has no parameter, or `clip_norm` is not above 0.
         UnknownPolicy: as `pcp.value_and_grad`.
@@ -129,10 +130,9 @@ def training_step(
     parameters, *batch = _specs(program)
     buffers = batch.pop(0) if with_buffers.has_buffers else None
     has_metrics = _has_metrics(program, with_buffers.changes)
-    if with_buffers.changes and accumulate > 1:
-        raise InvalidAccumulation(
-            f"accumulate is {accumulate}, but the loss changes buffers, which is not the same for a batch in parts; expected 1"
-        )
+    if seed is not None:
+        expect_key(batch)
+        batch.pop()
     differentiated = without_custom_derivatives(
         value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
     )
@@ -146,21 +146,26 @@ def training_step(
     initial = initial_state(example, optimizer, None if apart else held)
     whole = widened(tuple(batch), accumulate)
 
-    def evaluated(held: tuple[Any, ...], params: Any, *batch: Any) -> tuple[Any, Any]:
-        value, gradients = call(differentiated, params, *held, *batch)
-        return value, gradients
+    def evaluated(count: Tensor, held: tuple[Any, ...], params: Any, *batch: Any) -> tuple[Any, Any, Any]:
+        """The loss and its metrics, the gradients, and the buffers after it."""
+        drawn = () if seed is None else (key_of(seed, count, batch),)
+        value, gradients = call(differentiated, params, *held, *batch, *drawn)
+        if not with_buffers.changes:
+            return value, gradients, held
+        return (value[0], value[1]["metrics"]), gradients, (value[1]["buffers"],)
 
     def step(state: dict[str, Any], batch: tuple[Any, ...], *buffers: Any) -> tuple[dict[str, Any], Metrics]:
         held = (*buffers, state["buffers"]) if "buffers" in state else buffers
+        of_part = functools.partial(evaluated, state["step"])
         if accumulate == 1:
-            value, gradients = evaluated(held, state["params"], *batch)
+            value, gradients, held = of_part(held, state["params"], *batch)
         else:
-            of_part = functools.partial(evaluated, held)
-            value, gradients = mean_over_micro_batches(of_part, state["params"], batch, accumulate)
+            changing = held if with_buffers.changes else None
+            value, gradients, held = mean_over_micro_batches(
+                of_part, held, changing, state["params"], batch, accumulate
+            )
         loss, metrics = value if has_metrics else (value, {})
-        carried = {"buffers": state["buffers"]} if "buffers" in state else {}
-        if with_buffers.changes:
-            carried["buffers"], metrics = metrics["buffers"], metrics["metrics"]
+        carried = {"buffers": held[-1]} if "buffers" in state else {}
         if clip_norm is None:
             norm = global_norm(gradients)
         else:

@@ -160,3 +160,20 @@ def test_choices_at_sites_are_rows() -> None:
         assert text in chosen, text
     assert "3 sites run as they are written" in plain
     assert "softmax" not in plain
+
+
+def test_a_symbolic_program_has_a_page_of_its_sizes() -> None:
+    program = pcp.trace(
+        lambda x, w: {"y": pcp.tanh(x @ w)},
+        pcp.spec(("batch", 3), "f32"),
+        pcp.spec((3, 4), "f32"),
+        constraints=["batch <= 40"],
+    )
+    shown = program._repr_html_()
+    sizes, _ = program.programs[0]
+    for text in (
+        program.digest[:12], "Sizes: batch, each 1 or more; batch &lt;= 40.", "f32[batch,3]", "f32[batch,4]",
+        f"The program at batch={sizes[0]}", "dot_general",
+    ):  # fmt: skip
+        assert text in shown, text
+    assert FORBIDDEN.search(shown) is None

@@ -37,6 +37,7 @@ def test_json_brings_back_every_setting() -> None:
         for field in dataclasses.fields(TrainingConfig)
     }
     settings |= {"steps": 700, "vocabulary": 700, "beta1": 0.25, "beta2": 0.5, "outer_momentum": 0.125}
+    settings |= {"dropout": True, "groups": {"*.bias": {"rate": 0.5}, "embed*": "frozen"}}
     settings |= {"optimizer": "sgd", "momentum": 0.5, "schedule": "wsd"}
     settings |= {"learning_rates": ((0, 7.0),), "weight_decays": (), "batches": ()}
     settings |= {"shares": "equal", "audit_rate": 0.75, "wire": {"strangers": 9, "messages_per_second": 2.5}}
@@ -94,6 +95,21 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
         (
             {"rate": 1},
             r"there is no setting 'rate' \(did you mean 'remat'\?\); choose one of model, weights, data, field, tokenizer, ",
+        ),
+        (
+            {"groups": {"*.bias": {"rat": 0.1}}},
+            r"the group '\*\.bias' is \{'rat': 0\.1\}; expected rate, a factor .* as \{ rate = 0\.1, decay = 0",
+        ),
+        ({"groups": {"*": "froze"}}, r"the group '\*' is froze; expected rate"),
+        ({"groups": {"*": {"rate": -1.0}}}, r"the group '\*' is \{'rate': -1\.0\}; expected rate"),
+        ({"groups": {"*": {}}}, r"the group '\*' is \{\}; expected rate"),
+        (
+            {"groups": {"*": "frozen"}, "workers": 2, "algorithm": "muloco"},
+            "algorithm is muloco; expected another for groups",
+        ),
+        (
+            {"groups": {"*": {"decay": 0.0}}, "weight_decay": [[0, 0.0], [9, 0.1]]},
+            "weight_decay is .*expected one number, where a group has a decay",
         ),
         ({"steps": 1.5}, r"steps is 1\.5; expected a value of type int"),
         ({"steps": True}, "steps is True; expected a value of type int"),

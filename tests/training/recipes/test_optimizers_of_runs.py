@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pcp.distributed.algorithms.base import InvalidAlgorithm
 from pcp.distributed.algorithms.muloco import MuLoCo
-from pcp.optimizers import SGD, Adafactor, AdamW, Lion, Muon, WarmupCosine, by_name
+from pcp.optimizers import SGD, Adafactor, AdamW, Lion, Muon, WarmupCosine, by_name, groups
 from pcp.optimizers.names import OPTIMIZERS
 from pcp.training.recipes.config import OPTIMIZER_CHOICES, WITH_MOMENTUM, TrainingConfig
 from pcp.training.recipes.recipe import Recipe
@@ -46,3 +47,17 @@ def test_muloco_trains_with_muon_alone() -> None:
         InvalidAlgorithm, match=r"muloco was given the optimizer Lion\(.*expected adamw or muon"
     ):
         algorithm.inner_optimizer(by_name("lion")(1e-3))
+
+
+def test_groups_of_a_run_are_those_of_its_optimizer() -> None:
+    chosen: dict[str, Any] = {"*.bias": {"rate": 0.5, "decay": 0}, "embed*": "frozen"}
+    found, base = optimizer_of(groups=chosen, steps=100), optimizer_of(steps=100)
+    assert found == groups(chosen, base)
+    assert found.freezes(_shaped()) == {"embed.w"}
+    assert optimizer_of(groups=chosen | {"*.bias": {"rate": 0.5}}, weight_decay=[[0, 0.1]]).freezes(
+        _shaped()
+    ) == {"embed.w"}
+
+
+def _shaped() -> Any:
+    return {"embed": {"w": np.zeros((2, 2))}, "head": {"bias": np.zeros(2)}}

@@ -52,7 +52,13 @@ def inner_step(recipe: Recipe, algorithm: Algorithm) -> TrainingStep:
         return recipe.step
     clip = None if algorithm.pushes_gradients else c.clip_norm or None  # the Shepherd clips gradients
     return training_step(
-        recipe.loss, optimizer, clip_norm=clip, accumulate=c.accumulate, remat=c.remat, bound=True
+        recipe.loss,
+        optimizer,
+        clip_norm=clip,
+        accumulate=c.accumulate,
+        remat=c.remat,
+        bound=True,
+        seed=recipe.seed,
     )
 
 

@@ -56,8 +56,9 @@ def check_run(recipe: Recipe) -> None:
         )
     if recipe.buffers is not None:
         raise InvalidTrainingConfig(
-            f"{recipe.config.model} changes a state beside its parameters, such as running means, which Workers do not merge; "
-            "train it in one process, without --workers"
+            f"{recipe.config.model} changes a state beside its parameters, such as running means. Workers send parameters "
+            "alone, so what each keeps of its own data would be lost; train in one process, without --workers, or export the "
+            "loss with the state frozen, as by model.eval()"
         )
     if recipe.config.artifacts and recipe.held:
         raise InvalidTrainingConfig(

@@ -13,6 +13,8 @@ from pcp.planning.pages.drawings import held, layer_graph, memory_curve
 from pcp.planning.pages.layers import Layer, layers_of
 from pcp.planning.pages.markup import DOCUMENT, STYLE, Markup, folded, joined, table, tag
 from pcp.planning.report import seconds
+from pcp.symbolic.expressions import listed
+from pcp.symbolic.program import SymbolicProgram
 
 MOST_LISTED = 60
 """Operations of one layer, and arguments, that are listed; a page of 13,000 operations stays below a megabyte."""
@@ -30,6 +32,22 @@ def program_fragment(program: Program) -> Markup:
         tag("h2", f"Program {program.digest[:12]}"),
         *_signature(program.arguments, program.results),
         *_computes(program),
+    )
+
+
+def symbolic_fragment(program: SymbolicProgram) -> Markup:
+    """What a symbolic program takes and returns, in its symbols, what holds of these, and its program at a few sizes."""
+    sizes, example = program.programs[0]
+    shown = listed(dict(zip(program.symbols, sizes, strict=True)))
+    takes = [(e.name or str(i), str(e.spec), e.role.value) for i, e in enumerate(program.arguments)]
+    returns = [(e.name or str(i), str(e.spec)) for i, e in enumerate(program.results)]
+    holds = "".join(f"; {each}" for each in program.constraints)
+    return _fragment(
+        tag("h2", f"Symbolic program {program.digest[:12]}"),
+        tag("p", f"Sizes: {', '.join(program.symbols)}, each 1 or more{holds}."),
+        _listed(f"Takes {len(takes)} arrays", ("name", "type", "role"), takes, numbers=()),
+        _listed(f"Returns {len(returns)} arrays", ("name", "type"), returns, numbers=()),
+        folded(f"The program at {shown}", *_computes(example)),
     )
 
 
@@ -157,13 +175,17 @@ def _signature(arguments: Sequence[Argument], results: Sequence[Result]) -> Iter
     yield _listed(f"Returns {len(results)} arrays, {human(total)}", ("name", "type", "bytes"), of_results)
 
 
-def _listed(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+def _listed(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] | None = None
+) -> Markup:
+    """The first rows of a table; its last column holds numbers, unless others are named."""
     more = (
         tag("p", f"and {len(rows) - MOST_LISTED} more", class_="soft")
         if len(rows) > MOST_LISTED
         else Markup()
     )
-    shown = table(head, rows[:MOST_LISTED], numbers=(len(head) - 1,))
+    of_numbers = (len(head) - 1,) if numbers is None else tuple(numbers)
+    shown = table(head, rows[:MOST_LISTED], numbers=of_numbers)
     return folded(title, shown, more, is_open=len(rows) <= 8)
 
 

@@ -63,6 +63,7 @@ MEANINGS = {
     "context": "tokens in a window, for a model from a folder; 0: what it was made for, at most 512",
     "dtype": "of the parameters and moments of a model from a folder: f32, or bf16; empty: f32",
     "lora": "trains low-rank matrices beside the weights of a model from a folder: rank=8,alpha=16,targets=q_proj,v_proj",
+    "dropout": "train a model from a folder with the dropout that its config.json names; validation has none",
     "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
     "remat": "what is kept for the backward pass: a policy such as dots_saveable",
     "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
@@ -73,8 +74,9 @@ MEANINGS = {
     "schedule": "of the learning rate after its rise: `cosine`, `linear`, `constant`, or `wsd`, which falls in the last tenth",
     "warmup_steps": "steps in which the learning rate rises linearly",
     "weight_decay": "weight decay of matrices; adam has none; in a file of settings also points, for adamw and lion",
+    "groups": "parameters with a share of the rate, a decay of their own, or none: '*.bias decay=0', 'wte* frozen'; repeatable",
     "clip_norm": "largest global norm of the gradient; 0 does not clip",
-    "seed": "seed of the parameters and of the data order",
+    "seed": "seed of the parameters, of the data order and of dropout",
     "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
     "log_every": "steps between reports of the loss, which is the mean of these steps; runs of one process",
     "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
@@ -104,7 +106,15 @@ weight_decays and batches, the points of settings that are given as such; and wi
 limits of a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
 
 
+GROUP = "rate, a factor of the learning rate, decay, a weight decay, or both; or frozen"
+_GROUP_EXAMPLE = (
+    '{ rate = 0.1, decay = 0.0 } or "frozen" in a file of settings, rate=0.1 decay=0 or frozen in --group'
+)
+
 SCHEDULES = ("cosine", "linear", "constant", "wsd")
+
+FROZEN = "frozen"
+"""What is said of a group of parameters that stay as they are."""
 
 Points = tuple[tuple[int, float], ...]
 """Steps and the values from there on."""
@@ -139,6 +149,7 @@ class TrainingConfig:
     context: int = 0
     dtype: str = ""
     lora: str = ""
+    dropout: bool = False
     accumulate: int = 1
     remat: str = "everything"
     memory: str = ""
@@ -151,6 +162,7 @@ class TrainingConfig:
     beta2: float = 0.99
     schedule: str = "cosine"
     weight_decay: float = 0.1
+    groups: dict[str, Any] = dataclasses.field(default_factory=dict)
     clip_norm: float = 1.0
     seed: int = 1337
     evaluate_every: int = 250
@@ -210,6 +222,22 @@ class TrainingConfig:
         )
         _require(
             "audit_rate", self.audit_rate, 0 <= self.audit_rate <= 1, "a share of the leases, from 0 to 1"
+        )
+        for pattern, given in self.groups.items():
+            _require(f"the group {pattern!r}", given, _is_group(given), f"{GROUP}, as {_GROUP_EXAMPLE}")
+        fits = not self.groups or not self.workers or self.algorithm != "muloco"
+        _require(
+            "algorithm",
+            self.algorithm,
+            fits,
+            "another for groups: workers of muloco have an optimizer of their own",
+        )
+        decays = any(isinstance(given, dict) and "decay" in given for given in self.groups.values())
+        _require(
+            "weight_decay",
+            self.weight_decays,
+            not (self.weight_decays and decays),
+            "one number, where a group has a decay",
         )
         named = " or ".join(SCHEDULES)
         _require("schedule", self.schedule, self.schedule in SCHEDULES, named)
@@ -313,6 +341,32 @@ def _points(name: str, value: Any) -> Points:
             f"{example}"
         )
     return tuple((step, kind(number)) for step, number in pairs)
+
+
+def _is_group(given: object) -> bool:
+    """Whether something is what a group of parameters can be given."""
+    if not isinstance(given, dict):
+        return given == FROZEN
+    numbers = [type(each) in (int, float) and 0 <= each < float("inf") for each in given.values()]
+    return bool(given) and given.keys() <= {"rate", "decay"} and all(numbers)
+
+
+def read_group(text: str) -> tuple[str, Any]:
+    """A pattern of names and what its parameters get, as a command is given them: `*.bias decay=0`, `wte* frozen`.
+
+    Raises:
+        InvalidTrainingConfig: it is something else.
+    """
+    pattern, *words = text.split() or [""]
+    try:
+        given: Any = FROZEN if words == [FROZEN] else {n: float(v) for n, v in (w.split("=") for w in words)}
+    except ValueError:
+        given = None
+    if not pattern or "=" in pattern or not _is_group(given):
+        raise InvalidTrainingConfig(
+            f"the group is {text!r}; expected a pattern of names, then {GROUP}, as '*.bias decay=0'"
+        )
+    return pattern, given
 
 
 def _require(name: str, value: object, holds: bool, expected: str) -> None:

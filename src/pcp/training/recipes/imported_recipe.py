@@ -49,10 +49,15 @@ class ImportedRecipe(Recipe):
         """The loss of one micro-batch, as it was imported."""
         return self.imported.program
 
+    @property
+    def draws(self) -> bool:
+        """Whether the loss draws random numbers, from a key."""
+        return self.imported.draws
+
     @cached_property
     def evaluation(self) -> Program:
-        """The loss again: `(parameters, batch) -> scalar`."""
-        return evaluation_step(self.loss)
+        """The loss again, or that without dropout: `(parameters, batch) -> scalar`."""
+        return evaluation_step(self.imported.evaluation or self.loss)
 
     def validation_loss(self, evaluate: Callable[..., Any]) -> float:
         """The mean of the loss over the batches of the validation part; windows of a text that fill no batch are left out.

@@ -22,13 +22,16 @@ from pcp.symbolic.program import SymbolicProgram
 from pcp.tensor import Tensor, as_tensor
 from pcp.tracing import call, spec, specs_of, trace
 from pcp.training.data.array_file import read_array_file
-from pcp.training.data.safetensors_file import map_arrays, write_arrays
+from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.recipes.random_weights import RANDOM, random_weights
 from pcp.training.recipes.shifted_labels import moves_labels
 
 Array = np.ndarray[Any, Any]
 
 _LISTED = 6
+
+KEY = "random_key"
+"""The name of the last argument of a loss that draws random numbers."""
 
 
 class UnreadableLoss(PCPError):
@@ -62,6 +65,8 @@ class LossProgram:
         buffers: arrays that are the second argument, nested, whose successors the loss returns before itself; None where there
             are none.
         buffer_names: of these, in the file that they came from.
+        draws: whether the last argument is a key, from which the loss draws random numbers, and no part of the batch.
+        evaluation: the loss that validation runs, without a key; None where it is the same.
     """
 
     program: Program
@@ -73,11 +78,13 @@ class LossProgram:
     held: Any = None
     buffers: Any = None
     buffer_names: tuple[str, ...] = ()
+    draws: bool = False
+    evaluation: Program | None = None
 
     @property
     def leading(self) -> int:
         """How many arguments stand before those that are the batch."""
-        return len(self.program.arguments) - len(self.batch)
+        return len(self.program.arguments) - len(self.batch) - self.draws
 
     @property
     def batch_size(self) -> int:
@@ -143,7 +150,8 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False, seed: int 
     trained = _trained(program, keys)
     for index, key in keys.items():
         _check_weight(program.arguments[index], key, arrays[key], weights, index in trained)
-    positions = tuple(index for index in range(len(program.arguments)) if index not in keys)
+    draws = draws_numbers(program)
+    positions = tuple(index for index in range(len(program.arguments) - draws) if index not in keys)
     batch = tuple(program.arguments[index] for index in positions)
     _check_batch(batch, path)
     chosen = {index: (keys[index], arrays[keys[index]]) for index in trained}
@@ -151,31 +159,17 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False, seed: int 
     if any(program.arguments[index].role is Role.state for index in constants):
         return _changing(program, path, chosen, constants, batch, "i32" if tokens else None)
     moved = tokens and _is_text(batch) and _moves_labels(program, {**chosen, **constants}, positions)
-    return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None, moved)
+    return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None, moved, draws)
 
 
-def read_adapted(path: Path, weights: Path, held: Path) -> LossProgram:
-    """Read a loss `(weights, held, *batch)` that PCP wrote, of weights beside others that stay.
-
-    Arguments:
-        held: a safetensors file of those, which is read where it lies.
-
-    Raises:
-        NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: the loss cannot be read.
-        UnreadableFile, WrongWeights: the weights cannot be read, or are others.
-    """
-    program = load(path)
-    first, second, *others = program.argument_tree.children
-    groups = []
-    for tree, file, arrays in ((first, weights, read_array_file(weights)), (second, held, map_arrays(held))):
-        if sorted(tree.names()) != sorted(arrays):
-            raise WrongWeights(f"{file} does not hold the weights of {path}; begin the run again")
-        groups.append(tree.unflatten(arrays[name] for name in tree.names()))
-    start = first.leaf_count + second.leaf_count
-    batch = program.arguments[start:]
-    positions = tuple(range(start, len(program.arguments)))
-    assert all(child == LEAF for child in others)
-    return LossProgram(program, groups[0], tuple(first.names()), batch, positions, {}, groups[1])
+def draws_numbers(program: Program) -> bool:
+    """Whether the last argument of a loss is a key of random numbers."""
+    last = program.arguments[-1] if program.arguments else None
+    return (
+        last is not None
+        and last.role is Role.input
+        and (last.name, last.spec) == (KEY, spec((2,), "u32").spec)
+    )
 
 
 def _is_text(batch: tuple[Argument, ...]) -> bool:
@@ -351,6 +345,7 @@ def _arranged(
     positions: tuple[int, ...],
     dtype: str | None,
     tokens_as_labels: bool,
+    draws: bool,
 ) -> LossProgram:
     """The loss as `(parameters, *batch)`: as it is where that is how it is nested, so that nothing about it changes."""
     first, *others = program.argument_tree.children
@@ -370,18 +365,21 @@ def _arranged(
         and not tokens_as_labels
         and all(child == LEAF for child in others)
     ):
-        return LossProgram(program, parameters, names, batch, positions, {})
+        return LossProgram(program, parameters, names, batch, positions, {}, draws=draws)
     places = list(weights) if in_front else sorted(weights, key=lambda index: weights[index][0])
 
     def loss(weights: Any, *arrays: Tensor) -> Any:
         leaves = dict(zip(places, flatten(weights)[0], strict=True))
         leaves |= {index: as_tensor(array) for index, (_, array) in constants.items()}
-        taken = arrays[:1] * 2 if tokens_as_labels else arrays
-        leaves |= {i: convert(x, e.spec.dtype) for i, x, e in zip(positions, taken, batch, strict=True)}
+        drawn = dict(enumerate(arrays[len(batch) :], len(program.arguments) - draws))
+        taken = arrays[:1] * 2 if tokens_as_labels else arrays[: len(batch)]
+        leaves |= {
+            i: convert(x, e.spec.dtype) for i, x, e in zip(positions, taken, batch, strict=True)
+        } | drawn
         return call(program, *program.argument_tree.unflatten(leaves[index] for index in sorted(leaves)))
 
-    traced = trace(loss, parameters, *taken)
-    return LossProgram(traced, parameters, names, batch, positions, dict(constants.values()))
+    traced = trace(loss, parameters, *taken, *[spec((2,), "u32")] * draws)
+    return LossProgram(traced, parameters, names, batch, positions, dict(constants.values()), draws=draws)
 
 
 def _listed(entries: Any) -> str:

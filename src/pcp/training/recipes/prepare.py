@@ -9,6 +9,7 @@ from pcp.errors import PCPError
 from pcp.ir.program_file import write_atomically
 from pcp.models.decoder import CONFIGURATIONS, configuration
 from pcp.training.data.validation import validation_windows
+from pcp.training.recipes.adapted_loss import read_adapted
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.recipes.conversation_recipe import ConversationRecipe
 from pcp.training.recipes.data_of_run import (
@@ -21,7 +22,7 @@ from pcp.training.recipes.data_of_run import (
 )
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.imported_recipe import ImportedRecipe
-from pcp.training.recipes.loss_program import LossProgram, read_adapted, read_loss
+from pcp.training.recipes.loss_program import LossProgram, read_loss
 from pcp.training.recipes.model_folder import configured_for_folder, holds_transformers_model
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.recipes.written_model import write_adapter_of, write_model
@@ -58,6 +59,11 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
         raise InvalidTrainingConfig(
             f"lora is {settings['lora']!r}, but model is {model or TrainingConfig().model}, which is no folder that "
             "transformers wrote; give one, or adapt a program in Python: pcp.lora(program, rank=8)"
+        )
+    if settings.get("dropout") and not (isinstance(model, str) and holds_transformers_model(Path(model))):
+        raise InvalidTrainingConfig(
+            f"dropout was asked for, but model is {model or TrainingConfig().model}, which is no folder that transformers "
+            "wrote; leave it out: a loss from a file has the dropout that it was exported with, and PCP's own models have none"
         )
     if not isinstance(model, str) or not names_a_file(model):
         config = TrainingConfig().replaced(**settings)
@@ -116,6 +122,8 @@ def prepare(folder: RunFolder) -> Recipe:
     recipe = DecoderRecipe(config, dataclasses.replace(model, vocabulary=tokens.vocabulary_size), tokens)
     _ = recipe.batches  # refuses a corpus that is too small before anything is compiled
     next(validation_windows(tokens.validation, model.context, recipe.evaluation_batch))
+    if config.groups:
+        _ = recipe.step  # refuses groups that have no parameter
     return recipe
 
 
@@ -152,14 +160,20 @@ def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
         original = _read_loss(Path(config.model), config.weights, of_tokens, config.seed)
         original.write_weights(folder.weights_file, original.parameters, original.buffers)
         write_atomically(folder.loss_file, Path(config.model).read_bytes())
-    loss = (
-        read_adapted(folder.loss_file, folder.weights_file, folder.held_file)
-        if folder.held_file.exists()
-        else _read_loss(folder.loss_file, str(folder.weights_file), of_tokens, config.seed)
-    )
+    loss = _read_kept(folder, folder.loss_file, of_tokens, config)
+    if folder.evaluation_file.exists():
+        other = _read_kept(folder, folder.evaluation_file, of_tokens, config)
+        loss = dataclasses.replace(loss, evaluation=other.program)
     recipe = ImportedRecipe(config, loss, data_of(folder, config, loss))
     _ = recipe.batches, recipe.step  # refuse what cannot be trained before anything is compiled
     return recipe
+
+
+def _read_kept(folder: RunFolder, file: Path, of_tokens: bool, config: TrainingConfig) -> LossProgram:
+    """A loss that stands in the folder of a run, with the weights that it begins with."""
+    if folder.held_file.exists():
+        return read_adapted(file, folder.weights_file, folder.held_file)
+    return _read_loss(file, str(folder.weights_file), of_tokens, config.seed)
 
 
 def _read_loss(path: Path, weights: str, tokens: bool, seed: int) -> LossProgram:

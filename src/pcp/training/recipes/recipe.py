@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from pcp.ir import Program
-from pcp.optimizers import Optimizer, by_name
+from pcp.optimizers import Optimizer, by_name, groups
 from pcp.training.data.run_data import BatchSource, Data, DataKind
 from pcp.training.recipes.config import OWN, TrainingConfig
 from pcp.training.recipes.schedules import Decaying, learning_rate_of, weight_decay_of
@@ -38,6 +38,16 @@ class Recipe(ABC):
     def buffers(self) -> Any:
         """Arrays beside the parameters that a step changes, nested, before the first step; None of most runs."""
         return None
+
+    @property
+    def draws(self) -> bool:
+        """Whether the loss draws random numbers, from a key that is its last argument."""
+        return False
+
+    @property
+    def seed(self) -> int | None:
+        """Of the random numbers that the loss draws; None where it draws none."""
+        return self.config.seed if self.draws else None
 
     @property
     @abstractmethod
@@ -73,7 +83,8 @@ class Recipe(ABC):
             settings["momentum"] = c.momentum
         taken = inspect.signature(make).parameters
         made: Optimizer = make(rate, **{name: value for name, value in settings.items() if name in taken})
-        return Decaying(made, decay) if callable(decay) else made
+        chosen = groups(c.groups, made) if c.groups else made
+        return Decaying(chosen, decay) if callable(decay) else chosen
 
     @cached_property
     def step(self) -> TrainingStep:
@@ -86,6 +97,7 @@ class Recipe(ABC):
             accumulate=c.accumulate,
             remat=c.remat,
             bound=True,
+            seed=self.seed,
         )
 
     @cached_property

@@ -78,6 +78,10 @@ class Decaying:
         """As the inner one's."""
         return kept_by(self.inner)
 
+    def freezes(self, parameters: Any) -> frozenset[str]:
+        """As the inner one's."""
+        return getattr(self.inner, "freezes", lambda _: frozenset())(parameters)
+
     def initial_state(self, parameters: Any) -> Any:
         """As the inner one's."""
         return self.inner.initial_state(parameters)
