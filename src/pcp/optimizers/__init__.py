@@ -27,3 +27,5 @@ from pcp.optimizers.schedules import WarmupCosine as WarmupCosine
 from pcp.optimizers.sgd import SGD as SGD
 from pcp.optimizers.sgd import nesterov as nesterov
 from pcp.optimizers.sgd import sgd as sgd
+from pcp.optimizers.stored import Stored as Stored
+from pcp.optimizers.stored import stored as stored
