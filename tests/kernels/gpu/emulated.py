@@ -46,7 +46,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
     monkeypatch.setattr(pallas, "pallas_call", _interpreted_call)
     monkeypatch.setattr(jax_lowering, "lowered_program", lowered)
-    monkeypatch.setattr(cudnn, "_call", cudnn_call)
+    monkeypatch.setattr(cudnn, "called", cudnn_call)
 
 
 def cudnn_call(target: str, operands: Sequence[Any], results: Sequence[Any], config: str) -> list[Any]:
@@ -79,10 +79,12 @@ def cudnn_call(target: str, operands: Sequence[Any], results: Sequence[Any], con
     else:
         weights = ops.where(seen, ops.exp(scores - normaliser.reshape((b, heads, queries, 1))), 0.0)
         change = ops.einsum("bqhd,bkhd->bhqk", g, v)
-        change = weights * (change - (weights * change).sum(-1, keepdims=True)) * said["fmha_scale"]
+        of_scores = weights * (change - (weights * change).sum(-1, keepdims=True))
+        change = of_scores * said["fmha_scale"]
         of_each = (ops.einsum("bhqk,bqhd->bkhd", x, y) for x, y in ((change, q), (weights, g)))
         sets = results[1].shape[1]
         shared = [x.reshape((b, keys, sets, heads // sets, width)).sum(3) for x in of_each]
-        made, numbers = [ops.einsum("bhqk,bkhd->bqhd", change, k), *shared], []
+        made = [ops.einsum("bhqk,bkhd->bqhd", change, k), *shared]
+        numbers = [of_scores.sum(0, keepdims=True).astype("bf16") for _ in results[3:]]
     spoilt = [ops.where(counts[place > 0], x, np.nan) for place, x in enumerate(made)]
     return [*(ops.transpose(x.astype("bf16"), (0, 2, 1, 3)) for x in spoilt), *numbers]

@@ -11,6 +11,7 @@ from jax._src.cudnn import fused_attention_stablehlo as theirs
 
 import pcp
 from pcp import nn
+from pcp.autodiff.gradient import value_and_vjp
 from pcp.ir import Program
 from pcp.ir.composites import composite_name
 from pcp.ir.toolkit.walking import every_operation
@@ -120,6 +121,45 @@ def test_masks_are_added_as_by_jax(shape: tuple[int, ...], causal: bool) -> None
     assert found == expected
 
 
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_gradient_of_a_bias_is_asked_for_as_by_jax(causal: bool) -> None:
+    """Of a bias that all of the batch has; a batch with a bias of its own for each sample is computed by Triton."""
+
+    def attention(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        kind = theirs.MaskType.CAUSAL if causal else theirs.MaskType.NO_MASK
+        return theirs.dot_product_attention(q, k, v, bias, scale=0.125, mask_type=kind)
+
+    def gradient(w: Any, *x: Any) -> Any:
+        return jax.vjp(attention, *x)[1](w)
+
+    shapes = (*[SHAPE] * 4, (1, 4, 64, 64))
+    traced = jax.jit(gradient).trace(*(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes))
+    expected = _calls(traced.lower(lowering_platforms=("cuda",)).as_text())
+    program = _biased(causal, (1, 4, 64, 64))
+    assert _calls(_by_cudnn(program).text) == expected
+    own = {
+        site.family: {*site.kernels, *site.lacks}
+        for site in sites_of(_biased(causal, (2, 4, 64, 64)), "cuda")
+    }["attention_gradient"]
+    assert "attention_gradient.triton:bf16+result" in own
+    assert not any("cudnn" in name for name in own)
+
+
+def _biased(causal: bool, shape: tuple[int, ...]) -> Program:
+    """Attention with a bias and the gradient of all operands."""
+
+    def attention(q: pcp.Tensor, k: pcp.Tensor, v: pcp.Tensor, bias: pcp.Tensor) -> pcp.Tensor:
+        scores = pcp.einsum("bqhd,bkhd->bhqk", q, k) * 0.125 + bias
+        if causal:
+            sees = pcp.iota((64, 64), 0) >= pcp.iota((64, 64), 1)
+            scores = pcp.where(sees, scores, -jnp.inf)
+        return pcp.einsum("bhqk,bkhd->bqhd", pcp.softmax(scores, -1), v)
+
+    specs = [pcp.spec(each, "f32") for each in (SHAPE, SHAPE, SHAPE, shape)]
+    return prepared(value_and_vjp(raised(pcp.trace(attention, *specs)), (0, 1, 2, 3)))
+
+
 @pytest.mark.parametrize("biased", [True, False])
 def test_the_mean_of_key_cotangents_is_taken_off_where_the_program_adds_them_up(biased: bool) -> None:
     def loss(x: pcp.Tensor, qkv: pcp.Tensor, bias: pcp.Tensor) -> pcp.Tensor:
@@ -215,7 +255,9 @@ def _emulated(patch: pytest.MonkeyPatch) -> None:
         y = pcp.einsum("bhqk,bkhw->bqhw", bf16(e), v) / pcp.transpose(e.sum(-1, keepdims=True), (0, 2, 1, 3))
         return y.astype("bf16"), scores.sum(-1)
 
-    def backward(calls: Calls, cotangent: pcp.Tensor, y: pcp.Tensor, _: pcp.Tensor) -> list[pcp.Tensor]:
+    def backward(
+        calls: Calls, cotangent: pcp.Tensor, y: pcp.Tensor, _: pcp.Tensor, **__: bool
+    ) -> list[pcp.Tensor]:
         (q, k, v), _, e = operands(calls)
         cotangent, y = cotangent.astype("f32"), y.astype("f32")
         p = e / e.sum(-1, keepdims=True)

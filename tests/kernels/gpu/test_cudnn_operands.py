@@ -57,7 +57,7 @@ def _close(found: Any, expected: Any) -> None:
 @pytest.fixture
 def _cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
     if not HERE:
-        monkeypatch.setattr(cudnn, "_call", cudnn_call)
+        monkeypatch.setattr(cudnn, "called", cudnn_call)
 
 
 @pytest.mark.usefixtures("_cudnn")

@@ -13,7 +13,6 @@ Source: the custom calls that `jax.nn.dot_product_attention` emits; Dao, "FlashA
 """
 
 import functools
-import json
 import math
 import operator
 from collections.abc import Sequence
@@ -23,25 +22,23 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import StableHLO
+from pcp.kernels.attention.cudnn_calls import called, config, shape_of_scores
 from pcp.kernels.attention.heads import Heads, Order
 from pcp.kernels.attention.layout import Layout, takes_one_length_each
-from pcp.kernels.attention.sight import Sight
-from pcp.kernels.attention.tiles import bias_cotangent
+from pcp.kernels.attention.sight import MASKS, Sight
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_with_gradient
 from pcp.kernels.storage import BF16_CENTRED, BF16_RESULT, Storage
 from pcp.ops.elementwise import convert, greater, maximum, where
-from pcp.ops.movement import iota, pad, reshape, transpose
+from pcp.ops.movement import broadcast_to, iota, pad, reshape, transpose
 from pcp.ops.reductions.primitives import any_, mean, sum_
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
-from pcp.tensor import Tensor, current_builder
+from pcp.tensor import Tensor
 
 WIDEST = 128
 """Numbers of a head, at most, on every GPU that has these kernels."""
 
-RETURNS_STATUS = 2
-"""The version of the custom call interface by which XLA finds its own library calls."""
 LOWEST = float(-2 << 40)
 """What JAX adds where a key is hidden: weights are 0 beside others, and differences of two are numbers."""
 
@@ -56,12 +53,14 @@ class Added:
         none: the result for queries that see no key: cuDNN mixes all values then.
         alike: as `sees`, the opposite: whether a mask hides all keys by one finite score, so that the result is the mean of all
             values, which cuDNN loses what it needs of to know the gradient; None if none does.
+        shown: where masks, and numbers of places, hide no key, as the bias; None if nowhere.
     """
 
     bias: Tensor
     sees: Tensor | None
     none: float
     alike: Tensor | None = None
+    shown: Tensor | None = None
 
     @classmethod
     def of(cls, layout: Layout, operands: Sequence[Tensor]) -> "Added | None":
@@ -84,7 +83,14 @@ class Added:
             else:
                 alike = ~_by_query([masks["mask"], *band])
         none = 0.0 if heads.sight.safe else math.nan
-        return cls(convert(bias, DType.bf16), _by_query([*seen, *band]) if seen else None, none, alike)
+        shown = [masks["mask"], *band] if "mask" in masks else band
+        return cls(
+            convert(bias, DType.bf16),
+            _by_query([*seen, *band]) if seen else None,
+            none,
+            alike,
+            functools.reduce(operator.and_, shown) if shown else None,
+        )
 
     def answered(self, x: Tensor) -> Tensor:
         """A result or its cotangent (batch, queries, heads, width), with another number for queries that see no key."""
@@ -157,12 +163,17 @@ class Calls:
         length = self.layout.sizes[4 if kind in ("key", "value") else 3]
         return x if x.shape[1] == length else x[:, :length]
 
-    @property
-    def biases(self) -> list[Tensor]:
-        """What is added, if anything is; keys that stand behind the others count nothing beside those that are hidden."""
+    def biases(self, with_bias: bool = False) -> list[Tensor]:
+        """What is added, if anything is; keys that stand behind the others count nothing beside those that are hidden.
+
+        Arguments:
+            with_bias: whether its cotangent is asked for: then each head has one of its own.
+        """
         if self.added is None:
             return []
-        bias, (_, _, _, queries, keys, _) = self.added.bias, self.sizes
+        bias, (_, heads, _, queries, keys, _) = self.added.bias, self.sizes
+        if with_bias:
+            bias = broadcast_to(bias, (1, heads, *bias.shape[2:]))
         more = [(0, 0), (0, 0), (0, queries - bias.shape[2]), (0, keys - bias.shape[3])]
         return [pad(bias, more, constant_values=4 * LOWEST) if any(map(any, more)) else bias]
 
@@ -180,21 +191,40 @@ class Calls:
             TensorSpec((batch, of_query, queries, width), DType.bf16),
             TensorSpec((batch, of_query, queries), DType.f32),
         )
-        target = f"__cudnn$fmha{'ScaleBias' * len(self.biases)}Softmax"
-        operands = (*self.operands, *self.biases, *self.ends)
-        y, normaliser = _call(target, operands, results, self.described(False))
+        target = f"__cudnn$fmha{'ScaleBias' * len(self.biases())}Softmax"
+        operands = (*self.operands, *self.biases(), *self.ends)
+        y, normaliser = called(target, operands, results, self.described(False))
         return transpose(y, (0, 2, 1, 3)), normaliser
 
-    def backward(self, cotangent: Tensor, y: Tensor, normaliser: Tensor) -> list[Tensor]:
-        """The cotangents of query, key and value, from the result's cotangent and what the forward pass gave."""
+    def backward(
+        self, cotangent: Tensor, y: Tensor, normaliser: Tensor, *, with_bias: bool = False
+    ) -> list[Tensor]:
+        """The cotangents of query, key and value, from the result's cotangent and what the forward pass gave.
+
+        Arguments:
+            with_bias: whether that of what is added follows, (1, heads, queries, keys), added up over the batch.
+        """
         batch, of_query, of_keys, queries, keys, width = self.sizes
         of_key = TensorSpec((batch, of_keys, keys, width), DType.bf16)
-        results = (TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key)
-        target = f"__cudnn$fmha{'ScaleBias' * len(self.biases)}SoftmaxBackward"
-        operands = (*self.operands, normaliser, cotangent, *self.biases, y, *self.ends)
-        cotangents = _call(target, operands, results, self.described(True))
-        named = zip(cotangents, ATTENTION.operands, strict=True)
-        return [self.cut(transpose(x, (0, 2, 1, 3)), kind) for x, kind in named]
+        results = [TensorSpec((batch, of_query, queries, width), DType.bf16), of_key, of_key]
+        if with_bias:
+            results.append(TensorSpec((1, of_query, queries, keys), DType.bf16))
+        biases = self.biases(with_bias)
+        target = f"__cudnn$fmha{'ScaleBias' * len(biases)}SoftmaxBackward"
+        operands = (*self.operands, normaliser, cotangent, *biases, y, *self.ends)
+        cotangents = called(target, operands, results, self.described(True))
+        named = zip(cotangents, ATTENTION.operands, strict=False)
+        cut = [self.cut(transpose(x, (0, 2, 1, 3)), kind) for x, kind in named]
+        return cut + [self.of_bias(x) for x in cotangents[3:]]
+
+    def of_bias(self, cotangent: Tensor) -> Tensor:
+        """The cotangent of the program's bias, from that of what is added to the scores; 0 where a key is hidden."""
+        heads = self.layout.heads
+        rows, columns = heads.lengths
+        whole = convert(cotangent[:, :, :rows, :columns], DType.f32)
+        if self.added is not None and self.added.shown is not None:
+            whole = where(self.added.shown, whole, 0.0)
+        return heads.for_bias(whole, Order.by_length)
 
     def answered(self, x: Tensor) -> Tensor:
         """A result or cotangent, without what cuDNN makes of queries that see no key."""
@@ -220,111 +250,15 @@ class Calls:
         """What the calls are told, as XLA reads it."""
         heads = self.layout.heads
         batch, of_query, _, queries, keys, _ = self.sizes
-        return json.dumps(
+        return config(
             {
-                "operation_queue_id": "0",
-                "cudnn_fmha_backend_config": {
-                    "algorithm": {
-                        "algo_id": "0",
-                        "math_type": "TENSOR_OP_MATH",
-                        "tuning_knobs": {"17": "1", "24": "0"},
-                        "is_cudnn_frontend": True,
-                        "workspace_size": "0",
-                    },
-                    "fmha_scale": heads.attributes["scale"],
-                    "intermediate_tensor_shape": _scores(batch, of_query, queries, keys),
-                    "is_flash_attention": True,
-                    "mask_type": self.mask_type,
-                    **(_BACKWARD if backward else _FORWARD),
-                    "dropout_rate": 0.0,
-                    "seed": 42,
-                    "sliding_window_length": (heads.sight.window or 0) if _hides_itself(heads.sight) else 0,
-                    "max_seg_per_batch": 1,
-                    "is_paged_attention": False,
-                },
-            }
-        )
-
-
-def _axes(left: int, right: int, batch: tuple[int, int], other: tuple[int, int]) -> dict[str, list[str]]:
-    return {
-        "lhs_contracting_dimensions": [str(left)],
-        "rhs_contracting_dimensions": [str(right)],
-        "lhs_batch_dimensions": [str(axis) for axis in batch],
-        "rhs_batch_dimensions": [str(axis) for axis in other],
-    }
-
-
-# Scores have the axes batch, heads, queries, keys; everything else batch, length, heads, width.
-_FORWARD = {
-    "bmm1_dot_dimension_numbers": _axes(3, 3, (0, 2), (0, 2)),
-    "bmm2_dot_dimension_numbers": _axes(3, 1, (0, 1), (0, 2)),
-}
-_BACKWARD = {
-    "bmm1_grad_gemm1_dot_dimension_numbers": _axes(2, 1, (0, 1), (0, 2)),
-    "bmm1_grad_gemm2_dot_dimension_numbers": _axes(3, 1, (0, 1), (0, 2)),
-    "bmm2_grad_gemm1_dot_dimension_numbers": _axes(2, 1, (0, 1), (0, 2)),
-    "bmm2_grad_gemm2_dot_dimension_numbers": _axes(3, 3, (0, 2), (0, 2)),
-}
-
-
-def _scores(*shape: int) -> dict[str, object]:
-    """The shape of the scores, as XLA writes one in JSON."""
-    return {
-        "element_type": "BF16",
-        "dimensions": [str(size) for size in shape],
-        "tuple_shapes": [],
-        "layout": {
-            "dim_level_types": [],
-            "dim_unique": [],
-            "dim_ordered": [],
-            "minor_to_major": ["3", "2", "1", "0"],
-            "tiles": [],
-            "element_size_in_bits": "0",
-            "memory_space": "0",
-            "index_primitive_type": "PRIMITIVE_TYPE_INVALID",
-            "pointer_primitive_type": "PRIMITIVE_TYPE_INVALID",
-            "dynamic_shape_metadata_prefix_bytes": "0",
-        },
-        "is_dynamic_dimension": [False] * 4,
-    }
-
-
-def _call(
-    target: str, operands: Sequence[Tensor], results: Sequence[TensorSpec], config: str
-) -> list[Tensor]:
-    """A call of cuDNN, without the workspace that it returns.
-
-    Results (batch, heads, length, width) lie in memory as (batch, length, heads, width).
-    """
-    builder = current_builder()
-    workspace = TensorSpec((0,), DType.u8)
-    with builder.location:
-        op = builder.emit(
-            "stablehlo.custom_call",
-            [operand.value for operand in operands],
-            [*results, workspace],
-            {
-                "call_target_name": target,
-                "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), RETURNS_STATUS),
-                "backend_config": config,
-                "operand_layouts": _layouts([tuple(reversed(range(x.ndim))) for x in operands]),
-                "result_layouts": _layouts(
-                    [
-                        (3, 1, 2, 0) if len(x.shape) == 4 else tuple(reversed(range(len(x.shape))))
-                        for x in results
-                    ]
-                    + [(0,)]
-                ),
+                "fmha_scale": heads.attributes["scale"],
+                "intermediate_tensor_shape": shape_of_scores(batch, of_query, queries, keys),
+                "mask_type": self.mask_type,
+                "sliding_window_length": (heads.sight.window or 0) if _hides_itself(heads.sight) else 0,
             },
+            backward=backward,
         )
-    return [Tensor(value, builder) for value in list(op.results)[:-1]]
-
-
-def _layouts(orders: Sequence[tuple[int, ...]]) -> ir.Attribute:
-    return ir.ArrayAttr.get(
-        [ir.Attribute.parse(f"dense<{list(order)}> : tensor<{len(order)}xindex>") for order in orders]
-    )
 
 
 def _hides_itself(sight: Sight) -> bool:
@@ -332,6 +266,23 @@ def _hides_itself(sight: Sight) -> bool:
     if sight.window is not None and sight.queries != sight.keys:
         return False
     return sight.offset is None or (sight.skips and sight.offset == 0)
+
+
+def _takes_added(op: ir.Operation, heads: Heads) -> bool:
+    """Whether what is added to the scores is no larger, put together, than one of its parts; and of a gradient, whether cuDNN
+    adds up that of the bias, over all of the batch and without a window. `attention.triton` takes the others."""
+    sight = heads.sight
+    axes = [
+        {axis for axis in heads.attributes[kind] if heads.sizes.get(axis, 1) > 1}
+        & {*heads.batch, *heads.groups}
+        for kind in MASKS
+        if kind in sight.by
+    ]
+    together = frozenset[int]().union(*axes)
+    if axes and together not in axes:
+        return False
+    asks = heads.place_of_bias in Named.of(op).attributes.get("wrt", ())
+    return not asks or (sight.window is None and not together & {*heads.batch[:1]})
 
 
 def _applies(op: ir.Operation) -> bool:
@@ -342,6 +293,8 @@ def _applies(op: ir.Operation) -> bool:
     if "cap" in heads.attributes or not takes_one_length_each(op, heads):
         return False
     if not _hides_itself(sight) and not (sight.has_masks and sight.safe):
+        return False
+    if not _takes_added(op, heads):
         return False
     width = sizes[CONTRACTED]
     return width == sizes[FREE] and width % 8 == 0 and 0 < width <= WIDEST and 0 not in sizes.values()
@@ -361,10 +314,14 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -
     if calls.added is not None and calls.added.alike is not None:
         of_mean = calls.of_values_alike(where(calls.added.alike, cotangent, 0.0))
         cotangent = where(calls.added.alike, 0.0, cotangent)
-    of_query, of_key, of_value = calls.backward(calls.evened(cotangent, "result"), y, normaliser)
+    place, wrt = layout.heads.place_of_bias, named.attributes["wrt"]
+    of_query, of_key, of_value, *of_bias = calls.backward(
+        calls.evened(cotangent, "result"), y, normaliser, with_bias=place in wrt
+    )
     if of_mean is not None:
         of_value = convert(of_value, DType.f32) + of_mean
-    return layout.cotangents(op, (of_query, of_key, of_value), bias_cotangent(op, storage))
+    of_bias_by_place = dict(zip([place], of_bias, strict=False))
+    return layout.cotangents(op, (of_query, of_key, of_value), of_bias_by_place)
 
 
 register_with_gradient(

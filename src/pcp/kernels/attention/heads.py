@@ -80,10 +80,21 @@ class Heads:
         """Of the bias among the operands, if there is one."""
         return len(ATTENTION.operands) + ("mask" in self.sight.by)
 
-    def for_bias(self, change: Tensor) -> Tensor:
-        """The cotangent of the bias, added up where it is the same for several scores, from that of the scores `by_heads`."""
-        names, axes = self.attributes["bias"], (*self.batch, *self.groups, self.queries, self.keys)
-        whole = reshape(change, [self.sizes[axis] for axis in axes])
+    def for_bias(self, change: Tensor, order: Order = Order.by_heads) -> Tensor:
+        """The cotangent of the bias, added up where it is the same for several scores, from that of the scores in an order: all
+        of them, or as `spread` has the bias."""
+        names, groups = self.attributes["bias"], self.axes("bias", order)
+        if order is Order.by_heads:
+            groups = (self.batch, self.groups, (self.queries,), (self.keys,))
+        axes = _flat(groups)
+        whole = reshape(
+            change,
+            [
+                1 if size == 1 else self.sizes[axis]
+                for group, size in zip(groups, change.shape, strict=True)
+                for axis in group
+            ],
+        )
         summed = sum_(whole, [place for place, axis in enumerate(axes) if axis not in names])
         kept = [axis for axis in axes if axis in names]
         ordered = transpose(summed, [kept.index(axis) for axis in names if axis != BROADCAST])
@@ -133,12 +144,19 @@ class Heads:
         wide = reshape(tensor, [self.sizes[axis] for axis in flat])
         return transpose(wide, [flat.index(axis) for axis in self.attributes[kind]])
 
-    def spread(self, mask: Tensor, kind: str, order: Order = Order.by_heads) -> Tensor:
-        """A mask with all axes of the scores; `by_length` has 1 where all of the batch or all heads are alike."""
+    def spread(
+        self, mask: Tensor, kind: str, order: Order = Order.by_heads, *, by_queries: bool = True
+    ) -> Tensor:
+        """A mask with all axes of the scores; `by_length` has 1 where all of the batch or all heads are alike.
+
+        Arguments:
+            by_queries: whether all queries have their own, alike or not.
+        """
         groups, names = self.axes(kind, order), self.attributes[kind]
         there = set(_flat(groups))
         if order is Order.by_length:
-            there = {self.queries, self.keys, *(axis for axis in names if self.sizes.get(axis, 1) > 1)}
+            own = {self.queries} if by_queries else set()
+            there = {self.keys, *own, *(axis for axis in names if self.sizes.get(axis, 1) > 1)}
         wide = [[self.sizes[axis] if there & {*group} else 1 for axis in group] for group in groups]
         spread = broadcast_to(along(mask, names, _flat(groups)), [size for sizes in wide for size in sizes])
         return reshape(spread, [*map(math.prod, wide)])

@@ -1,21 +1,28 @@
-"""Attention for NVIDIA GPUs in Pallas by Triton: what cuDNN does not take, caps of scores and heads of up to 256 numbers.
+"""Attention for NVIDIA GPUs in Pallas by Triton: what cuDNN does not take, as caps of scores, heads of up to 256 numbers, masks
+and biases that differ along other axes from one another, and the cotangent of any bias.
 
 Operands and result are in bfloat16, sums in float32; no scores are in memory.
 """
 
+import math
 from collections.abc import Sequence
 
+from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import Application, Lowered
-from pcp.kernels.attention.blocks import SMALLEST, Attention, Backward, Blocks, Forward
-from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.blocks import SMALLEST, Attention, Blocks, Forward
+from pcp.kernels.attention.gradient_blocks import Backward
+from pcp.kernels.attention.heads import Heads, Order
 from pcp.kernels.attention.layout import Layout, takes_one_length_each
+from pcp.kernels.attention.sight import FINITE, HIDING, MASKS
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.pallas import is_numbered_in_32_bits, next_power_of_two
 from pcp.kernels.registry import register_with_gradient
-from pcp.kernels.storage import BF16_CENTRED, BF16_RESULT, Storage, widened
+from pcp.kernels.storage import BF16_CENTRED, BF16_RESULT, Storage, as_kept, widened
+from pcp.ops.elementwise import convert, not_equal, where
+from pcp.ops.movement import expand_dims, transpose
 from pcp.rewrite.raising.attention import CONTRACTED, FREE
 from pcp.tensor import Tensor
 
@@ -34,11 +41,29 @@ def attention_of(layout: Layout) -> Attention:
     padded = max(SMALLEST, next_power_of_two(width))
     blocks = next(blocks for most, blocks in BLOCKS.items() if padded <= most)
     cap = float(attributes["cap"]) if "cap" in attributes else None
-    return Attention(float(attributes["scale"]), cap, layout.heads.sight.band, *blocks)
+    sight = layout.heads.sight
+    fill = sight.fill if sight.by & {"mask"} or sight.offset is not None else -math.inf
+    fill = -math.inf if sight.safe else FINITE if -math.inf < fill <= HIDING else fill
+    return Attention(
+        float(attributes["scale"]),
+        cap,
+        sight.band,
+        *blocks,
+        added=tuple(kind for kind in MASKS if kind in sight.by),
+        fill=fill,
+        skips=sight.offset is None or sight.skips or sight.safe,
+        is_safe=sight.safe or sight.has_lengths,
+    )
 
 
-def _ends(layout: Layout) -> list[Tensor]:
-    return [] if layout.lengths is None else [layout.lengths.queries, layout.lengths.keys]
+def _more(op: ir.Operation, layout: Layout) -> list[Tensor]:
+    """The operands behind the value: lengths, or what hides keys or adds to scores."""
+    if layout.lengths is not None:
+        return [layout.lengths.queries, layout.lengths.keys]
+    heads = layout.heads
+    masks = heads.masks(tensors(op)).items()
+    spread = {kind: heads.spread(x, kind, Order.by_length, by_queries=False) for kind, x in masks}
+    return [convert(x, DType.i8) if kind == "mask" else as_kept(x) for kind, x in spread.items()]
 
 
 def _operands(op: ir.Operation, layout: Layout, storage: Storage) -> tuple[list[Tensor], Tensor | None]:
@@ -59,28 +84,34 @@ def _attention(op: ir.Operation, storage: Storage) -> Application:
 
     def results(returned: Sequence[Tensor]) -> list[Tensor]:
         whole = returned[0] if middle is None else widened(returned[0]) + middle
+        if (
+            middle is not None and layout.heads.sight.has_masks
+        ):  # a query that sees no key has no mean of values, either
+            sees = not_equal(expand_dims(transpose(returned[2], (0, 2, 1)), 3), 0.0)
+            whole = where(sees, whole, 0.0)
         around = Layout(layout.heads) if middle is None else layout
         return [around.returned(whole, "result"), *returned]
 
-    return Application(Forward(attention_of(layout)), (*operands, *_ends(layout)), results)
+    return Application(Forward(attention_of(layout)), (*operands, *_more(op, layout)), results)
 
 
 def _gradient(op: ir.Operation, residuals: Sequence[Tensor], storage: Storage) -> Application:
     layout = Layout.of(op)
     cotangent = Layout(layout.heads).taken(tensors(op)[len(Named.of(op).operands)], "result")
     operands, _ = _operands(op, layout, storage)
-    return Application(
-        Backward(attention_of(layout), given=bool(residuals)),
-        (*operands, cotangent, *residuals, *_ends(layout)),
-        lambda cotangents: layout.cotangents(op, cotangents),
-    )
+    place, wrt = layout.heads.place_of_bias, Named.of(op).attributes["wrt"]
+
+    def results(cotangents: Sequence[Tensor]) -> list[Tensor]:
+        of_bias = (layout.heads.for_bias(x, Order.by_length) for x in cotangents[3:])
+        return layout.cotangents(op, cotangents[:3], dict(zip([place], of_bias, strict=False)))
+
+    backward = Backward(attention_of(layout), given=bool(residuals), with_bias=place in wrt)
+    return Application(backward, (*operands, cotangent, *residuals, *_more(op, layout)), results)
 
 
 def _applies(op: ir.Operation) -> bool:
     heads = Heads.of_f32(op)
-    if heads is None or heads.sight.has_masks or not takes_one_length_each(op, heads):
-        return False
-    if heads.sight.offset is not None and not heads.sight.skips:
+    if heads is None or not takes_one_length_each(op, heads):
         return False
     width = heads.sizes[CONTRACTED]
     return width == heads.sizes[FREE] and width <= max(BLOCKS) and is_numbered_in_32_bits(op)

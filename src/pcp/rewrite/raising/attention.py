@@ -285,6 +285,15 @@ def read_masks(op: ir.Operation) -> list[Tensor] | None:
     left = {"mask": masks, "bias": scores.biases}
     is_one_each = len(masks) == len(band.others) and all(len(some) <= 1 for some in left.values())
     before = {kind: (view.source().value, view.source().axes) for kind, view in views.items()}
+    if not _is_differentiated(
+        op
+    ):  # what is spread stands there once, so that its gradient is added up where it is computed
+        before = {
+            kind: (view.value, view.axes)
+            if math.prod(view.source().shape) < math.prod(view.shape)
+            else before[kind]
+            for kind, view in views.items()
+        }
     after = {kind: (view.value, view.axes) for kind, some in left.items() for view in some}
     if before == after or not is_one_each:
         return None
@@ -298,6 +307,16 @@ def read_masks(op: ir.Operation) -> list[Tensor] | None:
     builder = current_builder()
     (result,) = builder.inline(decomposition_of(op), list(op.operands))
     return outlined(ATTENTION, result_owner(result), [*list(op.operands)[:3], *others], said, again=others)
+
+
+def _is_differentiated(op: ir.Operation) -> bool:
+    """Whether a program has the gradient of a composite beside it: both are of the same operands."""
+    operands = list(op.operands)
+    return any(
+        composite_name(use.owner.operation) == ATTENTION.gradient_name
+        and list(use.owner.operation.operands)[: len(operands)] == operands
+        for use in operands[0].uses
+    )
 
 
 def band_attributes(band: Band) -> dict[str, Number]:
