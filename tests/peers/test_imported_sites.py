@@ -73,19 +73,23 @@ def padded(family: str) -> networks.Made:
     return loss, (text, labels, mask)
 
 
-def _found(made: networks.Made) -> dict[str, Counter[str]]:
-    """Sites that no other holds, with a kernel, by device; `some` has those without one, too."""
+def _sites(made: networks.Made, device: str) -> list[kernels.Site]:
+    """Sites of a training step that no other holds, with kernels or without."""
     model, inputs = made
     program = pcp.from_torch(model.eval(), *inputs).program
     step: Any = prepared(pcp.training_step(program, pcp.optimizers.sgd(0.1)))
-    found = {}
     with machine():
-        for device in ("cpu", "cuda"):
-            sites = [
-                site for site in kernels.sites_of(step, device, builds=False, bare=True) if not site.inside
-            ]
-            found[device] = Counter(site.family for site in sites if site.kernels)
-    return found | {"some": Counter(site.family for site in sites)}
+        return [site for site in kernels.sites_of(step, device, builds=False, bare=True) if not site.inside]
+
+
+def _found(made: networks.Made) -> dict[str, Counter[str]]:
+    """How many sites there are with a kernel, by device; `some` has those without one, too."""
+    sites = {device: _sites(made, device) for device in ("cpu", "cuda")}
+    found = {device: Counter(site.family for site in of if site.kernels) for device, of in sites.items()}
+    attention = [site for site in sites["cuda"] if site.family in ("attention", "attention_gradient")]
+    for site in attention:  # and one that keeps no scores
+        assert any("cudnn" in name or "triton" in name for name in site.kernels), site.location
+    return found | {"some": Counter(site.family for site in sites["cuda"])}
 
 
 def _check(made: networks.Made, expected: Sites) -> None:
@@ -109,3 +113,17 @@ def test_a_padded_step_of_a_family_has_its_sites(family: str) -> None:
 def test_a_step_of_images_has_its_sites(name: str) -> None:
     made, expected = OTHERS[name]
     _check(made(), expected)
+
+
+def test_the_relative_positions_of_t5_are_one_bias_of_all_samples_whose_cotangent_a_kernel_adds_up() -> None:
+    sites = [site for site in _sites(families.made("t5"), "cuda") if site.family.startswith("attention")]
+    assert len(sites) == 12
+    biased = [site for site in sites if len(site.region.arguments) > (3 if site.family == "attention" else 4)]
+    assert len(biased) == 8  # all but those of the decoder at the encoder
+    for site in biased:
+        query, bias = (site.region.arguments[place].spec for place in (0, 3))
+        assert bias.size * query.shape[0] == query.size // query.shape[-1] * query.shape[2]
+        assert {name.partition(".")[2] for name in site.kernels} >= {
+            "cudnn:bf16+result",
+            "triton:bf16+result",
+        }

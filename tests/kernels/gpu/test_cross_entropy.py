@@ -33,8 +33,11 @@ def test_it_computes_normalisers_and_gradients(classes: int, monkeypatch: pytest
     wide = logits.astype(np.float64)
     largest = wide.max(1, keepdims=True)
     normaliser = np.log(np.exp(wide - largest).sum(1, keepdims=True)) + largest
-    (found,) = interpreted(triton.normaliser)(logits)
+    found, above = interpreted(triton.normalisers)(logits, targets)
     assert np.abs(np.asarray(found) - normaliser[:, 0]).max() < 2e-6 * np.abs(normaliser).max()
+    known = targets >= 0
+    losses = normaliser[known, 0] - wide[known, targets[known]]
+    assert np.abs(np.asarray(above)[known] - losses).max() < 2e-6 * np.abs(losses).max()
     exact = np.exp(wide - normaliser)
     exact[targets >= 0, targets[targets >= 0]] -= 1
     exact *= factors[:, None]
@@ -45,8 +48,18 @@ def test_it_computes_normalisers_and_gradients(classes: int, monkeypatch: pytest
 
 
 def test_a_row_of_nothing_but_minus_infinity_is_no_number() -> None:
-    (found,) = interpreted(triton.normaliser)(np.full((1, 5), -np.inf, np.float32))
-    assert not np.isfinite(found[0])
+    for found in interpreted(triton.normalisers)(np.full((1, 5), -np.inf, np.float32), np.zeros(1, np.int32)):
+        assert not np.isfinite(found[0])
+
+
+def test_logits_far_from_zero_do_not_swallow_the_logarithm() -> None:
+    rng = np.random.default_rng()
+    near, targets = rng.normal(size=(6, 50)), rng.integers(0, 50, 6).astype(np.int32)
+    logits = (np.float32(2.0**22) + np.round(near)).astype(np.float32)
+    wide = logits.astype(np.float64) - 2.0**22
+    losses = np.log(np.exp(wide).sum(1)) - wide[np.arange(6), targets]
+    _, above = interpreted(triton.normalisers)(logits, targets)
+    np.testing.assert_allclose(above, losses, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -100,5 +113,7 @@ def test_places_of_more_than_two_to_the_31_logits_have_64_bits(
 ) -> None:
     logits = jax.ShapeDtypeStruct((rows, 151_936), np.float32)
     monkeypatch.setattr(pallas, "pallas_call", functools.partial(pallas.pallas_call, debug=True))
-    jax.jit(lambda x: triton.normaliser(x)).trace(logits).lower(lowering_platforms=("cuda",))
+    jax.jit(lambda x: triton.normalisers(x, jnp.zeros(x.shape[0], jnp.int32))).trace(logits).lower(
+        lowering_platforms=("cuda",)
+    )
     assert re.search(rf"arith.muli .*: tensor<128xi{bits}>", capsys.readouterr().out)

@@ -72,9 +72,9 @@ class _Chunks:
         place = reference.at[self.row, pallas.ds(chunk * self.size, self.size)]
         triton.store(place, x.astype(reference.dtype), mask=self.columns(chunk) < self.width)
 
-    def normaliser(self, reference: Reference) -> Array:
-        """The logarithm of the sum of the row's exponentials. Each column of a chunk has a largest number and a sum of its own,
-        which are put together once: no thread waits for another on the way.
+    def normaliser(self, reference: Reference) -> tuple[Array, Array]:
+        """The largest logit of the row, and the logarithm of the sum of the exponentials of what is below it. Each column of a
+        chunk has a largest number and a sum of its own, which are put together once: no thread waits for another on the way.
         """
 
         def step(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -89,19 +89,25 @@ class _Chunks:
         tops, totals = lax.fori_loop(0, -(-self.count // TOGETHER), step, first)
         top = jnp.max(tops)
         finite = jnp.where(jnp.isfinite(top), top, 0.0)
-        return finite + jnp.log(jnp.sum(totals * jnp.exp(tops - finite)))
+        return finite, jnp.log(jnp.sum(totals * jnp.exp(tops - finite)))
 
 
-def normaliser(logits: Array) -> Sequence[Array]:
-    """Logits (rows, classes) to the logarithm of the sum of each row's exponentials, (rows,)."""
+def normalisers(logits: Array, targets: Array) -> Sequence[Array]:
+    """Logits (rows, classes) and targets (rows,) to the logarithm of the sum of each row's exponentials, and what this is above
+    the logit of the target, (rows,) both. The largest logit, which may be so large as to swallow the logarithm, meets that of
+    the target before it.
+    """
     rows, classes = logits.shape
     threads = _Chunks(0, classes, LANES).size / PER_LANE
-    return launched(_row, rows, [((rows,), "float32")], threads)(logits)
+    return launched(_row, rows, [((rows,), "float32")] * 2, threads)(logits, targets)
 
 
-def _row(logits: Reference, result: Reference) -> None:
+def _row(logits: Reference, targets: Reference, result: Reference, above: Reference) -> None:
     row = pallas.program_id(0)
-    result[row] = _Chunks(row, logits.shape[1], LANES).normaliser(logits)
+    largest, logarithm = _Chunks(row, logits.shape[1], LANES).normaliser(logits)
+    chosen = logits[row, jnp.maximum(targets[row], 0)].astype(jnp.float32)
+    result[row] = largest + logarithm
+    above[row] = logarithm + (largest - chosen)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -121,7 +127,7 @@ class Gradient:
         results = [(logits.shape, "bfloat16")]
         in_place = {0: 0} if self.overwrites and logits.dtype == "bfloat16" else {}
         return launched(self._chunk, rows * chunks.count, results, chunks.size / PER_THREAD, in_place)(
-            logits, targets, factors, *(known or normaliser(logits))
+            logits, targets, factors, *(known or normalisers(logits, targets)[:1])
         )
 
     def _chunk(
@@ -145,9 +151,9 @@ def _loss(op: ir.Operation) -> Application:
     logits = reshape(as_kept(tensors(op)[0]), rows.logits.shape)
     shape = rows.named.results[0].shape
     return Application(
-        normaliser,
-        (logits,),
-        lambda results: [reshape(rows.losses(results[0], results[0] - rows.chosen()), shape), results[0]],
+        normalisers,
+        (logits, rows.targets),
+        lambda results: [reshape(rows.losses(*results), shape), results[0]],
     )
 
 
@@ -180,7 +186,7 @@ register_with_gradient(
         _applies,
         Lowered(_loss, "cuda"),
         requires=("sm_80",),
-        version=2,
+        version=3,
         hands=("cross_entropy.triton_normaliser",),
     ),
     Lowered(_gradient, "cuda"),
