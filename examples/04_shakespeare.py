@@ -12,8 +12,9 @@ import numpy as np
 
 import pcp
 from pcp.inference import Sampling, generate
-from pcp.models import gpt2
+from pcp.models import decoder
 from pcp.models.parameters import Parameters, parameter_count
+from pcp.models.published import gpt2_config
 from pcp.training.data.batches import Batches
 from pcp.training.data.corpus import load_text
 from pcp.training.data.tokenizer import CharacterTokenizer
@@ -34,20 +35,20 @@ def main() -> None:
     tokenizer = CharacterTokenizer.of_text(text)
     batches = Batches(tokenizer.encode(text), settings.batch, settings.context, seed=0)
 
-    config = gpt2.GPT2Config(
+    config = gpt2_config(
         layers=settings.layers,
         heads=4,
         width=settings.width,
         context=settings.context,
         vocabulary=tokenizer.vocabulary_size,
     )
-    parameters = gpt2.initial_parameters(config)
+    parameters = decoder.initial_parameters(config)
     print(
         f"{parameter_count(parameters)} parameters, {len(text)} characters, {config.vocabulary} of them different"
     )
 
     def loss(params: Parameters, tokens: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
-        return gpt2.loss(params, tokens, targets, config)
+        return decoder.loss(params, tokens, targets, config)
 
     sequence = pcp.spec((settings.batch, settings.context), "i32")
     step = pcp.training_step(loss, pcp.optimizers.adamw(3e-3), parameters, sequence, sequence, clip_norm=1.0)

@@ -12,8 +12,9 @@ import time
 import numpy as np
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
 from pcp.models.parameters import parameter_count
+from pcp.models.published import CONFIGURATIONS
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.cost import estimate_cost
 
@@ -21,20 +22,20 @@ from pcp.planning.diagnostics.cost import estimate_cost
 def main() -> None:
     """Build the step, say what it costs, train."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="gpt2-nano", help=", ".join(gpt2.CONFIGURATIONS))
+    parser.add_argument("--model", default="gpt2-nano", help=", ".join(CONFIGURATIONS))
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--device", default=None)
     settings = parser.parse_args()
 
-    config = dataclasses.replace(gpt2.CONFIGURATIONS[settings.model], context=settings.context)
-    parameters = gpt2.initial_parameters(config)
+    config = dataclasses.replace(CONFIGURATIONS[settings.model], context=settings.context)
+    parameters = decoder.initial_parameters(config)
     sequence = pcp.spec((settings.batch, settings.context), "i32")
 
     began = time.perf_counter()
     loss = pcp.trace(
-        lambda params, tokens, targets: gpt2.loss(params, tokens, targets, config),
+        lambda params, tokens, targets: decoder.loss(params, tokens, targets, config),
         parameters,
         sequence,
         sequence,

@@ -21,7 +21,8 @@ import pcp
 from benchmarks.distributed.compression_numpy import DECODE, ENCODE
 from pcp.distributed.compression import CODECS, Codec, codec
 from pcp.ir.tree import flatten, map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS
 
 Array = np.ndarray[Any, Any]
 NAMES = (
@@ -53,14 +54,14 @@ def drawn(kind: str) -> Iterator[Array]:
 
 def pseudo_gradients() -> Iterator[Array]:
     """Where gpt2-nano was, minus where it is after some steps, round after round."""
-    config = gpt2.CONFIGURATIONS["gpt2-nano"]
+    config = CONFIGURATIONS["gpt2-nano"]
     tokens = _markov_chain(config.vocabulary, 100_000)
     optimizer = pcp.optimizers.AdamW(1e-3)
-    parameters = gpt2.initial_parameters(config)
+    parameters = decoder.initial_parameters(config)
     moments = optimizer.initial_state(parameters)
 
     def step(parameters: Any, moments: Any, number: Any, x: Any, y: Any) -> Any:
-        gradient = pcp.grad(lambda p: gpt2.loss(p, x, y, config))(parameters)
+        gradient = pcp.grad(lambda p: decoder.loss(p, x, y, config))(parameters)
         return optimizer.update(gradient, moments, parameters, number)[:2]
 
     batch = pcp.spec((8, config.context), "i32")

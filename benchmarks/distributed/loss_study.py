@@ -17,7 +17,7 @@ from pcp.distributed.algorithms import ALGORITHMS, Algorithm, segment_steps
 from pcp.distributed.compression import codec
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 from pcp.training.data.token_file import TokenFile
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
@@ -97,7 +97,7 @@ def recipe_of(run: Run, tokens: TokenFile) -> DecoderRecipe:
         warmup_steps=min(100, run.steps // 10),
         seed=run.seed,
     )
-    model = GPT2Config(
+    model = gpt2_config(
         run.layers, run.heads, run.width, run.context, vocabulary=tokens.vocabulary_size, bias=False
     )
     return DecoderRecipe(config, model, tokens)

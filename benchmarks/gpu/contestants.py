@@ -18,8 +18,7 @@ from benchmarks.own_process import Run, is_lack_of_memory
 from benchmarks.programs import gpt2_jax as jax_step
 from pcp.errors import PCPError
 from pcp.ir.tree import map_tree
-from pcp.models.decoder import DecoderConfig
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.config import DecoderConfig
 
 Tree = Any
 
@@ -154,7 +153,7 @@ class WithTorch(Contestant):
         from benchmarks.programs import gpt2_torch
 
         step, kind = task.step, task.device.partition(":")[0]
-        loss = gpt2_torch.loss if isinstance(task.config, GPT2Config) else llama_torch.loss
+        loss = gpt2_torch.loss if task.config.family == "gpt2" else llama_torch.loss
         self.name = ("torch.compile" if compiled else "PyTorch") + (
             ", bf16 autocast" if autocast else ", float32"
         )
@@ -191,7 +190,7 @@ class WithJAX(Contestant):
     def __init__(self, task: Task, narrow: bool = True) -> None:
         step = task.step
         self.name = "JAX, bf16, cuDNN" if narrow else "JAX, float32"
-        loss = gpt2_jax.loss if isinstance(task.config, GPT2Config) else llama_jax.loss
+        loss = gpt2_jax.loss if task.config.family == "gpt2" else llama_jax.loss
         loss = loss if narrow else jax_step.loss
         self.tokens = tuple(jax.device_put(each) for each in step.tokens)
         self.now = jax_step.initial_state(step.params)

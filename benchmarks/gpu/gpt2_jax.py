@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.gpu.jax_parts import attention, cross_entropy, linear
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.config import DecoderConfig
 
 Tree = Any
 
@@ -41,7 +41,7 @@ def _block(x: Any, p: Tree, heads: int) -> Any:
     return x + linear(hidden, **p["mlp"]["down"])
 
 
-def loss(params: Tree, tokens: Any, targets: Any, config: GPT2Config) -> Any:
+def loss(params: Tree, tokens: Any, targets: Any, config: DecoderConfig) -> Any:
     """The mean cross entropy of the next token."""
     x = (params["wte"][tokens] + params["wpe"][: tokens.shape[1]]).astype(jnp.bfloat16)
     for block in params["blocks"]:

@@ -30,7 +30,7 @@ from benchmarks.gpu.contestants import Made, Task, contestant, judged
 from benchmarks.gpu.sizes import MODELS, Sizes, overridden
 from benchmarks.gpu.step_errors import StepError, loss_of
 from benchmarks.own_process import OwnProcess
-from pcp.models.decoder import decoder_of
+from pcp.models import decoder
 from pcp.training.utilisation import model_flops, peak_of
 
 KINDS = ("torch.compile", "planned", "fastest", "jax", "eager")
@@ -172,7 +172,7 @@ class Comparison:
     @functools.cached_property
     def _flops_of_token(self) -> float:
         config = self.sizes.config
-        loss = loss_of(config, decoder_of(config).parameter_shapes(config), 1)
+        loss = loss_of(config, decoder.parameter_shapes(config), 1)
         return model_flops(loss) / config.context
 
     def _row(self, made: Made, error: StepError | None, seconds: list[float], loss: float, batch: int) -> Row:

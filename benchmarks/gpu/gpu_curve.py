@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.card import is_here
-from pcp.models.decoder import DecoderConfig
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.llama import LlamaConfig
+from pcp.models.config import DecoderConfig
+from pcp.models.published import gpt2_config, llama_config
 from pcp.planning import Plan, plan
 from pcp.training.data.token_file import TokenFile, write_token_file
 from pcp.training.display.plot import smooth
@@ -32,8 +31,8 @@ from pcp.training.recipes.decoder_recipe import DecoderRecipe
 
 ROOT = Path(__file__).parents[2]
 MODELS: dict[str, DecoderConfig] = {
-    "gpt2": GPT2Config(layers=6, heads=6, width=384, context=256, vocabulary=256),
-    "llama": LlamaConfig(6, heads=6, key_value_heads=2, width=384, hidden=1024, context=256, vocabulary=256),
+    "gpt2": gpt2_config(layers=6, heads=6, width=384, context=256, vocabulary=256),
+    "llama": llama_config(6, heads=6, key_value_heads=2, width=384, hidden=1024, context=256, vocabulary=256),
 }
 Curves = dict[str, list[np.ndarray[Any, np.dtype[np.float64]]]]
 

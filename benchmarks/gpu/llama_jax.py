@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.gpu.jax_parts import attention, cross_entropy, linear
-from pcp.models.llama import LlamaConfig
+from pcp.models.config import DecoderConfig
 
 Tree = Any
 
@@ -28,20 +28,20 @@ def _turned(x: Any, base: float) -> Any:
     )
 
 
-def _block(x: Any, p: Tree, config: LlamaConfig) -> Any:
+def _block(x: Any, p: Tree, config: DecoderConfig) -> Any:
     y = _norm(x, p["norm_1"], config.epsilon)
     q, k, v = (
         linear(y, p["attn"][kind]["weight"]).reshape(*y.shape[:2], -1, config.head_width)
         for kind in ("query", "key", "value")
     )
-    mixed = attention(_turned(q, config.rotary_base), _turned(k, config.rotary_base), v)
+    mixed = attention(_turned(q, config.rotary.base), _turned(k, config.rotary.base), v)
     x = x + linear(mixed.reshape(x.shape), p["attn"]["out"]["weight"])
     y = _norm(x, p["norm_2"], config.epsilon)
     hidden = jax.nn.silu(linear(y, p["mlp"]["gate"]["weight"])) * linear(y, p["mlp"]["up"]["weight"])
     return x + linear(hidden, p["mlp"]["down"]["weight"])
 
 
-def loss(params: Tree, tokens: Any, targets: Any, config: LlamaConfig) -> Any:
+def loss(params: Tree, tokens: Any, targets: Any, config: DecoderConfig) -> Any:
     """The mean cross entropy of the next token."""
     x = params["embedding"][tokens].astype(jnp.bfloat16)
     for block in params["blocks"]:

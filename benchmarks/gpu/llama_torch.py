@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from pcp.models.llama import LlamaConfig
+from pcp.models.config import DecoderConfig
 
 Tree = Any
 
@@ -23,9 +23,9 @@ def _turned(x: torch.Tensor, base: float) -> torch.Tensor:
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1).to(x.dtype)
 
 
-def _block(x: torch.Tensor, p: Tree, config: LlamaConfig) -> torch.Tensor:
+def _block(x: torch.Tensor, p: Tree, config: DecoderConfig) -> torch.Tensor:
     batch, length, width = x.shape
-    y, base = _norm(x, p["norm_1"], config.epsilon), config.rotary_base
+    y, base = _norm(x, p["norm_1"], config.epsilon), config.rotary.base
     q, k, v = (
         (y @ p["attn"][kind]["weight"]).view(batch, length, -1, config.head_width).transpose(1, 2)
         for kind in ("query", "key", "value")
@@ -43,7 +43,7 @@ def _block(x: torch.Tensor, p: Tree, config: LlamaConfig) -> torch.Tensor:
     return x + hidden @ mlp["down"]["weight"]
 
 
-def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: LlamaConfig) -> torch.Tensor:
+def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
     """The mean cross entropy of the next token."""
     x = params["embedding"][tokens]
     for block in params["blocks"]:

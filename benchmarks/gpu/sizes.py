@@ -3,9 +3,8 @@
 import dataclasses
 from dataclasses import dataclass
 
-from pcp.models import gpt2, llama
-from pcp.models.decoder import DecoderConfig
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.config import DecoderConfig
+from pcp.models.published import CONFIGURATIONS
 
 VOCABULARY = 50304
 """GPT-2's, padded to a multiple of 64, as all who train it do."""
@@ -38,14 +37,14 @@ class Sizes:
         return self.judged_layers == self.config.layers and self.judged_batch == self.batch
 
 
-def _padded(name: str) -> GPT2Config:
-    return dataclasses.replace(gpt2.CONFIGURATIONS[name], vocabulary=VOCABULARY)
+def _padded(name: str) -> DecoderConfig:
+    return dataclasses.replace(CONFIGURATIONS[name], vocabulary=VOCABULARY)
 
 
 MODELS = {
     "gpt2": Sizes(_padded("gpt2"), 32, 12, 32),
     "gpt2-1.5b": Sizes(_padded("gpt2-xl"), 32, 4, 2),
-    "llama-1b": Sizes(dataclasses.replace(llama.CONFIGURATIONS["llama-1b"], context=4096), 8, 2, 1),
+    "llama-1b": Sizes(dataclasses.replace(CONFIGURATIONS["llama-1b"], context=4096), 8, 2, 1),
 }
 
 
@@ -63,9 +62,8 @@ def overridden(
     if width is not None:
         old, changes["width"] = config.width, width
         changes["heads"] = max(1, config.heads * width // old)
-        if not isinstance(config, GPT2Config):
-            changes["key_value_heads"] = max(1, config.key_value_heads * width // old)
-            changes["hidden"] = max(8, config.hidden * width // old)
+        changes["key_value_heads"] = max(1, config.key_value_heads * width // old)
+        changes["hidden"] = max(8, config.hidden * width // old)
     for name, value in (("layers", layers), ("context", context), ("vocabulary", vocabulary)):
         if value is not None:
             changes[name] = value

@@ -14,7 +14,8 @@ import numpy as np
 import pcp
 from pcp.backends import Target
 from pcp.ir.tree import flatten, map_tree
-from pcp.models.decoder import DecoderConfig, decoder_of
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.tolerance import worst
@@ -47,7 +48,6 @@ class StepError:
 def loss_of(config: DecoderConfig, params: Tree, batch: int) -> pcp.Program:
     """The mean cross entropy of a batch of whole contexts."""
     tokens = pcp.spec((batch, config.context), "i32")
-    decoder = decoder_of(config)
     return pcp.trace(
         lambda p, x, y: decoder.loss(p, x, y, config), map_tree(pcp.specs_of, params), tokens, tokens
     )
@@ -93,7 +93,7 @@ class JudgedStep:
     @staticmethod
     def of_decoder(config: DecoderConfig, batch: int, folder: str) -> "JudgedStep":
         """That of a decoder, on random tokens."""
-        params = decoder_of(config).initial_parameters(config, 0)
+        params = decoder.initial_parameters(config, 0)
         tokens = functools.partial(tokens_of, config, batch)
         return JudgedStep(decoder_step(config, params, batch), params, tokens, folder)
 

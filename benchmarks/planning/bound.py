@@ -17,8 +17,8 @@ import numpy as np
 import pcp
 from benchmarks.options import add_option
 from pcp.ir import Program, Role
-from pcp.models import gpt2
-from pcp.models.decoder import configuration
+from pcp.models import decoder
+from pcp.models.published import configuration
 from pcp.planning.paths.kinds import BOUND
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the times and errors of each batch."""
     config = replace(configuration(options.model), context=256)
-    parameters = gpt2.initial_parameters(config, 0)
+    parameters = decoder.initial_parameters(config, 0)
     for batch in options.batches:
-        cache = gpt2.empty_cache(config, batch)
+        cache = decoder.whole_cache(config, batch)
         program = trace(
-            lambda parameters, cache, token, position: gpt2.decode(
+            lambda parameters, cache, token, position: decoder.decode(
                 parameters, cache, token, position, config
             ),
             specs_of(parameters),

@@ -18,7 +18,8 @@ import numpy as np
 import pcp
 from pcp.kernels import kernel_named, replaced, sites_of
 from pcp.kernels.sites import Site
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS
 from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.rewrite.raising import raised
 
@@ -30,15 +31,17 @@ Arrays = list[np.ndarray[Any, Any]]
 
 def programs() -> Iterator[tuple[str, pcp.Program]]:
     """The programs whose sites are measured."""
-    config = dataclasses.replace(gpt2.CONFIGURATIONS["gpt2"], layers=1)
-    parameters = gpt2.parameter_shapes(config)
+    config = dataclasses.replace(CONFIGURATIONS["gpt2"], layers=1)
+    parameters = decoder.parameter_shapes(config)
 
     def tokens(batch: int, length: int) -> Any:
         return pcp.spec((batch, length), "i32")
 
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), parameters, tokens(4, 256), tokens(4, 256))
+    loss = pcp.trace(
+        lambda p, x, y: decoder.loss(p, x, y, config), parameters, tokens(4, 256), tokens(4, 256)
+    )
     yield "training, B=4 T=256", pcp.value_and_grad(raised(loss))
-    prefill = pcp.trace(lambda p, x: gpt2.logits(p, x, config), parameters, tokens(1, 512))
+    prefill = pcp.trace(lambda p, x: decoder.logits(p, x, config), parameters, tokens(1, 512))
     yield "prefill, B=1 T=512", raised(prefill)
     scores = pcp.trace(lambda x: pcp.softmax(x), pcp.spec((4, 12, 256, 256), "f32"))
     yield "softmax alone, (4, 12, 256, 256)", pcp.vjp(raised(scores))

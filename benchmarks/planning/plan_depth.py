@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
+from pcp.models.published import gpt2_config
 
 
 class Phases(logging.Handler):
@@ -35,17 +37,17 @@ class Phases(logging.Handler):
             self.seconds[f"{of}: {stage}"] += float(str(seconds))
 
 
-def step_of(config: gpt2.GPT2Config, batch: int) -> pcp.Program:
+def step_of(config: DecoderConfig, batch: int) -> pcp.Program:
     """The training step that `python -m benchmarks gpt2` runs."""
     tokens = pcp.spec((batch, config.context), "i32")
-    params = pcp.specs_of(gpt2.initial_parameters(config, 0))
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), params, tokens, tokens)
+    params = pcp.specs_of(decoder.initial_parameters(config, 0))
+    loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), params, tokens, tokens)
     optimizer = pcp.optimizers.adamw(1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     return pcp.training_step(loss, optimizer, clip_norm=1.0)
 
 
 def measured(
-    config: gpt2.GPT2Config, batch: int, device: str, tolerance: float, budget: float
+    config: DecoderConfig, batch: int, device: str, tolerance: float, budget: float
 ) -> dict[str, Any]:
     """Plan once, with nothing known."""
     phases, log = Phases(), logging.getLogger("pcp.planning.measuring.bench")
@@ -95,7 +97,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print what planning took, phase by phase."""
     made = []
     for layers in arguments.layers:
-        config = gpt2.GPT2Config(
+        config = gpt2_config(
             layers,
             max(1, arguments.width // 64),
             arguments.width,

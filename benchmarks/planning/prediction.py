@@ -19,7 +19,8 @@ import numpy as np
 import pcp
 from benchmarks.planning.prediction_quality import Quality, quality_of
 from pcp.backends import Target
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.paths.preparation import prepared
@@ -87,10 +88,10 @@ def programs() -> Iterator[pcp.Program]:
         width = heads * int(random.choice([32, 64]))
         context, batch = int(random.choice([64, 128, 256, 512])), int(random.integers(1, 5))
         vocabulary = int(random.choice([256, 1024, 4096, 16384]))
-        configuration = gpt2.GPT2Config(1, heads, width, context, vocabulary, True)
-        parameters = gpt2.parameter_shapes(configuration)
+        configuration = gpt2_config(1, heads, width, context, vocabulary, True)
+        parameters = decoder.parameter_shapes(configuration)
         tokens = pcp.spec((batch, context), "i32")
 
-        loss = functools.partial(gpt2.loss, config=configuration)
+        loss = functools.partial(decoder.loss, config=configuration)
         yield pcp.value_and_grad(pcp.trace(loss, parameters, tokens, tokens))
-        yield pcp.trace(functools.partial(gpt2.logits, config=configuration), parameters, tokens)
+        yield pcp.trace(functools.partial(decoder.logits, config=configuration), parameters, tokens)

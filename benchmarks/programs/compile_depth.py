@@ -10,7 +10,7 @@ import argparse
 import json
 
 from benchmarks.programs.gpt2 import compare
-from pcp.models import gpt2
+from pcp.models.published import gpt2_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print a row for each depth and contestant."""
     for layers in arguments.layers:
         heads = max(1, arguments.width // 64)
-        config = gpt2.GPT2Config(
-            layers, heads, arguments.width, arguments.context, arguments.vocabulary, True
-        )
+        config = gpt2_config(layers, heads, arguments.width, arguments.context, arguments.vocabulary, True)
         for row in compare(config, arguments.batch, arguments.steps, scanned=True):
             if arguments.json:
                 print(json.dumps({"layers": layers, **row}), flush=True)

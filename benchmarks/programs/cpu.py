@@ -32,14 +32,14 @@ from typing import Any
 
 from benchmarks.gpu.contestants import Made, Task, contestant, judged
 from benchmarks.own_process import OwnProcess, Run, on_cores
-from pcp.models import gpt2
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 
 GROUPS = {
     "lower": ("eager", "fastest", "torch.compile", "planned"),
     "f32": ("eager f32", "fastest f32", "fastest 16 bits", "planned", "torch.compile f32", "jax f32"),
 }
 # What proves in a minute that every line of this runs.
-DRY = gpt2.GPT2Config(2, 2, 128, 64, 256, True)
+DRY = gpt2_config(2, 2, 128, 64, 256, True)
 Row = dict[str, Any]
 
 
@@ -175,9 +175,7 @@ def line_of(row: Row) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     parser.add_argument("--batch", type=int, default=4, help="sequences (default: 4)")
-    parser.add_argument(
-        "--model", default="gpt2", choices=sorted(gpt2.CONFIGURATIONS), help="default: gpt2, 124M"
-    )
+    parser.add_argument("--model", default="gpt2", choices=sorted(CONFIGURATIONS), help="default: gpt2, 124M")
     parser.add_argument("--layers", type=int, help="of the model (default: all)")
     parser.add_argument(
         "--context", type=int, help="tokens of a sequence (default: 256, or what the model has if less)"
@@ -203,7 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    full = gpt2.CONFIGURATIONS[arguments.model]
+    full = CONFIGURATIONS[arguments.model]
     layers, context = arguments.layers or full.layers, arguments.context or min(256, full.context)
     config = DRY if arguments.dry else replace(full, layers=layers, context=context)
     tell = functools.partial(print, flush=True) if not arguments.json else lambda _: None

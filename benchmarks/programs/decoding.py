@@ -31,15 +31,16 @@ from benchmarks.options import add_option
 from benchmarks.own_process import OwnProcess, Run
 from pcp.inference.generate import Reader
 from pcp.ir.tree import map_tree
-from pcp.models import gpt2
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.gpt2_weights import to_transformers
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
+from pcp.models.names import to_transformers
 from pcp.models.parameters import quantised
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 
 FORMS = ("int4", "int8", "bf16", "f32")
 KINDS = (*(f"{each} fastest" for each in FORMS), *FORMS, "torch bf16", "torch")
 # What proves in a minute that every line of this runs.
-DRY = GPT2Config(2, 2, 64, 48, 256, True)
+DRY = gpt2_config(2, 2, 64, 48, 256, True)
 Row = dict[str, Any]
 
 
@@ -53,14 +54,14 @@ class Task:
         count: tokens that are read one by one after them.
     """
 
-    config: GPT2Config
+    config: DecoderConfig
     prompt: int
     count: int
 
     @property
     def parameters(self) -> Any:
         """Of the model, random."""
-        return gpt2.initial_parameters(self.config, 0)
+        return decoder.initial_parameters(self.config, 0)
 
     @property
     def tokens(self) -> list[int]:
@@ -72,7 +73,7 @@ class Task:
         """Scores of the token after all, in float64."""
         wide = map_tree(lambda array: np.asarray(array, np.float64), self.parameters)
         ids = np.asarray([self.tokens], np.int32)
-        program = pcp.trace(lambda p, x: gpt2.logits(p, x, self.config)[0, -1], wide, ids)
+        program = pcp.trace(lambda p, x: decoder.logits(p, x, self.config)[0, -1], wide, ids)
         return np.asarray(pcp.plan(program, device="cpu:0", cache=False).run(wide, ids))
 
 
@@ -146,7 +147,8 @@ def by_torch(task: Task, dtype: str) -> tuple[Read, Read]:
         )
     )
     arrays = {
-        name: torch.from_numpy(np.array(each)) for name, each in to_transformers(task.parameters).items()
+        name: torch.from_numpy(np.array(each))
+        for name, each in to_transformers(task.parameters, task.config).items()
     }
     model.load_state_dict(arrays, strict=False)
     model.tie_weights()
@@ -271,7 +273,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    task = Task(gpt2.CONFIGURATIONS["gpt2"], arguments.prompt, arguments.tokens)
+    task = Task(CONFIGURATIONS["gpt2"], arguments.prompt, arguments.tokens)
     turns = arguments.turns
     if arguments.dry:
         task, turns = Task(DRY, 32, 4), 1

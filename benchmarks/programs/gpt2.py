@@ -11,6 +11,7 @@ holds a model, its gradient and its moments: where memory is short, run `--preci
 """
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
@@ -26,8 +27,10 @@ import pcp
 from benchmarks.own_process import OwnProcess, Run
 from benchmarks.programs import gpt2_jax
 from pcp.ir.tree import map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
 from pcp.models.parameters import parameter_count
+from pcp.models.published import CONFIGURATIONS
 
 RATE = 1e-3
 BUDGET = 300.0
@@ -46,7 +49,7 @@ class Contestant:
 
 
 def with_pcp(
-    config: gpt2.GPT2Config,
+    config: DecoderConfig,
     params: Any,
     batch: int,
     device: str,
@@ -56,7 +59,7 @@ def with_pcp(
     """The step by PCP: as it is written, or by the fastest path within a tolerance."""
     tokens = pcp.spec((batch, config.context), "i32")
     start = time.perf_counter()
-    program = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
+    program = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
     step = pcp.training_step(
         program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0
     )
@@ -78,9 +81,7 @@ def with_pcp(
     return Contestant(name, traced - start, compiled - traced, peak), run
 
 
-def with_jax(
-    config: gpt2.GPT2Config, params: Any, batch: int, scanned: bool = False
-) -> tuple[Contestant, Run]:
+def with_jax(config: DecoderConfig, params: Any, batch: int, scanned: bool = False) -> tuple[Contestant, Run]:
     """The step by plain JAX; its layers are written one after another, or scanned over."""
     if scanned:
         params = gpt2_jax.stacked(params)
@@ -108,7 +109,7 @@ def with_jax(
 
 
 def with_torch(
-    config: gpt2.GPT2Config, params: Any, autocast: bool, device: str, compiled: bool = False
+    config: DecoderConfig, params: Any, autocast: bool, device: str, compiled: bool = False
 ) -> tuple[Contestant, Run] | None:
     """The step by PyTorch, eager or compiled, if it is installed; compiling happens in the first call, which is not timed."""
     try:
@@ -131,7 +132,7 @@ def torch_name(autocast: bool, compiled: bool) -> str:
     return ("torch.compile" if compiled else "PyTorch") + (" bf16 autocast" if autocast else "")
 
 
-def reference_loss(config: gpt2.GPT2Config, params: Any, batches: list[Any]) -> float:
+def reference_loss(config: DecoderConfig, params: Any, batches: list[Any]) -> float:
     """The loss of the last step in float64, by PCP."""
     wide = map_tree(lambda a: a.astype(np.float64), params)
     _, run = with_pcp(config, wide, batches[0][0].shape[0], "cpu:0")
@@ -139,7 +140,7 @@ def reference_loss(config: gpt2.GPT2Config, params: Any, batches: list[Any]) -> 
 
 
 def compare(
-    config: gpt2.GPT2Config,
+    config: DecoderConfig,
     batch: int,
     steps: int,
     device: str = "cpu:0",
@@ -154,7 +155,7 @@ def compare(
 
     `precision` takes only contestants in float32, or those that lower it, and plain JAX: all at once may need too much memory.
     """
-    params = gpt2.initial_parameters(config, seed)
+    params = decoder.initial_parameters(config, seed)
     rng = np.random.default_rng(seed)
     size = (batch, config.context)
     batches = [
@@ -247,11 +248,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _run(name: str, arguments: argparse.Namespace) -> None:
     nano = name == "gpt2-nano"
-    config = gpt2.CONFIGURATIONS[name]
+    config = CONFIGURATIONS[name]
     context = arguments.context or (64 if nano else 256)
-    config = gpt2.GPT2Config(
-        config.layers, config.heads, config.width, context, config.vocabulary, config.bias
-    )
+    config = dataclasses.replace(config, context=context)
     batch = arguments.batch or (12 if nano else 4)
     steps = arguments.steps or (30 if nano else 5)
     rows = compare(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.config import DecoderConfig
 
 Tree = Any
 
@@ -50,7 +50,7 @@ def _is_stacked(params: Tree) -> bool:
     return isinstance(params.get("blocks"), dict)
 
 
-def logits(params: Tree, tokens: Any, config: GPT2Config) -> Any:
+def logits(params: Tree, tokens: Any, config: DecoderConfig) -> Any:
     """The logits of the next token at every place."""
     x = params["wte"][tokens] + params["wpe"][: tokens.shape[1]]
     if _is_stacked(params):
@@ -61,13 +61,13 @@ def logits(params: Tree, tokens: Any, config: GPT2Config) -> Any:
     return _layer_norm(x, **params["ln_f"]) @ params["wte"].T
 
 
-def loss(params: Tree, tokens: Any, targets: Any, config: GPT2Config) -> Any:
+def loss(params: Tree, tokens: Any, targets: Any, config: DecoderConfig) -> Any:
     """The mean cross entropy of the next token."""
     found = jax.nn.log_softmax(logits(params, tokens, config))
     return -jnp.take_along_axis(found, targets[..., None], axis=-1).mean()
 
 
-def training_step(config: GPT2Config, rate: float, loss: Callable[..., Any] = loss) -> Any:
+def training_step(config: DecoderConfig, rate: float, loss: Callable[..., Any] = loss) -> Any:
     """A jitted step `(state, (tokens, targets)) -> (state, loss)`: clipping at 1, AdamW with decay on matrices.
 
     Arguments:

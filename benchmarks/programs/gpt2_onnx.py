@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.gpt2_weights import to_transformers
+from pcp.models.config import DecoderConfig
+from pcp.models.names import to_transformers
 
 FLOAT, INT64 = 1, 7
 OPERATORS = 20
@@ -101,9 +101,11 @@ def _described(name: str, kind: int, shape: Sequence[int]) -> bytes:
     return _field(1, name) + _field(2, _field(1, _field(1, kind) + _field(2, sizes)))
 
 
-def written(config: GPT2Config, params: Any, batch: int, folder: Path) -> Path:
+def written(config: DecoderConfig, params: Any, batch: int, folder: Path) -> Path:
     """The model of logits of `tokens`, int64 of (batch, context)."""
-    weights = {name.removeprefix("transformer."): each for name, each in to_transformers(params).items()}
+    weights = {
+        name.removeprefix("transformer."): each for name, each in to_transformers(params, config).items()
+    }
     graph, length = Graph(folder), config.context
     node, weight = graph.node, graph.weight
 

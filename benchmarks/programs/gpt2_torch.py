@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from pcp.ir.tree import flatten, map_tree
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.config import DecoderConfig
 
 Tree = Any
 
@@ -21,7 +21,7 @@ def _linear(x: torch.Tensor, p: Tree) -> torch.Tensor:
     return y + p["bias"] if "bias" in p else y
 
 
-def logits(params: Tree, tokens: torch.Tensor, config: GPT2Config) -> torch.Tensor:
+def logits(params: Tree, tokens: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
     """The logits of the next token at every place."""
     batch, length = tokens.shape
     x = params["wte"][tokens] + params["wpe"][:length]
@@ -37,7 +37,7 @@ def logits(params: Tree, tokens: torch.Tensor, config: GPT2Config) -> torch.Tens
     return _norm(x, params["ln_f"]) @ params["wte"].T
 
 
-def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: GPT2Config) -> torch.Tensor:
+def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
     """The mean cross entropy of the next token."""
     found = logits(params, tokens, config)
     return F.cross_entropy(found.view(-1, config.vocabulary), targets.reshape(-1).long())

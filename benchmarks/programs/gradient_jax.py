@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.programs import gpt2_jax
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 
 Tree = Any
 
@@ -189,13 +190,13 @@ def lstm(width: int, batch: int, length: int, seed: int = 0) -> Workload:
 
 def transformer(model: str, batch: int, context: int, seed: int = 0) -> Workload:
     """GPT-2 in one of its sizes."""
-    known = gpt2.CONFIGURATIONS[model]
-    config = gpt2.GPT2Config(known.layers, known.heads, known.width, context, known.vocabulary, known.bias)
+    known = CONFIGURATIONS[model]
+    config = gpt2_config(known.layers, known.heads, known.width, context, known.vocabulary, known.bias)
     rng = np.random.default_rng(seed)
     tokens, targets = (rng.integers(0, config.vocabulary, (batch, context), np.int32) for _ in range(2))
 
     def loss(params: Tree, tokens: Any, targets: Any) -> Any:
         return gpt2_jax.loss(params, tokens, targets, config)
 
-    params = gpt2.initial_parameters(config, seed)
+    params = decoder.initial_parameters(config, seed)
     return Workload(f"{model}, batch {batch}, context {context}", loss, params, (tokens, targets))

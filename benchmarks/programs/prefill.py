@@ -31,15 +31,17 @@ from benchmarks.own_process import OwnProcess, Run, on_cores
 from benchmarks.programs import gpt2_jax, gpt2_onnx
 from benchmarks.programs.gpt2 import torch_name
 from pcp.ir.tree import map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 
 Row = dict[str, Any]
 # What proves in a minute that every line of this runs.
-DRY = gpt2.GPT2Config(2, 2, 64, 48, 256, True)
+DRY = gpt2_config(2, 2, 64, 48, 256, True)
 
 
 def with_pcp(
-    config: gpt2.GPT2Config, params: Any, batch: int, tolerance: float | None = None, budget: float = 0.0
+    config: DecoderConfig, params: Any, batch: int, tolerance: float | None = None, budget: float = 0.0
 ) -> tuple[str, Run]:
     """The logits by PCP: as they are written, or by the fastest path within a tolerance that is found in some seconds."""
     bound = pcp.plan(_program(config, params, batch), tolerance=tolerance, budget=budget).bind(params)
@@ -47,7 +49,7 @@ def with_pcp(
     return name, lambda tokens: np.asarray(bound.run(tokens))
 
 
-def with_jax(config: gpt2.GPT2Config, params: Any, scanned: bool = False) -> tuple[str, Run]:
+def with_jax(config: DecoderConfig, params: Any, scanned: bool = False) -> tuple[str, Run]:
     """The logits by plain JAX; its layers are written one after another, or scanned over."""
     if scanned:
         params = gpt2_jax.stacked(params)
@@ -57,7 +59,7 @@ def with_jax(config: gpt2.GPT2Config, params: Any, scanned: bool = False) -> tup
 
 
 def with_torch(
-    config: gpt2.GPT2Config, params: Any, autocast: bool, compiled: bool = False
+    config: DecoderConfig, params: Any, autocast: bool, compiled: bool = False
 ) -> tuple[str, Run] | None:
     """The logits by PyTorch, eager or compiled, if it is installed."""
     try:
@@ -77,18 +79,18 @@ def with_torch(
     return torch_name(autocast, compiled), run
 
 
-def _program(config: gpt2.GPT2Config, params: Any, batch: int) -> pcp.Program:
+def _program(config: DecoderConfig, params: Any, batch: int) -> pcp.Program:
     tokens = pcp.spec((batch, config.context), "i32")
-    return pcp.trace(lambda p, t: gpt2.logits(p, t, config), pcp.specs_of(params), tokens)
+    return pcp.trace(lambda p, t: decoder.logits(p, t, config), pcp.specs_of(params), tokens)
 
 
-def with_fastest(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[str, Run]:
+def with_fastest(config: DecoderConfig, params: Any, batch: int) -> tuple[str, Run]:
     """The logits by PCP's fastest kernels, whatever their error; nothing is searched."""
     bound = fastest(_program(config, params, batch), "cpu:0").bind(params)
     return "PCP, fastest kernels", lambda tokens: np.asarray(bound.run(tokens))
 
 
-def with_onnxruntime(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[str, Run] | None:
+def with_onnxruntime(config: DecoderConfig, params: Any, batch: int) -> tuple[str, Run] | None:
     """The logits by ONNX Runtime in float32, if it is installed."""
     try:
         import onnxruntime
@@ -102,7 +104,7 @@ def with_onnxruntime(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[
     return "ONNX Runtime", lambda tokens: session.run(None, {"tokens": tokens.astype(np.int64)})[0]
 
 
-def with_openvino(config: gpt2.GPT2Config, params: Any, batch: int, precision: str) -> tuple[str, Run] | None:
+def with_openvino(config: DecoderConfig, params: Any, batch: int, precision: str) -> tuple[str, Run] | None:
     """The logits by OpenVINO, in float32 or with what it makes of bfloat16, if it is installed."""
     try:
         import openvino
@@ -137,10 +139,10 @@ CONTESTANTS: dict[str, tuple[Any, ...]] = {
 
 
 def made_by(
-    kind: str, config: gpt2.GPT2Config, batch: int, tolerance: float, budget: float
+    kind: str, config: DecoderConfig, batch: int, tolerance: float, budget: float
 ) -> tuple[tuple[str, np.ndarray[Any, Any]], Run] | None:
     """A contestant and its logits; None if it is not installed."""
-    params = gpt2.initial_parameters(config, 0)
+    params = decoder.initial_parameters(config, 0)
     make, *more = CONTESTANTS[kind]
     if make in (with_fastest, with_pcp, with_onnxruntime, with_openvino):
         more = [batch, *more]
@@ -148,21 +150,21 @@ def made_by(
     return made and ((made[0], made[1](tokens_of(config, batch))), made[1])
 
 
-def tokens_of(config: gpt2.GPT2Config, batch: int) -> np.ndarray[Any, Any]:
+def tokens_of(config: DecoderConfig, batch: int) -> np.ndarray[Any, Any]:
     """The prompts."""
     return np.random.default_rng(0).integers(0, config.vocabulary, (batch, config.context), np.int32)
 
 
-def exactly(config: gpt2.GPT2Config, batch: int) -> tuple[np.ndarray[Any, Any], Run]:
+def exactly(config: DecoderConfig, batch: int) -> tuple[np.ndarray[Any, Any], Run]:
     """The logits in float64."""
-    wide = map_tree(lambda leaf: leaf.astype(np.float64), gpt2.initial_parameters(config, 0))
+    wide = map_tree(lambda leaf: leaf.astype(np.float64), decoder.initial_parameters(config, 0))
     found = pcp.plan(_program(config, wide, batch)).run(wide, tokens_of(config, batch))
     return np.asarray(found), lambda _: None
 
 
 def compare(
     kinds: Sequence[str],
-    config: gpt2.GPT2Config,
+    config: DecoderConfig,
     batch: int,
     tolerance: float,
     budget: float,
@@ -237,7 +239,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    config = dataclasses.replace(gpt2.CONFIGURATIONS[arguments.model], context=arguments.context)
+    config = dataclasses.replace(CONFIGURATIONS[arguments.model], context=arguments.context)
     config = DRY if arguments.dry else config
     tell = functools.partial(print, flush=True)
     runs, budget = (2, min(20.0, arguments.budget)) if arguments.dry else (arguments.runs, arguments.budget)

@@ -22,13 +22,14 @@ from benchmarks.options import add_option
 from pcp.backends import OutOfMemory, Target
 from pcp.backends.xla import native_device
 from pcp.ir.tree import flatten
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 from pcp.planning.capacity import human
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
-    parser.add_argument("--model", choices=sorted(gpt2.CONFIGURATIONS), default="gpt2-nano")
+    parser.add_argument("--model", choices=sorted(CONFIGURATIONS), default="gpt2-nano")
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 3], help="1/N of the memory, for each N")
     add_option(parser, "--batch", 1, "sequences")
     add_option(parser, "--context", 64, "tokens of a sequence")
@@ -38,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a row for the whole, and for each part of its memory."""
-    found = gpt2.CONFIGURATIONS[arguments.model]
+    found = CONFIGURATIONS[arguments.model]
     context = min(arguments.context, found.context)
-    config = gpt2.GPT2Config(found.layers, found.heads, found.width, context, found.vocabulary, found.bias)
+    config = gpt2_config(found.layers, found.heads, found.width, context, found.vocabulary, found.bias)
     tokens = pcp.spec((arguments.batch, context), "i32")
-    params = gpt2.initial_parameters(config, 0)
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
+    params = decoder.initial_parameters(config, 0)
+    loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
     step = pcp.training_step(loss, pcp.optimizers.adamw(1e-3, weight_decay=0.1), clip_norm=1.0)
     batch = tuple(
         np.random.default_rng(1).integers(0, config.vocabulary, (2, arguments.batch, context), np.int32)

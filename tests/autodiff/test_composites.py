@@ -9,13 +9,14 @@ import pytest
 
 import pcp
 from pcp import Program, nn
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.ops.derivative import RULES
 from pcp.rewrite.raising import raised
 from tests.execution import run
 
 RNG = np.random.default_rng(0)
-CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=11)
+CONFIG = gpt2_config(layers=2, heads=2, width=8, context=6, vocabulary=11)
 
 
 def names(program: Program) -> dict[str, int]:
@@ -24,8 +25,8 @@ def names(program: Program) -> dict[str, int]:
 
 def loss_of_gpt2() -> Program:
     tokens = pcp.spec((2, 6), "i32")
-    parameters = gpt2.parameter_shapes(CONFIG)
-    return pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, CONFIG), parameters, tokens, tokens)
+    parameters = decoder.parameter_shapes(CONFIG)
+    return pcp.trace(lambda p, x, y: decoder.loss(p, x, y, CONFIG), parameters, tokens, tokens)
 
 
 def test_the_gradient_of_a_raised_model_is_that_of_the_plain_one() -> None:

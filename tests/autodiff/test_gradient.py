@@ -10,7 +10,8 @@ import pytest
 
 import pcp
 from pcp.autodiff import NonScalarLoss, NotDifferentiable, UnknownArgument
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.ops.elementwise import exp, sin, tanh
 from pcp.ops.movement import stop_gradient
 from tests.execution import run
@@ -210,10 +211,10 @@ def test_products_of_mixed_types_give_gradients_of_the_types_of_their_operands()
 
 
 def test_gradient_programs_are_lean() -> None:
-    config = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=11)
+    config = gpt2_config(layers=2, heads=2, width=8, context=6, vocabulary=11)
     tokens = pcp.spec((2, 6), "i32")
-    parameters = gpt2.initial_parameters(config)
-    program = pcp.trace(partial(gpt2.loss, config=config), parameters, tokens, tokens)
+    parameters = decoder.initial_parameters(config)
+    program = pcp.trace(partial(decoder.loss, config=config), parameters, tokens, tokens)
     differentiated = pcp.autodiff.value_and_grad(program)
 
     def count(text: str, name: str) -> int:

@@ -15,11 +15,12 @@ from pcp import Program, nn
 from pcp.autodiff import save_only_these_names
 from pcp.ir.tree import map_tree
 from pcp.kernels import sites_of
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.planning.paths.preparation import prepared
 from tests.execution import run, run_in_jax
 
-CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=32, context=16, vocabulary=33, bias=False)
+CONFIG = gpt2_config(layers=2, heads=2, width=32, context=16, vocabulary=33, bias=False)
 BATCH, LENGTH = 3, 16
 NAMED = ("attention", "normalisation", "cross_entropy")
 RNG = np.random.default_rng()
@@ -33,7 +34,7 @@ def sites(program: Program) -> dict[str, int]:
 
 def parameters() -> Any:
     """Of the model, with numbers that tell one place from another."""
-    initial = gpt2.initial_parameters(CONFIG, 0)
+    initial = decoder.initial_parameters(CONFIG, 0)
     return map_tree(lambda leaf: leaf + RNG.normal(size=leaf.shape).astype("f4") * 0.05, initial)
 
 
@@ -56,7 +57,7 @@ def scanned_loss(p: Any, tokens: Any, targets: Any) -> Any:
 
 
 def loss(p: Any, tokens: Any, targets: Any) -> Any:
-    return gpt2.loss(p, tokens, targets, CONFIG)
+    return decoder.loss(p, tokens, targets, CONFIG)
 
 
 def loss_of_examples(p: Any, tokens: Any, targets: Any) -> Any:
@@ -91,7 +92,7 @@ def reference(p: Any, tokens: Any, targets: Any) -> Any:
 
 
 TOKENS = pcp.spec((BATCH, LENGTH), "i32")
-SHAPES = gpt2.parameter_shapes(CONFIG)
+SHAPES = decoder.parameter_shapes(CONFIG)
 PLAIN = pcp.trace(loss, SHAPES, TOKENS, TOKENS)
 
 
@@ -116,7 +117,7 @@ def check(found: Program, arrange: Any = lambda p: p) -> None:
 
 
 def test_a_scan_over_the_blocks_has_the_sites_of_one_block() -> None:
-    p = pcp.specs_of(stacked(gpt2.initial_parameters(CONFIG)))
+    p = pcp.specs_of(stacked(decoder.initial_parameters(CONFIG)))
     found = pcp.value_and_grad(pcp.trace(scanned_loss, p, TOKENS, TOKENS))
     assert sites(found) == {
         "normalisation": 3, "normalisation_gradient": 3, "attention": 1, "attention_gradient": 1, "cross_entropy": 1,

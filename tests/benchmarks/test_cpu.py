@@ -11,9 +11,9 @@ from benchmarks.programs import cpu
 from benchmarks.programs.cpu import Turn, compared, line_of
 
 import pcp
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 
-TASK = Task(GPT2Config(1, 1, 8, 8, 16), 1, "cpu:0", "")
+TASK = Task(gpt2_config(1, 1, 8, 8, 16), 1, "cpu:0", "")
 
 
 class Told:

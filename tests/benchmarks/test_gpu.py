@@ -20,21 +20,21 @@ from benchmarks.own_process import is_lack_of_memory
 
 import pcp
 from pcp.backends.base import OutOfMemory
-from pcp.models.decoder import DecoderConfig, decoder_of
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.llama import LlamaConfig
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
+from pcp.models.published import gpt2_config, llama_config
 from pcp.training.recipes.config import TrainingConfig
 
-TINY = GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=16)
+TINY = gpt2_config(layers=2, heads=2, width=16, context=8, vocabulary=16)
 
 
 def test_a_model_keeps_the_width_of_its_heads() -> None:
     small = overridden(MODELS["llama-1b"], 3, 256, 64, None, None)
-    assert small.config == LlamaConfig(3, 4, 1, 256, 704, 64, 32000)
+    assert small.config == llama_config(3, 4, 1, 256, 704, 64, 32000)
     assert (small.judged.layers, small.judged_batch, small.judges_itself) == (2, 1, False)
     small = overridden(MODELS["gpt2"], 3, 128, 64, 100, 5)
     assert small.judges_itself
-    assert (small.judged, small.judged_batch) == (GPT2Config(3, 2, 128, 64, 100), 5)
+    assert (small.judged, small.judged_batch) == (gpt2_config(3, 2, 128, 64, 100), 5)
     assert overridden(MODELS["gpt2-1.5b"], *[None] * 5) == MODELS["gpt2-1.5b"]
 
 
@@ -133,12 +133,12 @@ def test_a_contestant_has_an_error_where_it_is_judged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("config", "theirs"),
-    [(replace(TINY, layers=1), gpt2_jax), (LlamaConfig(1, 4, 2, 32, 40, 8, 16), llama_jax)],
+    [(replace(TINY, layers=1), gpt2_jax), (llama_config(1, 4, 2, 32, 40, 8, 16), llama_jax)],
 )
 def test_the_losses_of_jax_are_those_of_pcp(config: DecoderConfig, theirs: Any) -> None:
-    params = decoder_of(config).initial_parameters(config)
+    params = decoder.initial_parameters(config)
     tokens = np.random.default_rng(1).integers(0, 16, (2, 2, 8), np.int32)
-    program = pcp.trace(lambda p, x, y: decoder_of(config).loss(p, x, y, config), params, *tokens)
+    program = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), params, *tokens)
     found = jax.jit(lambda p: theirs.loss(p, *tokens, config))(params)
     assert float(found) == pytest.approx(float(pcp.plan(program)(params, *tokens)), rel=3e-3)
 

@@ -8,11 +8,11 @@ from benchmarks.gpu.step_errors import JudgedStep
 
 import pcp
 from pcp.ir.tree import map_tree
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 
 
 def test_a_right_step_has_no_error_and_a_wrong_one_its_own(tmp_path: Path) -> None:
-    step = JudgedStep.of_decoder(GPT2Config(1, 2, 16, 8, 17, True), 2, str(tmp_path))
+    step = JudgedStep.of_decoder(gpt2_config(1, 2, 16, 8, 17, True), 2, str(tmp_path))
     step.compute("cpu:0")
     before = step.state()
     assert int(before["step"]) == 8

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 
 GENERATOR = np.random.default_rng()
 X, Y = (GENERATOR.normal(size=(3, 4)).astype(np.float32) for _ in range(2))
@@ -145,10 +146,10 @@ def test_layers_and_composites_compute_at_once() -> None:
 
 
 def test_a_model_computes_at_once() -> None:
-    config = gpt2.GPT2Config(vocabulary=11, context=8, width=8, heads=2, layers=2)
-    parameters = gpt2.initial_parameters(config, int(GENERATOR.integers(99)))
+    config = gpt2_config(vocabulary=11, context=8, width=8, heads=2, layers=2)
+    parameters = decoder.initial_parameters(config, int(GENERATOR.integers(99)))
     tokens, targets = GENERATOR.integers(0, 11, (2, 2, 5)).astype(np.int32)
-    planned = pcp.jit(lambda *given: gpt2.loss(*given, config), device="arena:cpu")(
+    planned = pcp.jit(lambda *given: decoder.loss(*given, config), device="arena:cpu")(
         parameters, tokens, targets
     )
-    np.testing.assert_allclose(gpt2.loss(parameters, tokens, targets, config), planned, rtol=1e-5)
+    np.testing.assert_allclose(decoder.loss(parameters, tokens, targets, config), planned, rtol=1e-5)

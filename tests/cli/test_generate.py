@@ -8,7 +8,8 @@ import pytest
 
 from pcp.cli import main
 from pcp.ir.tree import map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder, save_state
@@ -22,8 +23,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = RunFolder.create(tmp_path_factory.mktemp("runs") / "run", TrainingConfig())
     tokenizer = CharacterTokenizer(LETTERS)
     folder.write_tokenizer(tokenizer)
-    config = gpt2.GPT2Config(4, 4, 128, 64, tokenizer.vocabulary_size, bias=False)
-    parameters = map_tree(lambda p: p * np.float32(3), gpt2.initial_parameters(config, 5))
+    config = gpt2_config(4, 4, 128, 64, tokenizer.vocabulary_size, bias=False)
+    parameters = map_tree(lambda p: p * np.float32(3), decoder.initial_parameters(config, 5))
     save_state(folder, 7, {"params": parameters}, {}, "")
     return folder
 

@@ -17,7 +17,7 @@ from pcp.distributed.algorithms import (
 )
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.distributed.wire import BlobStore
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
@@ -43,7 +43,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> DecoderRecipe:
     config = TrainingConfig(
         steps=STEPS, batch=8, learning_rate=1e-2, final_learning_rate=1e-3, warmup_steps=30
     )
-    return DecoderRecipe(config, GPT2Config(2, 2, 32, 16, VOCABULARY, bias=False), tokens)
+    return DecoderRecipe(config, gpt2_config(2, 2, 32, 16, VOCABULARY, bias=False), tokens)
 
 
 def final_loss(recipe: DecoderRecipe, algorithm: Algorithm) -> float:

@@ -11,14 +11,14 @@ from pcp.distributed.messages import Adoption, Blob, DataRange, Lease
 from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir.tree import flatten
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.recipe import Recipe
 
 VOCABULARY = 11
-MODEL = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)
+MODEL = gpt2_config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)
 
 DILOCO = DiLoCo(3)
 

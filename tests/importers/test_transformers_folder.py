@@ -13,13 +13,14 @@ from pcp.cli import main
 from pcp.importers.transformers_folder import read_transformers_folder
 from pcp.inference import Sampling, generate
 from pcp.ir.tree import flatten, map_tree
-from pcp.models import gpt2
-from pcp.models.gpt2_weights import to_transformers
+from pcp.models import decoder
+from pcp.models.names import to_transformers
+from pcp.models.published import gpt2_config
 
 tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer"
-CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=40, vocabulary=270)
+CONFIG = gpt2_config(layers=2, heads=2, width=16, context=40, vocabulary=270)
 SETTINGS = {
     "model_type": "gpt2",
     "architectures": ["GPT2LMHeadModel"],
@@ -39,7 +40,7 @@ def parameters() -> Any:
     generator = np.random.default_rng(8)
     return map_tree(
         lambda p: (p + generator.normal(size=p.shape)).astype(ml_dtypes.bfloat16).astype(np.float32),
-        gpt2.initial_parameters(CONFIG),
+        decoder.initial_parameters(CONFIG),
     )
 
 
@@ -47,7 +48,7 @@ def parameters() -> Any:
 def folder(tmp_path: Path, parameters: Any) -> Path:
     """What `save_pretrained` leaves of a model and its tokenizer."""
     (tmp_path / "config.json").write_text(json.dumps(SETTINGS))
-    save_file(to_transformers(parameters), tmp_path / "model.safetensors")
+    save_file(to_transformers(parameters, CONFIG), tmp_path / "model.safetensors")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -84,7 +85,9 @@ def test_the_older_files_of_a_tokenizer_and_several_files_of_weights_do_as_well(
     tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
     (folder / "tokenizer.json").unlink()
     (folder / "model.safetensors").unlink()
-    tensors = {name: array.astype(ml_dtypes.bfloat16) for name, array in to_transformers(parameters).items()}
+    tensors = {
+        name: array.astype(ml_dtypes.bfloat16) for name, array in to_transformers(parameters, CONFIG).items()
+    }
     halves = {
         "a.safetensors": dict(list(tensors.items())[:9]),
         "b.safetensors": dict(list(tensors.items())[9:]),
@@ -101,16 +104,15 @@ def test_the_older_files_of_a_tokenizer_and_several_files_of_weights_do_as_well(
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("model_type", "bert", "holds a model of type 'bert'; `pcp generate` runs only 'gpt2' and 'llama'"),
+        ("model_type", "bert", "is of a model of type 'bert'; `pcp generate` runs only gpt2, llama, mistral"),
         (
             "activation_function",
-            "relu",
-            "sets activation_function to 'relu'; PCP's GPT-2 supports only 'gelu_new' or",
+            "tanh",
+            "sets activation_function to 'tanh'; PCP's GPT-2 supports only 'silu' or",
         ),
-        ("layer_norm_epsilon", 1e-6, "sets layer_norm_epsilon to 1e-06; PCP's GPT-2 supports only 1e-05"),
         ("scale_attn_by_inverse_layer_idx", True, "sets scale_attn_by_inverse_layer_idx to True"),
         ("n_embd", None, "lacks n_embd; expected the config.json of a GPT-2 that transformers wrote"),
-        ("n_layer", 3, "missing, and GPT2Config(layers=3"),
+        ("n_layer", 3, "missing, and gpt2(layers=3"),
     ],
 )
 def test_another_model_is_refused_with_what_to_do(
@@ -130,13 +132,18 @@ LLAMA = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_act": "gelu"}, "sets hidden_act to 'gelu'; PCP's Llama supports only 'silu' or 'swish'"),
-        ({"head_dim": 8}, "sets head_dim to 8; PCP's Llama supports only None or 4"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "sets rope_scaling to {'rope_type': 'llama3'"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "sets rope_parameters to {'rope_type': 'yarn'}; PCP's Llama"),
+        ({"hidden_act": "tanh"}, "sets hidden_act to 'tanh'; PCP's Llama supports only 'silu' or 'swish'"),
+        ({"head_dim": 7}, "7 features of a head turn; expected an even number, at most 7"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "does not hold what a Llama needs: KeyError('low_freq"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "sets rope_type to 'spiral'; PCP's Llama supports only 'default'"),
+        (
+            {"sliding_window": 4, "layer_types": ["chunked_attention"]},
+            "has layers of type chunked_attention, which PCP's decoder lacks",
+        ),
+        ({"vocab_size": 269}, "has 270 tokens, its model 269; write the tokenizer of this model there"),
         ({"vocab_size": None}, "lacks vocab_size; expected the config.json of a Llama that transformers wrote"),
         ({"num_key_value_heads": 3}, "key_value_heads must divide heads"),
-        ({}, "missing, and LlamaConfig(layers=1"),
+        ({}, "missing, and llama(layers=1"),
     ],
 )  # fmt: skip
 def test_a_llama_that_computes_something_else_is_refused(

@@ -14,7 +14,7 @@ import pcp
 from pcp.backends.host_memory import is_read_only
 from pcp.importers.weights import NoWeights, WeightsUnreadable
 from pcp.ir.tree import map_tree
-from pcp.models.transformers_weights import WeightsMismatch
+from pcp.models.names import WeightsMismatch
 from pcp.training.data.safetensors_file import SafetensorsCorrupt, SafetensorsForeign, write_arrays
 
 RANDOM = np.random.default_rng(0)

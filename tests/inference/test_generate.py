@@ -15,13 +15,15 @@ from pcp import nn
 from pcp.inference import EmptyPrompt, Sampling, generate
 from pcp.inference.generate import Reader, prefill_length
 from pcp.ir.tree import map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
 from pcp.models.parameters import quantised
+from pcp.models.published import gpt2_config
 from pcp.planning.conditions import InvalidTolerance
 from pcp.training.data.token_range import TokenOutOfRange
 
-CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)
-LONG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=44, vocabulary=13)
+CONFIG = gpt2_config(layers=2, heads=2, width=16, context=8, vocabulary=13)
+LONG = gpt2_config(layers=2, heads=2, width=16, context=44, vocabulary=13)
 GREEDY = Sampling(temperature=0)
 DRAWN = Sampling(1.5, seed=3)
 
@@ -31,7 +33,7 @@ def parameters() -> Any:
     """Parameters large enough that no two scores are nearly equal."""
     generator = np.random.default_rng(4)
     return map_tree(
-        lambda p: p + generator.normal(size=p.shape).astype(np.float32), gpt2.initial_parameters(CONFIG)
+        lambda p: p + generator.normal(size=p.shape).astype(np.float32), decoder.initial_parameters(CONFIG)
     )
 
 
@@ -52,14 +54,14 @@ def _readers_are_shared() -> Iterator[None]:
 
 
 @functools.cache
-def whole_window(config: gpt2.GPT2Config) -> pcp.Program:
+def whole_window(config: DecoderConfig) -> pcp.Program:
     """All scores of a window."""
-    specs = map_tree(pcp.specs_of, gpt2.initial_parameters(config))
-    return pcp.trace(lambda p, t: gpt2.logits(p, t, config), specs, pcp.spec((1, config.context), "i32"))
+    specs = map_tree(pcp.specs_of, decoder.initial_parameters(config))
+    return pcp.trace(lambda p, t: decoder.logits(p, t, config), specs, pcp.spec((1, config.context), "i32"))
 
 
 def read_again(
-    parameters: Any, prompt: list[int], count: int, sampling: Sampling, config: gpt2.GPT2Config = CONFIG
+    parameters: Any, prompt: list[int], count: int, sampling: Sampling, config: DecoderConfig = CONFIG
 ) -> list[int]:
     """What `generate` should yield: its rule for the window, and the logits of the whole window."""
     context, keep = config.context, config.context // 2
@@ -89,7 +91,7 @@ def test_it_goes_on_beyond_the_context(parameters: Any, length: int, sampling: S
 def long_parameters() -> Any:
     generator = np.random.default_rng(6)
     return map_tree(
-        lambda p: p + generator.normal(size=p.shape).astype(np.float32), gpt2.initial_parameters(LONG)
+        lambda p: p + generator.normal(size=p.shape).astype(np.float32), decoder.initial_parameters(LONG)
     )
 
 
@@ -126,8 +128,8 @@ def test_prompts_are_padded_to_few_lengths() -> None:
 
 
 def test_a_context_of_one_token() -> None:
-    config = gpt2.GPT2Config(layers=1, heads=1, width=4, context=1, vocabulary=5)
-    found = list(generate(gpt2.initial_parameters(config), config, [1, 2], 6))
+    config = gpt2_config(layers=1, heads=1, width=4, context=1, vocabulary=5)
+    found = list(generate(decoder.initial_parameters(config), config, [1, 2], 6))
     assert len(found) == 6
     assert set(found) <= set(range(5))
 
@@ -172,7 +174,7 @@ def test_a_prompt_of_other_tokens(parameters: Any) -> None:
         next(generate(parameters, CONFIG, [1, 13], 5))
 
 
-WIDE = gpt2.GPT2Config(layers=2, heads=2, width=32, context=40, vocabulary=29)
+WIDE = gpt2_config(layers=2, heads=2, width=32, context=40, vocabulary=29)
 
 
 @pytest.mark.share(2, each="form")
@@ -181,7 +183,7 @@ WIDE = gpt2.GPT2Config(layers=2, heads=2, width=32, context=40, vocabulary=29)
 def test_stored_weights_give_the_text_of_what_they_mean(form: str, length: int) -> None:
     generator = np.random.default_rng(length)
     drawn = map_tree(
-        lambda p: p + generator.normal(size=p.shape).astype(np.float32), gpt2.initial_parameters(WIDE)
+        lambda p: p + generator.normal(size=p.shape).astype(np.float32), decoder.initial_parameters(WIDE)
     )
     prompt = generator.integers(0, 29, length).tolist()
     found = list(generate(drawn, WIDE, prompt, 15, GREEDY, weights=form))
@@ -210,8 +212,8 @@ def _as_meant(parameters: Any, form: str, name: str = "") -> Any:
 
 @pytest.mark.parametrize(("form", "times"), [("bf16", 1.8), ("int8", 3.0), ("int4", 4.0)])
 def test_stored_weights_are_read_by_the_kernel_and_take_less_memory(form: str, times: float) -> None:
-    config = gpt2.GPT2Config(layers=2, heads=2, width=32, context=40, vocabulary=400)
-    drawn = gpt2.initial_parameters(config)
+    config = gpt2_config(layers=2, heads=2, width=32, context=40, vocabulary=400)
+    drawn = decoder.initial_parameters(config)
     whole = Reader(drawn, config, "cpu:0", None).decoder
     found = Reader(quantised(drawn, form), config, "cpu:0", None).decoder
     assert len(whole.path.choices) == config.layers  # attention

@@ -14,12 +14,13 @@ from tests.suite.share import part
 import pcp
 from pcp import nn
 from pcp.ir import DType, Program
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 
 DTYPES = (DType.f32, DType.bf16, DType.i32, DType.u8, DType.bool, DType.c64)
 """One element type of each kind, and a narrow one."""
 
-TINY = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=11)
+TINY = gpt2_config(layers=2, heads=2, width=8, context=6, vocabulary=11)
 
 
 def by_operation(of: int = 1) -> Iterator[tuple[str, Program]]:
@@ -59,9 +60,9 @@ def bare() -> Iterator[tuple[str, Program]]:
 def models() -> Iterator[tuple[str, Program]]:
     """Every model, and the gradient of its loss."""
     tokens = pcp.spec((2, TINY.context), "i32")
-    parameters = gpt2.initial_parameters(TINY)
-    yield "gpt2", pcp.trace(lambda p, x: gpt2.logits(p, x, TINY), parameters, tokens)
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, TINY), parameters, tokens, tokens)
+    parameters = decoder.initial_parameters(TINY)
+    yield "gpt2", pcp.trace(lambda p, x: decoder.logits(p, x, TINY), parameters, tokens)
+    loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, TINY), parameters, tokens, tokens)
     yield "gpt2 loss", loss
     yield "gpt2 gradient", pcp.value_and_grad(loss)
 

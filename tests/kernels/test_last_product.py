@@ -11,7 +11,8 @@ from pcp.kernels import FAMILIES, Family, Kernel, apply_kernels, register_family
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.groups import parts_of
 from pcp.kernels.named import is_named
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.ops.movement import slice_
 from pcp.ops.movement.joining import concatenate
 from pcp.planning.paths.preparation import prepared
@@ -49,10 +50,10 @@ def halves() -> Iterator[Kernel]:
 
 
 def test_the_loss_of_gpt2_has_the_site_and_a_kernel_takes_it(halves: Kernel) -> None:
-    config = gpt2.GPT2Config(1, 2, 16, 8, 50)
-    params = gpt2.initial_parameters(config, 3)
+    config = gpt2_config(1, 2, 16, 8, 50)
+    params = decoder.initial_parameters(config, 3)
     tokens = pcp.spec((4, 8), "i32")
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
+    loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
     program = prepared(loss)
     (site,) = [each for each in sites_of(program, "cpu") if each.family == "last_product"]
     changed = apply_kernels(program, {site.key: halves})

@@ -16,15 +16,15 @@ from pcp.ir.composites import composite_name
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ir.tree import flatten, map_tree
 from pcp.kernels import apply_kernels, kernel_named, sites_of
-from pcp.models import llama
-from pcp.models.decoder import CONFIGURATIONS, configuration
-from pcp.models.llama import LlamaConfig
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig, Rotary
 from pcp.models.parameters import InvalidConfiguration, parameter_count
+from pcp.models.published import CONFIGURATIONS, configuration, llama_config
 from pcp.planning.paths.preparation import prepared
 from pcp.tensor import ShapeMismatch
 
-TINY = LlamaConfig(layers=2, heads=6, key_value_heads=2, width=24, hidden=20, context=10, vocabulary=17)
-TIED = dataclasses.replace(TINY, heads=4, key_value_heads=1, tied=True, rotary_base=50.0, epsilon=1e-3)
+TINY = llama_config(layers=2, heads=6, key_value_heads=2, width=24, hidden=20, context=10, vocabulary=17)
+TIED = dataclasses.replace(TINY, heads=4, key_value_heads=1, tied=True, rotary=Rotary(50.0), epsilon=1e-3)
 ALIKE = dataclasses.replace(TINY, heads=3, key_value_heads=3)
 EACH = pytest.mark.parametrize("config", [TINY, TIED, ALIKE], ids=["untied", "tied", "no shared keys"])
 
@@ -39,21 +39,21 @@ def _float64() -> Iterator[None]:
 NEAR = 1e-10 if pcp.backends.device().kind == "cpu" else 1e-8
 
 
-def random_parameters(config: LlamaConfig, seed: int = 0) -> Any:
+def random_parameters(config: DecoderConfig, seed: int = 0) -> Any:
     """Float64 parameters, none of them 0 or 1."""
     generator = np.random.default_rng(seed)
     return map_tree(
         lambda p: p.astype(np.float64) + 0.3 * generator.normal(size=p.shape),
-        llama.initial_parameters(config, seed),
+        decoder.initial_parameters(config, seed),
     )
 
 
-def random_tokens(config: LlamaConfig, batch: int, length: int) -> Any:
+def random_tokens(config: DecoderConfig, batch: int, length: int) -> Any:
     return np.random.default_rng((batch, length)).integers(0, config.vocabulary, (batch, length), np.int32)
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def plain(parameters: Any, tokens: Any, config: LlamaConfig) -> Any:
+def plain(parameters: Any, tokens: Any, config: DecoderConfig) -> Any:
     """The logits of one sequence, one head at a time: the papers' equations, without batches."""
 
     def norm(x: Any, p: Any) -> Any:
@@ -61,7 +61,7 @@ def plain(parameters: Any, tokens: Any, config: LlamaConfig) -> Any:
 
     def turned(x: Any) -> Any:
         half = config.head_width // 2
-        angles = np.arange(len(tokens))[:, None] * config.rotary_base ** (-np.arange(half) / half)
+        angles = np.arange(len(tokens))[:, None] * config.rotary.base ** (-np.arange(half) / half)
         (a, b), cosine, sine = jnp.split(x, 2, axis=1), np.cos(angles), np.sin(angles)
         return jnp.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=1)
 
@@ -84,13 +84,13 @@ def plain(parameters: Any, tokens: Any, config: LlamaConfig) -> Any:
     return norm(x, parameters["norm"]) @ parameters["embedding" if config.tied else "head"].T
 
 
-def logits_program(parameters: Any, tokens: Any, config: LlamaConfig) -> pcp.Program:
-    return pcp.trace(lambda p, t: llama.logits(p, t, config), parameters, tokens)
+def logits_program(parameters: Any, tokens: Any, config: DecoderConfig) -> pcp.Program:
+    return pcp.trace(lambda p, t: decoder.logits(p, t, config), parameters, tokens)
 
 
-def decode_program(parameters: Any, cache: Any, config: LlamaConfig) -> pcp.Program:
+def decode_program(parameters: Any, cache: Any, config: DecoderConfig) -> pcp.Program:
     return pcp.trace(
-        lambda p, c, t, i: llama.decode(p, c, t, i, config),
+        lambda p, c, t, i: decoder.decode(p, c, t, i, config),
         pcp.specs_of(parameters),
         pcp.specs_of(cache, "state"),
         pcp.spec((2,), "i32"),
@@ -99,7 +99,7 @@ def decode_program(parameters: Any, cache: Any, config: LlamaConfig) -> pcp.Prog
 
 
 @EACH
-def test_logits_equal_plain_jax(config: LlamaConfig) -> None:
+def test_logits_equal_plain_jax(config: DecoderConfig) -> None:
     parameters, tokens = random_parameters(config), random_tokens(config, 3, 7)
     found = run(logits_program(parameters, tokens, config), parameters, tokens)
     expected = np.stack([plain(parameters, row, config) for row in tokens])
@@ -116,21 +116,21 @@ def test_loss_and_every_gradient_are_those_of_plain_jax() -> None:
         logits = jnp.stack([plain(parameters, row, config) for row in tokens])
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0].mean(1)
 
-    program = pcp.trace(lambda p, x, y: llama.loss(p, x, y, config), parameters, tokens, targets)
+    program = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), parameters, tokens, targets)
     value, gradients = run(pcp.value_and_grad(program), parameters, tokens, targets)
     expected, theirs = jax.value_and_grad(lambda p: windows(p).mean())(parameters)
     np.testing.assert_allclose(value, expected, rtol=NEAR)
     for name, a, b in zip(flatten(theirs)[1].names(), flatten(gradients)[0], flatten(theirs)[0], strict=True):
         assert np.linalg.norm(a - b) <= NEAR * np.linalg.norm(b), name
-    program = pcp.trace(lambda p, x, y: llama.window_losses(p, x, y, config), parameters, tokens, targets)
+    program = pcp.trace(lambda p, x, y: decoder.window_losses(p, x, y, config), parameters, tokens, targets)
     np.testing.assert_allclose(run(program, parameters, tokens, targets), windows(parameters), rtol=NEAR)
 
 
 @EACH
-def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: LlamaConfig) -> None:
+def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: DecoderConfig) -> None:
     parameters, tokens = random_parameters(config), random_tokens(config, 2, config.context)
     whole = run(logits_program(parameters, tokens, config), parameters, tokens)
-    cache = llama.empty_cache(config, batch=2, dtype="f64")
+    cache = decoder.whole_cache(config, batch=2, dtype="f64")
     # What lies beyond the position must not matter.
     cache = map_tree(lambda array: array + np.random.default_rng(5).normal(size=array.shape), cache)
     program = decode_program(parameters, cache, config)
@@ -142,12 +142,12 @@ def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: Llama
 
 def test_prefill_leaves_what_decoding_token_by_token_does() -> None:
     parameters, padded, length = random_parameters(TINY), random_tokens(TINY, 2, 7), 5
-    cache = llama.empty_cache(TINY, batch=2, dtype="f64")
+    cache = decoder.whole_cache(TINY, batch=2, dtype="f64")
     decode = decode_program(parameters, cache, TINY)
     for position in range(length):
         cache, scores = run(decode, parameters, cache, padded[:, position], position)
     prefill = pcp.trace(
-        lambda p, t, n: llama.prefill(p, t, n, TINY),
+        lambda p, t, n: decoder.prefill(p, t, n, TINY),
         pcp.specs_of(parameters),
         pcp.spec((2, 7), "i32"),
         pcp.spec((), "i32"),
@@ -160,10 +160,10 @@ def test_prefill_leaves_what_decoding_token_by_token_does() -> None:
 
 
 def test_kernels_find_its_attention_with_shared_keys() -> None:
-    config = LlamaConfig(2, heads=8, key_value_heads=2, width=128, hidden=64, context=32, vocabulary=11)
-    shapes, sequence = llama.parameter_shapes(config), pcp.spec((2, 32), "i32")
+    config = llama_config(2, heads=8, key_value_heads=2, width=128, hidden=64, context=32, vocabulary=11)
+    shapes, sequence = decoder.parameter_shapes(config), pcp.spec((2, 32), "i32")
     loss = pcp.trace(
-        lambda p, x, y: llama.loss(p, x, y, config), map_tree(pcp.specs_of, shapes), sequence, sequence
+        lambda p, x, y: decoder.loss(p, x, y, config), map_tree(pcp.specs_of, shapes), sequence, sequence
     )
     program = prepared(pcp.value_and_grad(loss))
     sites = [s for s in sites_of(program, "cuda") if s.family in ("attention", "attention_gradient")]
@@ -183,15 +183,16 @@ def test_kernels_find_its_attention_with_shared_keys() -> None:
 
 def test_published_configurations_have_their_sizes() -> None:
     counts = {
-        name: parameter_count(llama.parameter_shapes(config)) for name, config in llama.CONFIGURATIONS.items()
+        name: parameter_count(decoder.parameter_shapes(config)) for name, config in CONFIGURATIONS.items()
     }
+    counts = {name: count for name, count in counts.items() if name.startswith("llama")}
     assert counts == {"llama-1b": 1_100_048_384, "llama-nano": 746_752}
 
 
 def test_initial_parameters_have_the_deviations_of_gpt2() -> None:
-    config = LlamaConfig(8, heads=4, key_value_heads=2, width=64, hidden=96, context=50, vocabulary=90)
-    leaves, tree = flatten(llama.initial_parameters(config, 3))
-    assert tree == flatten(llama.parameter_shapes(config))[1]
+    config = llama_config(8, heads=4, key_value_heads=2, width=64, hidden=96, context=50, vocabulary=90)
+    leaves, tree = flatten(decoder.initial_parameters(config, 3))
+    assert tree == flatten(decoder.parameter_shapes(config))[1]
     for name, leaf in zip(tree.names(), leaves, strict=True):
         if name.endswith("scale"):
             np.testing.assert_array_equal(leaf, 1, err_msg=name)
@@ -204,9 +205,9 @@ def test_initial_parameters_have_the_deviations_of_gpt2() -> None:
     "sizes", [(0, 2, 1, 8, 4, 5, 6), (1, 4, 3, 8, 4, 5, 6), (1, 4, 2, 12, 4, 5, 6), (1, 2, 1, 8, 4, 5, -1)]
 )
 def test_sizes_that_no_model_has(sizes: tuple[int, ...]) -> None:
-    message = r"LlamaConfig\(layers=.* is not a valid Llama: sizes must be positive, twice the heads must divide width"
+    message = r"llama\(layers=.* is no decoder: "
     with pytest.raises(InvalidConfiguration, match=message):
-        LlamaConfig(*sizes)
+        llama_config(*sizes)
 
 
 def test_a_name_that_no_configuration_has() -> None:
@@ -216,8 +217,8 @@ def test_a_name_that_no_configuration_has() -> None:
 
 
 def test_tokens_that_do_not_fit() -> None:
-    message = r"tokens \(2, 11\) do not fit a Llama with a context of 10; expected \(batch, length\), length at most 10"
+    message = r"tokens \(2, 11\) do not fit a llama with a context of 10; expected \(batch, length\), length at most 10"
     with pytest.raises(ShapeMismatch, match=message):
         pcp.trace(
-            lambda p, t: llama.logits(p, t, TINY), llama.parameter_shapes(TINY), pcp.spec((2, 11), "i32")
+            lambda p, t: decoder.logits(p, t, TINY), decoder.parameter_shapes(TINY), pcp.spec((2, 11), "i32")
         )

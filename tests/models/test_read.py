@@ -8,21 +8,21 @@ from tests.execution import run
 
 import pcp
 from pcp.ir.tree import map_tree
-from pcp.models.decoder import decoder_of, empty_cache, read
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.llama import LlamaConfig
+from pcp.models import decoder
+from pcp.models.decoder import empty_cache, read
+from pcp.models.published import gpt2_config, llama_config
 from pcp.tensor import ShapeMismatch
 
 CONFIGURATIONS = {
-    "gpt2": GPT2Config(layers=2, heads=2, width=16, context=24, vocabulary=31),
-    "llama": LlamaConfig(2, heads=4, key_value_heads=2, width=16, hidden=20, context=24, vocabulary=31),
+    "gpt2": gpt2_config(layers=2, heads=2, width=16, context=24, vocabulary=31),
+    "llama": llama_config(2, heads=4, key_value_heads=2, width=16, hidden=20, context=24, vocabulary=31),
 }
 PAGE, PAGES, ROWS = 4, 20, 3
 
 
 def drawn(config: Any) -> Any:
     generator = np.random.default_rng(3)
-    initial = decoder_of(config).initial_parameters(config)
+    initial = decoder.initial_parameters(config)
     return map_tree(lambda p: (p + 0.3 * generator.normal(size=p.shape)).astype(np.float32), initial)
 
 
@@ -55,7 +55,7 @@ def test_chunks_batches_and_single_tokens_give_what_the_whole_text_gives(name: s
     config = CONFIGURATIONS[name]
     parameters, generator = drawn(config), np.random.default_rng(4)
     texts = generator.integers(0, config.vocabulary, (ROWS, 24)).astype(np.int32)
-    logits = pcp.trace(lambda p, t: decoder_of(config).logits(p, t, config), parameters, texts)
+    logits = pcp.trace(lambda p, t: decoder.logits(p, t, config), parameters, texts)
     expected = run(logits, parameters, texts)
     table = 1 + generator.permutation(PAGES - 1)[: ROWS * 6].reshape(ROWS, 6).astype(np.int32)
     reader, single = Reader(config, parameters, 5, every=True), Reader(config, parameters, 1, every=False)

@@ -15,7 +15,8 @@ from tests.execution import run
 import pcp
 from pcp.backends import OutOfMemory, Target
 from pcp.ir.tree import flatten, map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.optimizers import sgd
 from pcp.planning import PathMismatch
 from pcp.planning.capacity import human, lower_bound
@@ -206,10 +207,10 @@ def _of_jax() -> tuple[pcp.Program, tuple[Any, ...]]:
 
 def _of_gpt2() -> tuple[pcp.Program, tuple[Any, ...]]:
     """A training step: gradients that a judge sees as first moments."""
-    config = gpt2.GPT2Config(vocabulary=64, context=64, layers=2, heads=2, width=32)
-    parameters = gpt2.initial_parameters(config)
+    config = gpt2_config(vocabulary=64, context=64, layers=2, heads=2, width=32)
+    parameters = decoder.initial_parameters(config)
     tokens = spec((4, 64), "i32")
-    traced = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), specs_of(parameters), tokens, tokens)
+    traced = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), specs_of(parameters), tokens, tokens)
     step = pcp.training_step(traced, sgd(1.0))
     batch = tuple(RANDOM.integers(0, 64, (2, 4, 64)).astype(np.int32))
     return step, (step.initial_state(parameters), batch)

@@ -11,7 +11,8 @@ import pcp
 from pcp.backends import Target
 from pcp.ir.tree import flatten, map_tree
 from pcp.kernels import kernel_named, sites_of
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.optimizers import adamw
 from pcp.planning.fitting import fitted
 from pcp.planning.judging.oracle import widened
@@ -26,7 +27,7 @@ WANTED = (
     "cross_entropy.native", "cross_entropy_gradient.native", "product.native:bf16", "adamw.native",
 )  # fmt: skip
 """With residuals and without, before the sums over the batch and behind them."""
-CONFIG = gpt2.GPT2Config(vocabulary=64, context=32, layers=1, heads=1, width=32)
+CONFIG = gpt2_config(vocabulary=64, context=32, layers=1, heads=1, width=32)
 BATCH = 8
 
 
@@ -36,9 +37,9 @@ def peak(program: pcp.Program) -> int:
 
 @pytest.fixture(scope="module")
 def step() -> tuple[pcp.TrainingStep, tuple[Any, ...]]:
-    parameters = gpt2.initial_parameters(CONFIG)
+    parameters = decoder.initial_parameters(CONFIG)
     tokens = spec((BATCH, CONFIG.context), "i32")
-    traced = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, CONFIG), specs_of(parameters), tokens, tokens)
+    traced = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, CONFIG), specs_of(parameters), tokens, tokens)
     made = pcp.training_step(traced, adamw(1e-3), clip_norm=1.0)
     batch = np.random.default_rng(0).integers(0, CONFIG.vocabulary, (2, BATCH, CONFIG.context))
     return made, (made.initial_state(parameters), tuple(batch.astype(np.int32)))

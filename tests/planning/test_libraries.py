@@ -18,7 +18,7 @@ from pcp.ir import Program
 from pcp.kernels import kernel_named, native, sites_of
 from pcp.kernels.features import masked
 from pcp.kernels.native import building
-from pcp.models.decoder import configuration
+from pcp.models.published import configuration
 from pcp.planning import libraries
 from pcp.planning.libraries import libraries_for
 from pcp.planning.paths.kinds import PARTS

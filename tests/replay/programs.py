@@ -14,18 +14,17 @@ import pcp
 from pcp import nn, optimizers
 from pcp.inference.generate import decode_program, prefill_program
 from pcp.ir import TensorSpec
-from pcp.models import gpt2, llama
+from pcp.models import decoder
 from pcp.models.parameters import quantised
+from pcp.models.published import gpt2_config, llama_config
 from tests.autodiff.rows import ROWS
 from tests.autodiff.rows.row import Row
 from tests.autodiff.test_rules import drawn, in_a_graph
 from tests.corpus import OF_JAX, sampled
 
-GPT2 = gpt2.GPT2Config(2, 2, 32, 16, 64, True)
-LLAMA = llama.LlamaConfig(
-    layers=2, heads=2, key_value_heads=1, width=32, hidden=64, context=16, vocabulary=64
-)
-_CONFIGURATIONS: dict[str, tuple[Any, Any]] = {"gpt2": (gpt2, GPT2), "llama": (llama, LLAMA)}
+GPT2 = gpt2_config(2, 2, 32, 16, 64, True)
+LLAMA = llama_config(layers=2, heads=2, key_value_heads=1, width=32, hidden=64, context=16, vocabulary=64)
+_CONFIGURATIONS: dict[str, Any] = {"gpt2": GPT2, "llama": LLAMA}
 _REPOSITORY = Path(__file__).parents[2]
 _WRITTEN_OUT = ("lgamma", "digamma", "polygamma")
 Make = Callable[[], pcp.Program]
@@ -36,10 +35,10 @@ def _specs(**shapes: tuple[int, ...]) -> dict[str, TensorSpec]:
 
 
 def _loss_of(name: str) -> pcp.Program:
-    module, config = _CONFIGURATIONS[name]
-    params = pcp.specs_of(module.initial_parameters(config, 0))
+    config = _CONFIGURATIONS[name]
+    params = pcp.specs_of(decoder.initial_parameters(config, 0))
     tokens = pcp.spec((2, 16), "i32")
-    return pcp.trace(lambda p, x, y: module.loss(p, x, y, config), params, tokens, tokens)
+    return pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), params, tokens, tokens)
 
 
 def _convolutional(p: Any, x: Any, y: Any) -> Any:
@@ -93,8 +92,8 @@ def training_step(name: str, optimizer: str) -> pcp.Program:
 
 def inference(name: str) -> Iterator[tuple[str, Make]]:
     """What generating runs: the first tokens, and one more, with weights as they are trained and stored in fewer bits."""
-    module, config = _CONFIGURATIONS[name]
-    plain = module.initial_parameters(config, 0)
+    config = _CONFIGURATIONS[name]
+    plain = decoder.initial_parameters(config, 0)
     yield f"prefill of {name}", lambda: prefill_program(plain, config, 8)
     yield f"decode of {name}", lambda: decode_program(plain, config)
     for form in ("int8", "int4"):

@@ -4,7 +4,8 @@ import functools
 from collections.abc import Callable
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.tensor import Tensor
 
 Layer = Callable[[Tensor, Tensor], Tensor]
@@ -33,8 +34,8 @@ def stacked(layers: int, width: int = 8, apply: Layer = layer) -> pcp.Program:
 @functools.cache
 def training_step(layers: int, width: int = 16) -> pcp.Program:
     """A training step of a GPT-2, which donates its state."""
-    config = gpt2.GPT2Config(layers, 2, width, 8, 20, True)
+    config = gpt2_config(layers, 2, width, 8, 20, True)
     tokens = pcp.spec((2, 8), "i32")
-    params = pcp.specs_of(gpt2.initial_parameters(config, 0))
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), params, tokens, tokens)
+    params = pcp.specs_of(decoder.initial_parameters(config, 0))
+    loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), params, tokens, tokens)
     return pcp.training_step(loss, pcp.optimizers.adamw(1e-3, weight_decay=0.1), clip_norm=1.0)

@@ -13,7 +13,8 @@ from pcp.ir.operations import operations_of
 from pcp.ir.tree import map_tree
 from pcp.kernels.registry import FAMILIES
 from pcp.kernels.sites import apply_kernels, sites_of
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.ops import elementwise as e
 from pcp.ops.linear.products import dot_general
 from pcp.rewrite import Effect, simplify
@@ -218,9 +219,9 @@ def test_the_signature_stays_as_it_is() -> None:
 
 
 def test_a_training_step_is_simplified_quickly_and_keeps_its_numbers() -> None:
-    config = gpt2.GPT2Config(vocabulary=17, context=8, width=16, heads=2, layers=1)
-    params, tokens = gpt2.initial_parameters(config, 0), pcp.spec((2, 8), "i32")
-    program = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
+    config = gpt2_config(vocabulary=17, context=8, width=16, heads=2, layers=1)
+    params, tokens = decoder.initial_parameters(config, 0), pcp.spec((2, 8), "i32")
+    program = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
     step = pcp.value_and_grad(program)
     start = time.process_time()
     found = simplify(step)

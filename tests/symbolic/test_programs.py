@@ -1,6 +1,5 @@
 """Symbolic programs: traced once, then the same as a static trace at every size, in digest and in numbers."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -9,16 +8,15 @@ import pytest
 
 import pcp
 from pcp import nn
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.refusals import ShapeMismatch
 from pcp.symbolic import BuiltDifferently, InvalidConstraint, InvalidSize, SizesRefused, SymbolicProgram
 from pcp.symbolic.watched import SizeHasNoNumber
 from tests.execution import run_in_jax
 from tests.models.test_gpt2 import plain, random_parameters
 
-CONFIG = dataclasses.replace(
-    gpt2.CONFIGURATIONS["gpt2-nano"], layers=1, heads=2, width=48, context=96, vocabulary=50
-)
+CONFIG = gpt2_config(layers=1, heads=2, width=48, context=96, vocabulary=50, bias=False)
 
 
 def mlp(weights: Any, x: pcp.Tensor) -> pcp.Tensor:
@@ -32,12 +30,12 @@ def mlp_weights(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def gpt2_loss(parameters: Any, tokens: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
-    return nn.cross_entropy(gpt2.logits(parameters, tokens, CONFIG), targets)
+    return nn.cross_entropy(decoder.logits(parameters, tokens, CONFIG), targets)
 
 
 @pytest.fixture(scope="module")
 def symbolic_gpt2() -> Any:
-    parameters = pcp.specs_of(gpt2.parameter_shapes(CONFIG))
+    parameters = pcp.specs_of(decoder.parameter_shapes(CONFIG))
     tokens = pcp.spec(("batch", "length"), "i32")
     return pcp.trace(gpt2_loss, parameters, tokens, tokens, constraints=["length <= 96"])
 
@@ -49,7 +47,7 @@ def symbolic_step(symbolic_gpt2: Any) -> Any:
 
 def static_gpt2(batch: int, length: int) -> pcp.Program:
     tokens = pcp.spec((batch, length), "i32")
-    return pcp.trace(gpt2_loss, pcp.specs_of(gpt2.parameter_shapes(CONFIG)), tokens, tokens)
+    return pcp.trace(gpt2_loss, pcp.specs_of(decoder.parameter_shapes(CONFIG)), tokens, tokens)
 
 
 def test_an_mlp_at_random_sizes_is_that_of_jax_and_the_static_trace() -> None:
@@ -78,10 +76,10 @@ def test_gpt2_at_random_sizes_is_the_static_trace(symbolic_gpt2: Any) -> None:
 
 
 def test_gpt2_in_float64_at_random_sizes_is_plain_jax() -> None:
-    config = gpt2.GPT2Config(layers=1, heads=3, width=12, context=40, vocabulary=17)
+    config = gpt2_config(layers=1, heads=3, width=12, context=40, vocabulary=17)
     parameters = random_parameters(config, seed=int(np.random.default_rng().integers(1000)))
     program = pcp.trace(
-        lambda parameters, tokens: gpt2.logits(parameters, tokens, config),
+        lambda parameters, tokens: decoder.logits(parameters, tokens, config),
         parameters,
         pcp.spec(("batch", "length"), "i32"),
         constraints=["length <= 40"],
@@ -103,7 +101,7 @@ def test_a_training_step_of_gpt2_does_what_that_of_a_static_trace_does(
     step = symbolic_step.at(batch=batch, length=length)
     expected = pcp.training_step(static_gpt2(batch, length), pcp.optimizers.adamw(1e-3))
     assert type(step) is type(expected)
-    state = step.initial_state(gpt2.initial_parameters(CONFIG, seed=int(rng.integers(1 << 30))))
+    state = step.initial_state(decoder.initial_parameters(CONFIG, seed=int(rng.integers(1 << 30))))
     tokens = rng.integers(0, 50, (2, batch, length)).astype(np.int32)
     for one, other in zip(
         jax.tree.leaves(pcp.plan(step, "arena:cpu").run(state, tuple(tokens))),
@@ -137,8 +135,8 @@ def test_a_symbolic_program_is_called_inside_a_trace(symbolic_gpt2: Any) -> None
         return pcp.call(symbolic_gpt2, parameters, tokens, tokens) * 2
 
     tokens = pcp.spec(("batch", 24), "i32")
-    program = pcp.trace(doubled, pcp.specs_of(gpt2.parameter_shapes(CONFIG)), tokens)
-    static = pcp.trace(doubled, pcp.specs_of(gpt2.parameter_shapes(CONFIG)), pcp.spec((5, 24), "i32"))
+    program = pcp.trace(doubled, pcp.specs_of(decoder.parameter_shapes(CONFIG)), tokens)
+    static = pcp.trace(doubled, pcp.specs_of(decoder.parameter_shapes(CONFIG)), pcp.spec((5, 24), "i32"))
     assert program.at(batch=5).digest == static.digest
 
 
@@ -206,7 +204,7 @@ def test_a_function_that_is_built_differently_is_refused() -> None:
 def test_an_error_of_the_function_says_for_which_sizes_it_is() -> None:
     tokens = pcp.spec(("batch", "length"), "i32")
     with pytest.raises(ShapeMismatch, match="a GPT-2 with a context of 96") as caught:
-        pcp.trace(gpt2_loss, pcp.specs_of(gpt2.parameter_shapes(CONFIG)), tokens, tokens)
+        pcp.trace(gpt2_loss, pcp.specs_of(decoder.parameter_shapes(CONFIG)), tokens, tokens)
     assert (
         "this is how it is for batch=1020, length=768; if such sizes need not be" in caught.value.__notes__[0]
     )
@@ -257,7 +255,7 @@ def test_sizes_for_which_the_program_is_not_valid() -> None:
 
 
 def test_arrays_whose_shapes_do_not_agree(symbolic_gpt2: Any) -> None:
-    parameters = gpt2.initial_parameters(CONFIG)
+    parameters = decoder.initial_parameters(CONFIG)
     one, other = np.zeros((2, 3), np.int32), np.zeros((2, 4), np.int32)
     with pytest.raises(
         SizesRefused, match=r"has shape \(2, 4\); expected i32\[batch,length\], which is \(2, 3\) for"

@@ -11,8 +11,7 @@ import pytest
 
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.llama import CONFIGURATIONS, LlamaConfig
+from pcp.models.published import CONFIGURATIONS, gpt2_config, llama_config
 from pcp.training import checkpoint, loop
 from pcp.training.checkpoint import CheckpointMismatch, CheckpointNotSaved
 from pcp.training.data.batches import Batches, TokenArray
@@ -48,7 +47,7 @@ def tiny(folder: RunFolder, stop: int = -1, **settings: Any) -> tuple[Recipe, St
     config = folder.config().replaced(data=str(folder.path / "corpus.txt"), **settings)
     folder.config_file.write_text(config.to_json())
     found = prepare(folder)
-    model = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=found.tokens.vocabulary_size)
+    model = gpt2_config(layers=1, heads=2, width=16, context=8, vocabulary=found.tokens.vocabulary_size)
     recipe = DecoderRecipe(config, model, found.tokens)
     batches = StoppedAt(found.tokens.training, config.batch, 8, config.seed, model.vocabulary)
     object.__setattr__(batches, "stop", stop)
@@ -161,7 +160,7 @@ def test_checkpoints_that_cannot_be_resumed(tmp_path: Path) -> None:
     recipe, _ = tiny(folder, 7)
     with pytest.raises(KeyboardInterrupt):
         loop.train(recipe, folder, lambda _: None)
-    other = DecoderRecipe(recipe.config, GPT2Config(1, 2, 32, 8, recipe.model.vocabulary), recipe.tokens)
+    other = DecoderRecipe(recipe.config, gpt2_config(1, 2, 32, 8, recipe.model.vocabulary), recipe.tokens)
     with pytest.raises(
         CheckpointMismatch, match=r"is of another model: array 'optimizer.*\[.*\] in the model"
     ):
@@ -188,7 +187,7 @@ def test_tokens_beyond_the_vocabulary_stop_the_run_where_they_enter(tmp_path: Pa
 def test_a_llama_is_trained_and_makes_text_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = LlamaConfig(1, heads=4, key_value_heads=2, width=16, hidden=24, context=8, vocabulary=99)
+    model = llama_config(1, heads=4, key_value_heads=2, width=16, hidden=24, context=8, vocabulary=99)
     monkeypatch.setitem(CONFIGURATIONS, "llama-tiny", model)
     (tmp_path / "corpus.txt").write_text(TEXT)
     settings = CONFIG.replaced(model="llama-tiny", data=str(tmp_path / "corpus.txt"), learning_rate=1e-2)

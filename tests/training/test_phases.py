@@ -10,7 +10,7 @@ import pytest
 from tests.training import loss_files
 from tests.training.tiny_run import CONFIG, TINY, assert_equal
 
-from pcp.models import gpt2
+from pcp.models.published import CONFIGURATIONS
 from pcp.training import checkpoint
 from pcp.training.loop import train
 from pcp.training.phases import phases_of
@@ -22,7 +22,7 @@ BATCHES = ((0, 2), (4, 4), (9, 6))
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(gpt2.CONFIGURATIONS, "gpt2-tiny", TINY)
+    monkeypatch.setitem(CONFIGURATIONS, "gpt2-tiny", TINY)
     path = tmp_path / "letters.txt"
     path.write_text("".join(random.choices("abcde ", k=600)))
     return path

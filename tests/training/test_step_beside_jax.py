@@ -15,13 +15,15 @@ from tests.execution import QUICK
 from pcp.autodiff import value_and_grad
 from pcp.ir import Program
 from pcp.ir.tree import flatten, map_tree
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
+from pcp.models.published import gpt2_config
 from pcp.optimizers import WarmupCosine, adamw
 from pcp.planning import plan
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.step import training_step
 
-CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=12, vocabulary=11, bias=True)
+CONFIG = gpt2_config(layers=2, heads=2, width=16, context=12, vocabulary=11, bias=True)
 RATE, FINAL, WARMUP, TOTAL, DECAY, BETAS, CLIP = 1e-3, 1e-4, 2, 9, 0.1, (0.9, 0.99), 1.0
 
 
@@ -31,10 +33,10 @@ def _float64() -> Iterator[None]:
         yield
 
 
-def random_parameters(seed: int, config: gpt2.GPT2Config = CONFIG) -> Any:
+def random_parameters(seed: int, config: DecoderConfig = CONFIG) -> Any:
     """Float64 parameters of which none is zero, so that no term of a gradient can hide."""
     rng = np.random.default_rng(seed)
-    params = gpt2.initial_parameters(config, seed)
+    params = decoder.initial_parameters(config, seed)
     return map_tree(lambda p: p.astype(np.float64) + 0.05 * rng.normal(size=p.shape), params)
 
 
@@ -44,19 +46,19 @@ def random_batch(seed: int) -> tuple[Any, Any]:
     return tuple(rng.integers(0, CONFIG.vocabulary, (3, CONFIG.context), np.int32) for _ in range(2))  # type: ignore[return-value]  # two
 
 
-def loss_program(params: Any, config: gpt2.GPT2Config = CONFIG) -> Program:
+def loss_program(params: Any, config: DecoderConfig = CONFIG) -> Program:
     """The loss of one batch."""
     tokens = spec((3, config.context), "i32")
-    return trace(lambda p, x, y: gpt2.loss(p, x, y, config), specs_of(params), tokens, tokens)
+    return trace(lambda p, x, y: decoder.loss(p, x, y, config), specs_of(params), tokens, tokens)
 
 
 @functools.cache
-def jax_gradient(config: gpt2.GPT2Config = CONFIG) -> Callable[..., Any]:
+def jax_gradient(config: DecoderConfig = CONFIG) -> Callable[..., Any]:
     """Of parameters, tokens and targets: the loss and its gradients by JAX."""
     return jax.jit(lambda p, x, y: jax.value_and_grad(gpt2_jax.loss)(p, x, y, config), compiler_options=QUICK)
 
 
-def jax_step(state: Any, batch: Any, step: int, config: gpt2.GPT2Config = CONFIG) -> Any:
+def jax_step(state: Any, batch: Any, step: int, config: DecoderConfig = CONFIG) -> Any:
     """The same step, written down once more in JAX and NumPy."""
     value, grads = jax.tree.map(np.asarray, jax_gradient(config)(state["params"], *batch))
     norm = np.sqrt(sum(np.sum(g * g) for g in jax.tree.leaves(grads)))
@@ -134,7 +136,7 @@ def test_training_steps_equal_those_of_jax() -> None:
 
 @pytest.mark.long
 def test_a_model_without_biases_agrees_in_moments_too() -> None:
-    config = dataclasses.replace(CONFIG, bias=False)
+    config = dataclasses.replace(CONFIG, biases=())
     params = random_parameters(4, config)
     optimizer = adamw(WarmupCosine(RATE, WARMUP, TOTAL, FINAL), betas=BETAS, weight_decay=DECAY)
     step = training_step(loss_program(params, config), optimizer, clip_norm=CLIP)

@@ -3,7 +3,8 @@
 import pytest
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.planning.measuring.hardware import Hardware
 from pcp.training import utilisation
 from pcp.training.utilisation import model_flops, peak_of
@@ -33,10 +34,10 @@ def test_another_device_is_measured() -> None:
 
 
 def test_a_decoder_takes_what_the_formula_of_palm_says() -> None:
-    config = gpt2.GPT2Config(layers=3, heads=2, width=16, context=8, vocabulary=40)
+    config = gpt2_config(layers=3, heads=2, width=16, context=8, vocabulary=40)
     tokens = pcp.spec((2, 8), "i32")
     loss = pcp.trace(
-        lambda p, x, y: gpt2.loss(p, x, y, config), gpt2.parameter_shapes(config), tokens, tokens
+        lambda p, x, y: decoder.loss(p, x, y, config), decoder.parameter_shapes(config), tokens, tokens
     )
     weights = 40 * 16 + 3 * 12 * 16 * 16  # of products: the head and the blocks
     assert model_flops(loss) == 2 * 8 * (6 * weights + 12 * 3 * 16 * 8)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pcp.ir.tree import flatten
-from pcp.models import gpt2
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.prepare import prepare
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
-TINY = gpt2.GPT2Config(layers=1, heads=2, width=8, context=8, vocabulary=99, bias=False)
+TINY = gpt2_config(layers=1, heads=2, width=8, context=8, vocabulary=99, bias=False)
 CONFIG = TrainingConfig(
     model="gpt2-tiny",
     steps=12,
@@ -34,7 +34,7 @@ Prepared = Callable[..., tuple[Recipe, RunFolder]]
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
     """Makes a run of the tiny model in a folder of a name."""
-    monkeypatch.setitem(gpt2.CONFIGURATIONS, "gpt2-tiny", TINY)
+    monkeypatch.setitem(CONFIGURATIONS, "gpt2-tiny", TINY)
     text = tmp_path / "letters.txt"
     text.write_text("".join(random.Random(1).choices("abcde ", k=600)))
 

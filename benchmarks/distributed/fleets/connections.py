@@ -27,13 +27,13 @@ from benchmarks.distributed.fleets.stand_ins import Seen, Task, note_lateness, w
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.wire import Authority
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.run_folder import RunFolder
 
-MODEL = GPT2Config(layers=1, heads=2, width=32, context=16, vocabulary=65, bias=False)
+MODEL = gpt2_config(layers=1, heads=2, width=32, context=16, vocabulary=65, bias=False)
 INNER_STEPS = 4
 QUIET_SECONDS = 5
 

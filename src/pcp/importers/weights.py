@@ -16,7 +16,7 @@ from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec, Tree
 from pcp.ir.tree import flatten
 from pcp.ir.types import UnknownDType, dtype_of
-from pcp.models.transformers_weights import WeightsMismatch
+from pcp.models.names import WeightsMismatch
 from pcp.tracing import leaf_spec
 from pcp.training.data.safetensors_file import Array, map_arrays
 

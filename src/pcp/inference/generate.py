@@ -12,7 +12,8 @@ from pcp.inference.sampling import Sampling
 from pcp.ir import Program, Role
 from pcp.ir.tree import flatten
 from pcp.kernels import kernel_named, sites_of
-from pcp.models.decoder import DecoderConfig, decoder_of
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
 from pcp.models.parameters import Parameters, quantised
 from pcp.planning import Plan, plan
 from pcp.planning.paths.path import Path
@@ -94,7 +95,7 @@ def prefill_program(parameters: Parameters, config: DecoderConfig, padded: int) 
         padded: length of the tokens with padding.
     """
     return trace(
-        lambda params, tokens, length: decoder_of(config).prefill(params, tokens, length, config),
+        lambda params, tokens, length: decoder.prefill(params, tokens, length, config),
         specs_of(parameters),
         spec((1, padded), "i32"),
         spec((), "i32"),
@@ -104,11 +105,9 @@ def prefill_program(parameters: Parameters, config: DecoderConfig, padded: int) 
 def decode_program(parameters: Parameters, config: DecoderConfig) -> Program:
     """The Program that takes in one token: `(parameters, cache, token, position) -> (cache, scores)`."""
     return trace(
-        lambda params, cache, token, position: decoder_of(config).decode(
-            params, cache, token, position, config
-        ),
+        lambda params, cache, token, position: decoder.decode(params, cache, token, position, config),
         specs_of(parameters),
-        specs_of(decoder_of(config).empty_cache(config, dtype=_element_type(parameters)), Role.state),
+        specs_of(decoder.whole_cache(config, dtype=_element_type(parameters)), Role.state),
         spec((1,), "i32"),
         spec((), "i32"),
     )
@@ -170,7 +169,7 @@ class Reader:
             padded[0, : len(tokens)] = tokens
             cache, scores = self._prefill(padded.shape[1]).run(padded, np.int32(len(tokens)))
             return cache, scores
-        cache, scores = decoder_of(self._config).empty_cache(self._config, dtype=self._dtype), None
+        cache, scores = decoder.whole_cache(self._config, dtype=self._dtype), None
         for position, token in enumerate(tokens):
             cache, scores = self.token(cache, token, position)
         return cache, scores

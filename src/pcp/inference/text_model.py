@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pcp.errors import PCPError
 from pcp.inference.generate import generate
 from pcp.inference.sampling import Sampling
-from pcp.models.decoder import CONFIGURATIONS, DecoderConfig, configuration
+from pcp.models.config import DecoderConfig
 from pcp.models.parameters import Parameters
+from pcp.models.published import CONFIGURATIONS, configuration
 from pcp.training.checkpoint import CheckpointNotFound
 from pcp.training.data.tokenizer import Tokenizer, decode_stream
 from pcp.training.run_folder import RunFolder, load_state

@@ -1,70 +1,73 @@
-"""The decoders that PCP knows by name: a module each, with the same functions of parameters and a configuration."""
+"""One decoder: what it computes is said by a `DecoderConfig`, and how it reads by what its attention looks at.
 
-from collections import ChainMap
-from collections.abc import Mapping
-from typing import Any, Protocol, cast
+Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
+Learners", 2019; Touvron et al., "LLaMA", 2023. What a row may differ in is from `pcp.models.config`.
+"""
 
-from pcp.ir import DTypeLike
-from pcp.models import gpt2, llama, paged
-from pcp.models.gpt2 import GPT2Config
-from pcp.models.llama import LlamaConfig
-from pcp.models.parameters import InvalidConfiguration, Parameters
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pcp import nn
+from pcp.ir import DType, DTypeLike
+from pcp.models import caches, paged
+from pcp.models.config import DecoderConfig, Rotary
+from pcp.models.experts import experts
+from pcp.models.initial import initial_parameters as initial_parameters
+from pcp.models.initial import named
+from pcp.models.initial import parameter_shapes as parameter_shapes
+from pcp.models.parameters import Parameters
+from pcp.nn.attention import merge, project
+from pcp.ops.elementwise import clip, convert, exp, log, maximum, tanh, where
+from pcp.ops.indexing.reading import take
+from pcp.ops.movement import concatenate, iota, reshape, slice_
+from pcp.ops.reductions.primitives import mean, widened
 from pcp.tensor import Tensor, TensorLike, as_tensor
 
-DecoderConfig = GPT2Config | LlamaConfig
-# A ChainMap lists the last of its maps first.
-CONFIGURATIONS: Mapping[str, DecoderConfig] = ChainMap(
-    cast(dict[str, DecoderConfig], llama.CONFIGURATIONS), cast(dict[str, DecoderConfig], gpt2.CONFIGURATIONS)
-)
 Cache = paged.Cache
+Mix = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Attention of a block, from its number, and query, key and value of its tokens."""
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_new": nn.gelu,
+    "gelu": lambda x: nn.gelu(x, approximate=False),
+    "silu": nn.silu,
+    "relu": nn.relu,
+}
 
 
-class Decoder(Protocol):
-    """What the module of a decoder has; each function is documented in `pcp.models.gpt2`."""
+def logits(parameters: Parameters, tokens: TensorLike, config: DecoderConfig) -> Tensor:
+    """Scores of every next token.
 
-    def initial_parameters(self, config: Any, seed: int = 0) -> Parameters:
-        """Random float32 parameters."""
+    Arguments:
+        tokens: integers of shape (batch, length), length at most the context.
 
-    def parameter_shapes(self, config: Any) -> Parameters:
-        """Their shapes."""
+    Returns:
+        Shape (batch, length, vocabulary).
 
-    def logits(self, parameters: Parameters, tokens: TensorLike, config: Any) -> Tensor:
-        """Scores of every next token."""
+    Raises:
+        ShapeMismatch: the tokens have another rank, or are more than the context.
+    """
+    return _scores(parameters, _of_sequences(parameters, tokens, config)[0], config)
 
-    def loss(self, parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: Any) -> Tensor:
-        """The mean cross entropy of the next token."""
 
-    def window_losses(
-        self, parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: Any
-    ) -> Tensor:
-        """The loss of each sequence."""
+def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: DecoderConfig) -> Tensor:
+    """The mean cross entropy of the next token, in nats.
 
-    def empty_cache(self, config: Any, batch: int = 1, dtype: DTypeLike = "f32") -> Cache:
-        """A cache of keys and values before the first token."""
+    Arguments:
+        tokens: integers of shape (batch, length).
+        targets: the token that follows each, of the same shape.
+    """
+    return nn.cross_entropy(logits(parameters, tokens, config), targets)
 
-    def prefill(
-        self, parameters: Parameters, tokens: TensorLike, length: TensorLike, config: Any
-    ) -> tuple[Cache, Tensor]:
-        """Take in many tokens."""
 
-    def empty_pages(self, config: Any, pages: int, page: int, dtype: DTypeLike = "f32") -> Cache:
-        """A cache in pages before the first token."""
-
-    def read(
-        self,
-        parameters: Parameters,
-        cache: Cache,
-        tokens: TensorLike,
-        chunk: paged.Chunk,
-        config: Any,
-        every: bool,
-    ) -> tuple[Cache, Tensor]:
-        """Take in a chunk of many rows."""
-
-    def decode(
-        self, parameters: Parameters, cache: Cache, token: TensorLike, position: TensorLike, config: Any
-    ) -> tuple[Cache, Tensor]:
-        """Take in one token."""
+def window_losses(
+    parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: DecoderConfig
+) -> Tensor:
+    """The mean cross entropy of each sequence alone, of shape (batch,): what validation averages exactly."""
+    return mean(nn.negative_log_likelihood(logits(parameters, tokens, config), targets), axis=1)
 
 
 def empty_cache(config: DecoderConfig, pages: int, page: int, dtype: DTypeLike = "f32") -> Cache:
@@ -76,7 +79,7 @@ def empty_cache(config: DecoderConfig, pages: int, page: int, dtype: DTypeLike =
         page: tokens of a page.
         dtype: element type of what is kept.
     """
-    return decoder_of(config).empty_pages(config, pages, page, dtype)
+    return paged.empty(config.layers, pages, page, config.key_value_heads, config.head_width, dtype)
 
 
 def read(
@@ -110,24 +113,207 @@ def read(
     Raises:
         ShapeMismatch: the shapes do not belong together.
     """
-    chunk = paged.Chunk.of(tokens, start, count, table)
-    return decoder_of(config).read(parameters, cache, as_tensor(tokens), chunk, config, every)
+    chunk, grown = paged.Chunk.of(tokens, start, count, table), []
+
+    def mix(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        grown.append(chunk.written(cache[layer], k, v))
+        return chunk.attended(q, grown[layer], config.window_of(layer), config.attention_cap)
+
+    x = _residual_stream(parameters, as_tensor(tokens), chunk.places, chunk.lengths, config, mix)
+    return grown, _scores(parameters, x, config) if every else _scores(parameters, chunk.last(x), config)[
+        :, 0
+    ]
 
 
-def decoder_of(config: DecoderConfig) -> Decoder:
-    """The functions of a configuration's model."""
-    return gpt2 if isinstance(config, GPT2Config) else llama
+def whole_cache(config: DecoderConfig, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads of keys, width of a head)."""
+    return caches.zeros(
+        config.layers, (batch, config.context, config.key_value_heads, config.head_width), dtype
+    )
 
 
-def configuration(name: str) -> DecoderConfig:
-    """A configuration by name.
+def prefill(
+    parameters: Parameters, tokens: TensorLike, length: TensorLike, config: DecoderConfig
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in the first tokens of each sequence at once and score the next: what `decode` does one token at a time.
+
+    Arguments:
+        tokens: integers of shape (batch, padded), padded at most the context. What follows the first `length` does not matter.
+        length: how many tokens count, an integer scalar from 1 to padded.
+
+    Returns:
+        The cache, in which positions from `length` on hold what `decode` does not see, and scores of shape (batch, vocabulary).
 
     Raises:
-        InvalidConfiguration: there is none of that name.
+        ShapeMismatch: the tokens have another rank, or are more than the context.
     """
-    try:
-        return CONFIGURATIONS[name]
-    except KeyError:
-        raise InvalidConfiguration(
-            f"there is no model {name!r}; choose one of {', '.join(CONFIGURATIONS)}"
-        ) from None
+    x, seen = _of_sequences(parameters, tokens, config, reshape(as_tensor(length), (1,)))
+    return caches.of_sequence(seen, config.context), _scores(
+        parameters, caches.last_place(x, length), config
+    )[:, 0]
+
+
+def decode(
+    parameters: Parameters,
+    cache: list[dict[str, Tensor]],
+    token: TensorLike,
+    position: TensorLike,
+    config: DecoderConfig,
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in one token of each sequence and score the next.
+
+    Arguments:
+        cache: keys and values of the tokens before, as of `whole_cache`.
+        token: integers of shape (batch,).
+        position: how many tokens came before, an integer scalar below the context.
+
+    Returns:
+        The cache with this token's keys and values, and scores of shape (batch, vocabulary).
+    """
+    ids, place = as_tensor(token), as_tensor(position)
+    every, grown = iota((config.context,)), []
+    before = every <= place
+
+    def mix(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        grown.append(caches.grown(cache[layer], k, v, place))
+        window, cap = config.window_of(layer), config.attention_cap
+        seen = before if window is None else before & (every > place - window)
+        held = grown[layer]
+        return nn.scaled_dot_product_attention(q, held["key"], held["value"], mask=seen, cap=cap)
+
+    x = _residual_stream(parameters, ids[:, None], place, reshape(place + 1, (1,)), config, mix)
+    return grown, _scores(parameters, x, config)[:, 0]
+
+
+def _of_sequences(
+    parameters: Parameters, tokens: TensorLike, config: DecoderConfig, lengths: Tensor | None = None
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """What the last block leaves of whole sequences, (batch, length, width), and the keys and values of each block."""
+    ids, seen = caches.checked_tokens(tokens, config.context, config.family), []
+
+    def mix(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        seen.append((k, v))
+        window, cap = config.window_of(layer), config.attention_cap
+        return nn.scaled_dot_product_attention(q, k, v, causal=True, window=window, cap=cap)
+
+    return _residual_stream(
+        parameters, ids, None, ids.shape[1] if lengths is None else lengths, config, mix
+    ), seen
+
+
+def _residual_stream(
+    parameters: Parameters,
+    ids: Tensor,
+    places: Tensor | None,
+    lengths: Tensor | int,
+    config: DecoderConfig,
+    mix: Mix,
+) -> Tensor:
+    """What the last block leaves of tokens, (rows, chunk, width).
+
+    Arguments:
+        ids: tokens (rows, chunk).
+        places: where they stand, (rows, chunk), or one number for all; None: from 0 on.
+        lengths: how long each text is with them, (rows,).
+    """
+    x = nn.embedding(ids, parameters[named("embedding", config)])
+    if config.embedding_scale != 1:
+        x = x * config.embedding_scale
+    if config.rotary is None:
+        table = parameters[named("places", config)]
+        x = x + (
+            slice_(table, (0, 0), (ids.shape[1], config.width)) if places is None else take(table, places, 0)
+        )
+    at = iota((ids.shape[1],)) if places is None else reshape(places, (1,)) if places.ndim == 0 else places
+    for layer, block in enumerate(parameters["blocks"]):
+        normed = _normed(x, block[named("norm_1", config)], config)
+        q, k, v = _projected(normed, block["attn"], config)
+        rotary = config.rotary_of(layer)
+        if rotary is not None:
+            q, k = _turned(q, at, lengths, rotary), _turned(k, at, lengths, rotary)
+        if config.query_scale is not None:
+            q = q * math.sqrt(config.head_width / config.query_scale)
+        mixed = merge(mix(layer, q, k, v), block["attn"])
+        mixed = _normed(mixed, block["norm_1_after"], config) if config.norms_after else mixed
+        before, x = x, x + mixed
+        read_by = before if config.parallel else x
+        fed = _feed_forward(
+            _normed(read_by, block[named("norm_2", config)], config), block["mlp"], layer, config
+        )
+        x = x + (_normed(fed, block["norm_2_after"], config) if config.norms_after else fed)
+    return x
+
+
+def _normed(x: Tensor, weights: Parameters, config: DecoderConfig) -> Tensor:
+    if config.layer_norm:
+        return nn.layer_norm(x, **weights, epsilon=config.epsilon)
+    if config.one_more:
+        return convert(nn.rms_norm(x, widened(weights["scale"]) + 1, config.epsilon), x.dtype)
+    return nn.rms_norm(x, weights["scale"], config.epsilon)
+
+
+def _projected(x: Tensor, weights: Parameters, config: DecoderConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value, of shape (rows, chunk, heads or key_value_heads, head width)."""
+    if config.joined:
+        return project(x, weights, config.heads)
+
+    def one(kind: str, heads: int) -> Tensor:
+        y = nn.linear(x, **weights[kind])
+        norm = None if kind == "value" else config.query_key_norm
+        y = _normed(y, weights[f"{kind}_norm"], config) if norm == "whole" else y
+        y = y if config.clip is None else clip(y, -config.clip, config.clip)
+        y = reshape(y, (*x.shape[:2], heads, config.head_width))
+        return _normed(y, weights[f"{kind}_norm"], config) if norm == "head" else y
+
+    shared = config.key_value_heads
+    return one("query", config.heads), one("key", shared), one("value", shared)
+
+
+def _turned(x: Tensor, places: Tensor, lengths: Tensor | int, rotary: Rotary) -> Tensor:
+    """Queries or keys, their first features turned."""
+    width = rotary.width or x.shape[-1]
+    part = x if width == x.shape[-1] else x[..., :width]
+    part = nn.rotary(part, places, rotary.base, speeds=_speeds(lengths, rotary, width))
+    part = part if rotary.scale == 1 else part * rotary.scale
+    return part if width == x.shape[-1] else concatenate([part, x[..., width:]], -1)
+
+
+def _speeds(lengths: Tensor | int, rotary: Rotary, width: int) -> Any:
+    """Radians a place of each pair, (pairs,) or (rows, 1, pairs); None: those of the base."""
+    if rotary.growth == 1 and not rotary.speeds:
+        return None
+    if rotary.growth == 1 and (not rotary.long_speeds or isinstance(lengths, int)):
+        is_long = rotary.long_speeds and isinstance(lengths, int) and lengths > rotary.original
+        return np.asarray(rotary.long_speeds if is_long else rotary.speeds, np.float32)
+    by_row = reshape(as_tensor(lengths), (-1, 1, 1) if isinstance(lengths, Tensor) else ())
+    if rotary.growth == 1:
+        short, long = (np.asarray(each, np.float32) for each in (rotary.speeds, rotary.long_speeds))
+        return where(by_row > rotary.original, long, short)
+    longer = convert(maximum(by_row, rotary.original), DType.f32) * (rotary.growth / rotary.original)
+    base = log(longer - (rotary.growth - 1)) * (width / (width - 2)) + math.log(rotary.base)
+    return exp(base * (iota((width // 2,), 0, DType.f32) * (-2 / width)))
+
+
+def _feed_forward(x: Tensor, weights: Parameters, layer: int, config: DecoderConfig) -> Tensor:
+    """SwiGLU and its like: Shazeer, "GLU Variants Improve Transformer", 2020, equation 6; or two layers."""
+    activation = ACTIVATIONS[config.activation]
+    if config.experts is None or not config.has_experts(layer):
+        return _gated(x, weights, activation)
+    y = experts(x, weights["router"], weights["experts"], config.experts, activation)
+    if not config.experts.shared:
+        return y
+    return y + nn.sigmoid(x @ weights["shared_gate"]) * _gated(x, weights["shared"], activation)
+
+
+def _gated(x: Tensor, weights: Parameters, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    if "gate" not in weights:
+        return nn.mlp(x, weights, activation)
+    gate, up = nn.linear(x, **weights["gate"]), nn.linear(x, **weights["up"])
+    return nn.linear(activation(gate) * up, **weights["down"])
+
+
+def _scores(parameters: Parameters, x: Tensor, config: DecoderConfig) -> Tensor:
+    """Scores of the next token from the residual stream."""
+    head = parameters[named("embedding", config) if config.tied else "head"]
+    scores = nn.unembedding(_normed(x, parameters[named("norm", config)], config), head)
+    return scores if config.score_cap is None else tanh(scores * (1 / config.score_cap)) * config.score_cap

@@ -10,7 +10,11 @@ from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 @explained
 def rotary(
-    x: TensorLike, positions: TensorLike | None = None, base: float = 10000.0, interleaved: bool = False
+    x: TensorLike,
+    positions: TensorLike | None = None,
+    base: float = 10000.0,
+    interleaved: bool = False,
+    speeds: TensorLike | None = None,
 ) -> Tensor:
     """Pairs of features turned by position / base^(2 i / width), so that products of two depend on their distance.
 
@@ -19,6 +23,8 @@ def rotary(
         positions: shape (length,) or (..., length); None means 0, 1, 2, ...
         base: the slowest angle is about position / base.
         interleaved: whether features 2i and 2i + 1 are a pair (as in the paper); otherwise i and i + width / 2 are.
+        speeds: radians a place of each pair, shape (..., width / 2), which broadcasts to the angles (..., length, width / 2);
+            None: those of the base.
 
     Returns:
         The shape and element type of x; angles are computed in f32 at least.
@@ -36,9 +42,12 @@ def rotary(
     half = tensor.shape[-1] // 2
     wide = DType.f64 if tensor.dtype is DType.f64 else DType.f32
     places = iota((tensor.shape[-3],)) if positions is None else as_tensor(positions)
-    speeds = exp(iota((half,), 0, wide) * (-math.log(base) / max(half, 1)))
+    if speeds is None:
+        turning = exp(iota((half,), 0, wide) * (-math.log(base) / max(half, 1)))
+    else:
+        turning = convert(as_tensor(speeds), wide)
     # (..., length, 1, half)
-    angles = expand_dims(expand_dims(convert(places, wide), places.ndim) * speeds, -2)
+    angles = expand_dims(expand_dims(convert(places, wide), places.ndim) * turning, -2)
     cosine, sine = cos(angles), sin(angles)
     whole = convert(tensor, wide)
     if interleaved:

@@ -20,7 +20,8 @@ from pcp.backends.arena.lowerings.elementwise import BLOCK, blocks_of
 from pcp.backends.arena.placement import aligned, placed
 from pcp.backends.arena.storage import ALIGNMENT, Storage
 from pcp.ir.tree import flatten
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 
 ARENA = Target.of("cpu:0", backend="arena")
 
@@ -33,10 +34,10 @@ def planned(program: pcp.Program) -> ArenaExecutable:
 
 @functools.cache
 def gpt2_step(width: int = 48, vocabulary: int = 97) -> pcp.Program:
-    config = gpt2.GPT2Config(layers=1, heads=3, width=width, context=32, vocabulary=vocabulary)
+    config = gpt2_config(layers=1, heads=3, width=width, context=32, vocabulary=vocabulary)
     tokens = pcp.spec((4, 32), "i32")
     loss = pcp.trace(
-        lambda p, x, y: gpt2.loss(p, x, y, config), gpt2.initial_parameters(config), tokens, tokens
+        lambda p, x, y: decoder.loss(p, x, y, config), decoder.initial_parameters(config), tokens, tokens
     )
     return pcp.training_step(loss, pcp.optimizers.adamw(3e-4))
 

@@ -8,7 +8,7 @@ from benchmarks.distributed.attacks import ATTACKS, attack
 
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
@@ -44,7 +44,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> DecoderRecipe:
         workers=WORKERS,
         seed=1,
     )
-    model = GPT2Config(layers=1, heads=2, width=32, context=16, vocabulary=VOCABULARY, bias=False)
+    model = gpt2_config(layers=1, heads=2, width=32, context=16, vocabulary=VOCABULARY, bias=False)
     tokens = second_order_chain(60_000)
     file = write_token_file(tmp_path_factory.mktemp("study") / "tokens.bin", tokens, VOCABULARY)
     return DecoderRecipe(config, model, file)

@@ -12,7 +12,7 @@ from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.merging import Merged, Segment, State, merge
 from pcp.distributed.merging.base import Vector
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
-from pcp.models.gpt2 import GPT2Config
+from pcp.models.published import gpt2_config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
@@ -35,7 +35,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> DecoderRecipe:
         workers=2,
         seed=1,
     )
-    model = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)
+    model = gpt2_config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)
     generator, tokens = np.random.default_rng(3), [0]
     for _ in range(20_000):
         next_one = (tokens[-1] * 5 + 7) % VOCABULARY

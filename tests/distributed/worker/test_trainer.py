@@ -32,7 +32,7 @@ from pcp.distributed.worker.training.trainer import (
 )
 from pcp.ir import Program
 from pcp.ir.tree import map_tree
-from pcp.models.decoder import decoder_of
+from pcp.models import decoder
 from pcp.planning import plan
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.run_data import DataKind
@@ -153,7 +153,7 @@ def test_a_step_that_travels_as_a_symbolic_program_trains_alike(
     recipe: DecoderRecipe, shared_store: BlobStore
 ) -> None:
     model, ids = recipe.model, spec(("batch", recipe.model.context), "i32")
-    loss = trace(lambda *of: decoder_of(model).loss(*of, model), specs_of(recipe.parameters), ids, ids)
+    loss = trace(lambda *of: decoder.loss(*of, model), specs_of(recipe.parameters), ids, ids)
     step = training_step(loss, recipe.optimizer, clip_norm=recipe.config.clip_norm or None)
     job = store_job(recipe, shared_store, step=step.artifact())
     with pytest.raises(ProgramRefused, match="it is a symbolic program of batch"):

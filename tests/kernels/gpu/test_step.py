@@ -1,6 +1,5 @@
 """The gradients of GPT-2 and of a Llama with the fastest kernels of all families together, as a GPU computes them."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 import pcp
 from pcp.ir.tree import map_tree
 from pcp.kernels import apply_kernels
-from pcp.models import gpt2, llama
+from pcp.models import decoder
+from pcp.models.published import gpt2_config, llama_config
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.everywhere import together
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
@@ -37,11 +37,10 @@ OF_GPT2 = {
     "product_epilogue.xla:bf16+result",
 }
 OF_LLAMA = {"gated_silu.triton:bf16", "gated_silu_gradient.triton:bf16"}
-MODELS: dict[str, tuple[Any, Any, set[str]]] = {
-    "gpt2": (gpt2, dataclasses.replace(gpt2.CONFIGURATIONS["gpt2"], **SIZES), OF_BOTH | OF_GPT2),
+MODELS: dict[str, tuple[Any, set[str]]] = {
+    "gpt2": (gpt2_config(**SIZES), OF_BOTH | OF_GPT2),
     "llama": (
-        llama,
-        llama.LlamaConfig(**SIZES, key_value_heads=HEADS // 2, hidden=128 * HEADS),
+        llama_config(**SIZES, key_value_heads=HEADS // 2, hidden=128 * HEADS),
         OF_BOTH | OF_LLAMA,
     ),
 }
@@ -55,11 +54,11 @@ def _emulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _made(name: str) -> tuple[Any, list[Any], list[pcp.Plan], set[str]]:
     """Parameters, a batch, plans of the loss with its gradients as it is written and by kernels, and the names of these."""
-    model, config, _ = MODELS[name]
-    params = model.initial_parameters(config, seed=3)
+    config, _ = MODELS[name]
+    params = decoder.initial_parameters(config, seed=3)
     tokens = pcp.spec((BATCH, CONTEXT), "i32")
     loss = pcp.trace(
-        lambda p, x, y: model.loss(p, x, y, config), map_tree(pcp.specs_of, params), tokens, tokens
+        lambda p, x, y: decoder.loss(p, x, y, config), map_tree(pcp.specs_of, params), tokens, tokens
     )
     plain = prepared(pcp.value_and_grad(loss, wrt=0))
     classes = site_classes(plain, "cuda")
@@ -75,7 +74,7 @@ def _made(name: str) -> tuple[Any, list[Any], list[pcp.Plan], set[str]]:
 def test_every_gradient_is_as_exact_as_bfloat16(name: str) -> None:
     """And of GPT-2 also those that are no number."""
     params, batch, plans, names = _made(name)
-    assert names >= MODELS[name][2]
+    assert names >= MODELS[name][1]
     right, found = (plan.run(params, *batch) for plan in plans)
     assert abs(found[0] - right[0]) < 1e-3
     gradients = (jax.tree_util.tree_leaves_with_path(each[1]) for each in (right, found))

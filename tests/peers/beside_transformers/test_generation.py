@@ -12,10 +12,10 @@ import transformers
 from pcp.cli import main
 from pcp.importers.weights import map_weights
 from pcp.inference import Sampling, generate
-from pcp.models import gpt2
-from pcp.models.gpt2_weights import from_transformers
+from pcp.models.names import from_transformers
+from pcp.models.published import gpt2_config
 
-CONFIG = gpt2.GPT2Config(layers=3, heads=4, width=32, context=48, vocabulary=61)
+CONFIG = gpt2_config(layers=3, heads=4, width=32, context=48, vocabulary=61)
 WORDS = [f"w{number}" for number in range(CONFIG.vocabulary)]
 
 

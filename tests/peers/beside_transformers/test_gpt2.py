@@ -12,12 +12,13 @@ from tests.execution import run
 import pcp
 from pcp.importers.weights import map_weights
 from pcp.ir.tree import flatten, map_tree
-from pcp.models import gpt2
-from pcp.models.gpt2_weights import from_transformers, to_transformers
+from pcp.models import decoder
+from pcp.models.names import from_transformers, to_transformers
+from pcp.models.published import gpt2_config
 from pcp.optimizers import WarmupCosine, adamw
 from pcp.training.step import training_step
 
-CONFIG = gpt2.GPT2Config(layers=2, heads=4, width=32, context=16, vocabulary=29)
+CONFIG = gpt2_config(layers=2, heads=4, width=32, context=16, vocabulary=29)
 RATE, FINAL, WARMUP, STEPS, BETAS, DECAY, CLIP = 3e-3, 3e-4, 4, 20, (0.9, 0.99), 0.1, 1.0
 
 
@@ -61,7 +62,7 @@ def loss_of(model: Any, batch: tuple[Any, Any]) -> Any:
 
 def loss_program(parameters: Any) -> pcp.Program:
     tokens = pcp.spec((4, CONFIG.context), "i32")
-    return pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, CONFIG), pcp.specs_of(parameters), tokens, tokens)
+    return pcp.trace(lambda p, x, y: decoder.loss(p, x, y, CONFIG), pcp.specs_of(parameters), tokens, tokens)
 
 
 def distance(ours: Any, theirs: Any) -> float:
@@ -73,7 +74,7 @@ def test_logits_are_equal() -> None:
     model, (tokens, _) = peer(1), random_batch(1)
     parameters = weights_of(model)
     program = pcp.trace(
-        lambda p, t: gpt2.logits(p, t, CONFIG), pcp.specs_of(parameters), pcp.specs_of(tokens)
+        lambda p, t: decoder.logits(p, t, CONFIG), pcp.specs_of(parameters), pcp.specs_of(tokens)
     )
     with torch.no_grad():
         expected = model(torch.from_numpy(tokens).long()).logits.numpy()
@@ -88,7 +89,7 @@ def test_loss_and_every_gradient_are_equal() -> None:
     expected.backward()
     assert float(value) == pytest.approx(expected.item(), rel=1e-5)
     theirs = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
-    ours = to_transformers(gradients)
+    ours = to_transformers(gradients, CONFIG)
     assert ours.keys() == theirs.keys()
     for name, gradient in ours.items():
         if name.endswith("attn.c_attn.bias"):

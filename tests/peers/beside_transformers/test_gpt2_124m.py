@@ -12,10 +12,11 @@ import pcp
 from pcp.autodiff import value_and_grad
 from pcp.importers.weights import map_weights
 from pcp.ir.tree import flatten
-from pcp.models import gpt2
-from pcp.models.gpt2_weights import from_transformers
+from pcp.models import decoder
+from pcp.models.names import from_transformers
+from pcp.models.published import CONFIGURATIONS
 
-CONFIG = gpt2.CONFIGURATIONS["gpt2"]
+CONFIG = CONFIGURATIONS["gpt2"]
 
 
 def distance(ours: Any, theirs: Any) -> float:
@@ -34,7 +35,7 @@ def test_logits_and_every_gradient_are_equal(tmp_path: Path) -> None:
     tokens, targets = windows[:, :-1].copy(), windows[:, 1:].copy()
     shape = pcp.spec(tokens.shape, "i32")
 
-    scores = pcp.trace(lambda p, t: gpt2.logits(p, t, CONFIG), pcp.specs_of(parameters), shape)
+    scores = pcp.trace(lambda p, t: decoder.logits(p, t, CONFIG), pcp.specs_of(parameters), shape)
     theirs = model(torch.from_numpy(tokens).long()).logits
     assert distance(pcp.plan(scores, cache=False).run(parameters, tokens), theirs.detach().numpy()) < 1e-5
 
@@ -42,7 +43,7 @@ def test_logits_and_every_gradient_are_equal(tmp_path: Path) -> None:
         theirs.view(-1, CONFIG.vocabulary), torch.from_numpy(targets).long().reshape(-1)
     )
     loss.backward()
-    program = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, CONFIG), pcp.specs_of(parameters), shape, shape)
+    program = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, CONFIG), pcp.specs_of(parameters), shape, shape)
     value, gradients = pcp.plan(value_and_grad(program), cache=False).run(parameters, tokens, targets)
     assert float(value) == pytest.approx(loss.item(), rel=1e-5)
     expected = from_transformers({n: p.grad.numpy() for n, p in model.named_parameters()}, CONFIG)

@@ -17,16 +17,17 @@ from pcp.cli import main
 from pcp.importers.weights import map_weights
 from pcp.inference import Sampling, generate
 from pcp.ir.tree import flatten, map_tree
-from pcp.models import llama
-from pcp.models.llama import LlamaConfig
-from pcp.models.llama_weights import from_transformers, to_transformers
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
+from pcp.models.names import from_transformers, to_transformers
+from pcp.models.published import llama_config
 
-UNTIED = LlamaConfig(3, heads=4, key_value_heads=2, width=32, hidden=44, context=48, vocabulary=61)
-TIED = LlamaConfig(2, 4, 4, 32, 40, 48, 61, tied=True, rotary_base=500.0, epsilon=1e-3)
+UNTIED = llama_config(3, heads=4, key_value_heads=2, width=32, hidden=44, context=48, vocabulary=61)
+TIED = llama_config(2, 4, 4, 32, 40, 48, 61, tied=True, rotary_base=500.0, epsilon=1e-3)
 EACH = pytest.mark.parametrize("config", [UNTIED, TIED], ids=["untied", "tied"])
 
 
-def peer(config: LlamaConfig, seed: int) -> Any:
+def peer(config: DecoderConfig, seed: int) -> Any:
     """A Llama of PyTorch in which no parameter is one, so that no term of a gradient can hide."""
     torch.manual_seed(seed)
     settings = transformers.LlamaConfig(
@@ -39,7 +40,7 @@ def peer(config: LlamaConfig, seed: int) -> Any:
         num_key_value_heads=config.key_value_heads,
         rms_norm_eps=config.epsilon,
         tie_word_embeddings=config.tied,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rotary_base},
+        rope_parameters={"rope_type": "default", "rope_theta": config.rotary.base},
     )
     model = transformers.LlamaForCausalLM(settings)
     with torch.no_grad():
@@ -48,7 +49,7 @@ def peer(config: LlamaConfig, seed: int) -> Any:
     return model
 
 
-def weights_of(model: Any, config: LlamaConfig) -> Any:
+def weights_of(model: Any, config: DecoderConfig) -> Any:
     return from_transformers({n: p.detach().numpy().copy() for n, p in model.state_dict().items()}, config)
 
 
@@ -59,21 +60,21 @@ def distance(ours: Any, theirs: Any) -> float:
 # transformers computes norms and the angles of rotary positions in float32, whatever type the model has.
 @EACH
 @pytest.mark.parametrize(("dtype", "near"), [("float32", 3e-6), ("float64", 1e-6)])
-def test_loss_and_every_gradient_are_equal(config: LlamaConfig, dtype: str, near: float) -> None:
+def test_loss_and_every_gradient_are_equal(config: DecoderConfig, dtype: str, near: float) -> None:
     model = peer(config, 1)
     parameters = map_tree(lambda p: p.astype(dtype), weights_of(model, config))
     model = model.to(getattr(torch, dtype))
     windows = np.random.default_rng(1).integers(0, config.vocabulary, (4, 17), np.int32)
     batch = windows[:, :-1].copy(), windows[:, 1:].copy()
     with jax.enable_x64(True):
-        loss = pcp.trace(lambda p, x, y: llama.loss(p, x, y, config), pcp.specs_of(parameters), *batch)
+        loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), pcp.specs_of(parameters), *batch)
         value, gradients = run(pcp.value_and_grad(loss), parameters, *batch)
     tokens, targets = (torch.from_numpy(part).long() for part in batch)
     logits = model(tokens).logits
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     expected.backward()
     assert float(value) == pytest.approx(expected.item(), rel=near)
-    ours = to_transformers(gradients)
+    ours = to_transformers(gradients, config)
     theirs = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
     assert ours.keys() == theirs.keys()
     for name, gradient in ours.items():
@@ -83,7 +84,7 @@ def test_loss_and_every_gradient_are_equal(config: LlamaConfig, dtype: str, near
 
 @EACH
 def test_a_saved_model_continues_as_transformers_does(
-    config: LlamaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: DecoderConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = peer(config, 2).eval()
     model.save_pretrained(tmp_path)

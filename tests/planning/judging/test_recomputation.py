@@ -12,7 +12,8 @@ from pcp.backends.regions import segmented
 from pcp.ir import DType, Program
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.recomputation import LONG, STEPS, Recomputing
 from pcp.planning.judging.reference import Reference
@@ -25,13 +26,13 @@ SQUARE = pcp.spec((30, 30), "f32")
 
 def step(layers: int, batch: int) -> Program:
     """A training step of gpt2-nano."""
-    config = replace(gpt2.CONFIGURATIONS["gpt2-nano"], layers=layers)
+    config = replace(CONFIGURATIONS["gpt2-nano"], layers=layers)
     tokens = pcp.spec((batch, config.context), "i32")
 
     def loss(parameters: Any, x: Tensor, y: Tensor) -> Tensor:
-        return gpt2.loss(parameters, x, y, config)
+        return decoder.loss(parameters, x, y, config)
 
-    traced = pcp.trace(loss, gpt2.parameter_shapes(config), tokens, tokens)
+    traced = pcp.trace(loss, decoder.parameter_shapes(config), tokens, tokens)
     return pcp.training_step(traced, pcp.optimizers.adamw(1e-3))
 
 

@@ -4,13 +4,13 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
@@ -49,12 +49,12 @@ def test_two_processes_with_one_database_choose_the_same_path(tmp_path: FilePath
 @pytest.mark.timeout(150 * TUNINGS)
 def test_fresh_tunings_of_a_block_are_about_equally_fast(tmp_path: FilePath) -> None:
     # A block of GPT-2 124M, without its large table of tokens.
-    configuration = replace(gpt2.CONFIGURATIONS["gpt2-nano"], layers=1, heads=12, width=768, context=256)
-    parameters = gpt2.initial_parameters(configuration, 0)
+    configuration = gpt2_config(1, heads=12, width=768, context=256, vocabulary=65, bias=False)
+    parameters = decoder.initial_parameters(configuration, 0)
     tokens = pcp.spec((1, 256), "i32")
 
     def loss(params: object, x: Tensor, y: Tensor) -> Tensor:
-        return gpt2.loss(params, x, y, configuration)
+        return decoder.loss(params, x, y, configuration)
 
     program = pcp.trace(loss, pcp.specs_of(parameters), tokens, tokens)
     step = pcp.training_step(program, pcp.optimizers.adamw(1e-3))

@@ -9,16 +9,17 @@ import pytest
 
 import pcp
 from pcp.ir import Program
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import gpt2_config
 from pcp.training.data.embedded_tokens import embedded_rows
 
 IDS = pcp.spec((2, 8), "i32")
 
 
 def test_a_gpt2() -> None:
-    config = gpt2.GPT2Config(layers=1, heads=2, width=8, context=8, vocabulary=23)
-    start = gpt2.initial_parameters(config)
-    traced = pcp.trace(lambda p, a, b: gpt2.loss(p, a, b, config), start, IDS, IDS)
+    config = gpt2_config(layers=1, heads=2, width=8, context=8, vocabulary=23)
+    start = decoder.initial_parameters(config)
+    traced = pcp.trace(lambda p, a, b: decoder.loss(p, a, b, config), start, IDS, IDS)
     assert embedded_rows(traced, len(traced.arguments) - 2) == 23
 
 

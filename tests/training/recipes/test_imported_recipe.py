@@ -11,7 +11,8 @@ from tests.training.tiny_run import assert_equal
 
 import pcp
 from pcp.ir.tree import flatten
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 from pcp.planning import plan
 from pcp.training.data.safetensors_file import read_arrays
 from pcp.training.display.metrics import Record
@@ -22,7 +23,7 @@ from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 from pcp.training.step import training_step
 
-TINY = gpt2.GPT2Config(layers=1, heads=2, width=8, context=8, vocabulary=6, bias=False)
+TINY = gpt2_config(layers=1, heads=2, width=8, context=8, vocabulary=6, bias=False)
 
 
 def records_of(recipe: Recipe, folder: RunFolder) -> list[Record]:
@@ -152,15 +153,15 @@ def text_of(path: Path, count: int = 900) -> Path:
 def test_a_gpt2_from_a_file_has_exactly_the_losses_of_the_one_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(gpt2.CONFIGURATIONS, "gpt2-tiny", TINY)
+    monkeypatch.setitem(CONFIGURATIONS, "gpt2-tiny", TINY)
     settings: dict[str, Any] = {
         "data": str(text_of(tmp_path / "letters.txt")), "steps": 12, "warmup_steps": 2, "seed": 11, "evaluate_every": 6,
     }  # fmt: skip
     named = RunFolder.create(tmp_path / "named", TrainingConfig(model="gpt2-tiny", batch=2, **settings))
     expected = records_of(prepare(named), named)
-    start = gpt2.initial_parameters(TINY, 11)
+    start = decoder.initial_parameters(TINY, 11)
     tokens = pcp.spec((2, 8), "i32")
-    pcp.trace(lambda p, a, b: gpt2.loss(p, a, b, TINY), start, tokens, tokens).save(tmp_path / "gpt2.pcp")
+    pcp.trace(lambda p, a, b: decoder.loss(p, a, b, TINY), start, tokens, tokens).save(tmp_path / "gpt2.pcp")
     leaves, tree = flatten(start)
     weights = save_arrays(tmp_path / "w.safetensors", dict(zip(tree.names(), leaves, strict=True)))
     files = Files(tmp_path / "gpt2.pcp", weights, Path(settings["data"]))
@@ -176,9 +177,9 @@ def test_tokens_may_be_other_integers(tmp_path: Path) -> None:
     wide = pcp.spec((2, 8), "i64")
 
     def loss(p: Any, batch: dict[str, pcp.Tensor]) -> pcp.Tensor:
-        return gpt2.loss(p, batch["tokens"], batch["wanted"], TINY)
+        return decoder.loss(p, batch["tokens"], batch["wanted"], TINY)
 
-    start = gpt2.initial_parameters(TINY, 11)
+    start = decoder.initial_parameters(TINY, 11)
     pcp.trace(loss, start, {"tokens": wide, "wanted": wide}).save(tmp_path / "gpt2.pcp")
     leaves, tree = flatten(start)
     weights = save_arrays(tmp_path / "w.safetensors", dict(zip(tree.names(), leaves, strict=True)))

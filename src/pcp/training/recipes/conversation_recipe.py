@@ -9,7 +9,8 @@ import numpy as np
 
 from pcp import nn
 from pcp.ir import Program
-from pcp.models.decoder import DecoderConfig, decoder_of
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
 from pcp.models.parameters import Parameters
 from pcp.ops.elementwise import convert, maximum
 from pcp.tensor import Tensor
@@ -34,7 +35,7 @@ class ConversationRecipe(Recipe):
     @cached_property
     def parameters(self) -> Parameters:
         """The parameters before the first step."""
-        return decoder_of(self.model).initial_parameters(self.model, self.config.seed)
+        return decoder.initial_parameters(self.model, self.config.seed)
 
     @property
     def data(self) -> SampleData:
@@ -47,7 +48,7 @@ class ConversationRecipe(Recipe):
         model = self.model
 
         def answer_loss(parameters: Any, tokens: Tensor, targets: Tensor) -> Tensor:
-            scores = decoder_of(model).logits(parameters, tokens, model)
+            scores = decoder.logits(parameters, tokens, model)
             return nn.cross_entropy(scores, maximum(targets, 0), convert(targets >= 0, "f32"))
 
         rows = spec((self.config.batch // self.config.accumulate, model.context), "i32")

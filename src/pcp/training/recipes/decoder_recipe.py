@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Program
-from pcp.models.decoder import DecoderConfig, decoder_of
+from pcp.models import decoder
+from pcp.models.config import DecoderConfig
 from pcp.models.parameters import Parameters
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.run_data import TextData
@@ -28,7 +29,7 @@ class DecoderRecipe(Recipe):
     @cached_property
     def parameters(self) -> Parameters:
         """The parameters before the first step."""
-        return decoder_of(self.model).initial_parameters(self.model, self.config.seed)
+        return decoder.initial_parameters(self.model, self.config.seed)
 
     @cached_property
     def data(self) -> TextData:
@@ -38,12 +39,12 @@ class DecoderRecipe(Recipe):
     @cached_property
     def loss(self) -> Program:
         """The loss of one micro-batch: `(parameters, tokens, targets) -> scalar`."""
-        return self._program(decoder_of(self.model).loss, "loss", self.config.batch // self.config.accumulate)
+        return self._program(decoder.loss, "loss", self.config.batch // self.config.accumulate)
 
     @cached_property
     def evaluation(self) -> Program:
         """The losses of validation windows: `(parameters, tokens, targets) -> (windows,)`."""
-        return self._program(decoder_of(self.model).window_losses, "window_losses", self.evaluation_batch)
+        return self._program(decoder.window_losses, "window_losses", self.evaluation_batch)
 
     @property
     def evaluation_batch(self) -> int:

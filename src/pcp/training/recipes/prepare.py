@@ -7,7 +7,7 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir.program_file import write_atomically
-from pcp.models.decoder import CONFIGURATIONS, configuration
+from pcp.models.published import CONFIGURATIONS, configuration
 from pcp.training.data.validation import validation_windows
 from pcp.training.recipes.adapted_loss import read_adapted
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig

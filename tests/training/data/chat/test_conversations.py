@@ -10,7 +10,8 @@ import pytest
 from tests.execution import exactly
 
 import pcp
-from pcp.models import gpt2
+from pcp.models import decoder
+from pcp.models.published import CONFIGURATIONS, gpt2_config
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.chat.conversations import IGNORED, encode_pieces, encoded_conversations, moved
 from pcp.training.data.chat.messages import Message, messages_of
@@ -247,11 +248,11 @@ def chats(tmp_path: Path, count: int = 40) -> Path:
     return path
 
 
-TINY = gpt2.GPT2Config(layers=1, heads=2, width=8, context=64, vocabulary=99, bias=False)
+TINY = gpt2_config(layers=1, heads=2, width=8, context=64, vocabulary=99, bias=False)
 
 
 def test_a_model_by_name_learns_the_answers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gpt2.CONFIGURATIONS, "gpt2-tiny", TINY)
+    monkeypatch.setitem(CONFIGURATIONS, "gpt2-tiny", TINY)
     config = TrainingConfig(model="gpt2-tiny", data=str(chats(tmp_path)), batch=3, steps=4)
     folder = RunFolder.create(tmp_path / "run", config)
     recipe = prepare(folder)
@@ -260,7 +261,7 @@ def test_a_model_by_name_learns_the_answers_alone(tmp_path: Path, monkeypatch: p
     loss = float(exactly(recipe.loss, recipe.parameters, tokens, targets))
     ids = pcp.spec(tokens.shape, "i32")
     scores = exactly(
-        pcp.trace(lambda p, t: gpt2.logits(p, t, recipe.model), recipe.parameters, ids),
+        pcp.trace(lambda p, t: decoder.logits(p, t, recipe.model), recipe.parameters, ids),
         recipe.parameters,
         tokens,
     )
@@ -281,7 +282,7 @@ def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def test_files_that_say_validation_are_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gpt2.CONFIGURATIONS, "gpt2-tiny", TINY)
+    monkeypatch.setitem(CONFIGURATIONS, "gpt2-tiny", TINY)
     chats(tmp_path, 7).rename(tmp_path / "train.jsonl")
     chats(tmp_path, 5).rename(tmp_path / "val.jsonl")
     config = TrainingConfig(model="gpt2-tiny", data=f"{tmp_path}/*.jsonl", batch=3, steps=4)
