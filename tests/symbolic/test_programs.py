@@ -203,7 +203,7 @@ def test_a_function_that_is_built_differently_is_refused() -> None:
 
 def test_an_error_of_the_function_says_for_which_sizes_it_is() -> None:
     tokens = pcp.spec(("batch", "length"), "i32")
-    with pytest.raises(ShapeMismatch, match="a GPT-2 with a context of 96") as caught:
+    with pytest.raises(ShapeMismatch, match="a gpt2 with a context of 96") as caught:
         pcp.trace(gpt2_loss, pcp.specs_of(decoder.parameter_shapes(CONFIG)), tokens, tokens)
     assert (
         "this is how it is for batch=1020, length=768; if such sizes need not be" in caught.value.__notes__[0]

@@ -91,6 +91,7 @@ def read(
     table: TensorLike,
     config: DecoderConfig,
     every: bool = False,
+    length: TensorLike | None = None,
 ) -> tuple[Cache, Tensor]:
     """Take in the next tokens of many rows and score what follows.
 
@@ -105,6 +106,9 @@ def read(
         table: the pages of each row in the order of places, integers of shape (rows, pages of a row). They hold the places
             below start + count; the rest may be 0. No page is in two rows, unless both only read it.
         every: whether all places are scored, and not only the last token of each row.
+        length: how long each text is, integers of shape (rows,), of which this may be a part; None: start + count. Models whose
+            places turn otherwise in longer texts (`Rotary.growth`, `Rotary.long_speeds`) read a prompt in chunks as they do
+            at once only if it is given; others do not look at it.
 
     Returns:
         The cache with these tokens, and scores of shape (rows, vocabulary), or (rows, chunk, vocabulary); those of an idle row,
@@ -119,7 +123,8 @@ def read(
         grown.append(chunk.written(cache[layer], k, v))
         return chunk.attended(q, grown[layer], config.window_of(layer), config.attention_cap)
 
-    x = _residual_stream(parameters, as_tensor(tokens), chunk.places, chunk.lengths, config, mix)
+    lengths = chunk.lengths if length is None else as_tensor(length)
+    x = _residual_stream(parameters, as_tensor(tokens), chunk.places, lengths, config, mix)
     return grown, _scores(parameters, x, config) if every else _scores(parameters, chunk.last(x), config)[
         :, 0
     ]
