@@ -1,6 +1,5 @@
 """What the forward pass of a step keeps for its backward pass, with the fastest kernels for a GPU of all families."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -16,7 +15,8 @@ from pcp.ir.toolkit.inlining import flatten, inline_calls
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import map_tree
 from pcp.kernels import apply_kernels, cover, kernel_named, sites_of
-from pcp.models import gpt2, llama
+from pcp.models import decoder
+from pcp.models.published import gpt2_config, llama_config
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.everywhere import together
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
@@ -27,22 +27,18 @@ from tests.replay.machine import machine
 
 BATCH, CONTEXT, WIDTH, HIDDEN = 4, 64, 256, 1024
 SIZES = {"heads": 4, "width": WIDTH, "context": CONTEXT, "vocabulary": 512}
-MODELS: dict[str, tuple[Any, Any]] = {
-    "llama": (
-        llama,
-        lambda layers: llama.LlamaConfig(**SIZES, layers=layers, key_value_heads=2, hidden=HIDDEN),
-    ),
-    "gpt2": (gpt2, lambda layers: dataclasses.replace(gpt2.CONFIGURATIONS["gpt2"], **SIZES, layers=layers)),
+MODELS: dict[str, Any] = {
+    "llama": lambda layers: llama_config(**SIZES, layers=layers, key_value_heads=2, hidden=HIDDEN),
+    "gpt2": lambda layers: gpt2_config(**SIZES, layers=layers),
 }
 _MOVES = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
 
 
 def _step(name: str, layers: int) -> Program:
-    model, configured = MODELS[name]
-    config = configured(layers)
-    params = map_tree(pcp.specs_of, model.initial_parameters(config, seed=3))
+    config = MODELS[name](layers)
+    params = map_tree(pcp.specs_of, decoder.initial_parameters(config, seed=3))
     tokens = pcp.spec((BATCH, CONTEXT), "i32")
-    loss = pcp.trace(lambda p, x, y: model.loss(p, x, y, config), params, tokens, tokens)
+    loss = pcp.trace(lambda p, x, y: decoder.loss(p, x, y, config), params, tokens, tokens)
     return prepared(pcp.value_and_grad(loss, wrt=0))
 
 
