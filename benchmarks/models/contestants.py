@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,14 @@ class Made:
 
     Arguments:
         name: for people.
-        ready_seconds: of importing, planning and compiling, to the end of the first step.
+        ready_seconds: of importing, planning and compiling, to the end of the first step; making the module, which all do, is
+            left out.
         bytes: of the device's memory; 0 where nobody counts it.
         error: the smallest tolerance that the gradients of the first step are within.
         error_of: which of them that is.
         about: what it says of itself; all that it has if it cannot run.
         sites: which kernels its path has, and at how many sites, and what the search notes.
+        parts: seconds of each part, by name, in order; that of making the module first.
     """
 
     name: str
@@ -76,14 +78,38 @@ class Made:
     error_of: str = ""
     about: str = ""
     sites: str = ""
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+class Watch:
+    """Seconds of parts that follow one another, by their names."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, float] = {}
+        self._began = time.perf_counter()
+
+    def ends(self, name: str) -> None:
+        """A part ends, and the next begins."""
+        now = time.perf_counter()
+        self.parts[name], self._began = now - self._began, now
 
 
 class Contestant(ABC):
-    """A training step with its state on a device."""
+    """A training step with its state on a device.
+
+    Arguments:
+        watch: started when making it begins.
+    """
 
     name: str
     about = ""
-    sites = ""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+
+    def sites(self) -> str:
+        """As of `Made`."""
+        return ""
 
     @abstractmethod
     def step(self) -> None:
@@ -106,26 +132,36 @@ class WithPCP(Contestant):
     """PCP, within a tolerance, or, if that is 0, as the program is written."""
 
     def __init__(self, task: Task, tolerance: float, budget: float) -> None:
-        imported = pcp.from_torch(made(task.model, task.layers), *task.batch())
+        super().__init__()
+        module = made(task.model, task.layers)
+        self.watch.ends("model")
+        imported = pcp.from_torch(module, *task.batch())
+        self.watch.ends("import")
         optimizer = pcp.optimizers.adamw(RATE, betas=BETAS, weight_decay=DECAY)
         step = pcp.training_step(imported.program, optimizer)
+        self.watch.ends("step")
         more: dict[str, Any] = {}
         if tolerance:
             more = {"tolerance": tolerance, "budget": budget, "memory": task.memory}
         self.plan = pcp.plan(step, device=task.device, **more)
+        self.watch.ends("plan")
+        self.tolerance = tolerance
         self.name = f"PCP within {tolerance:g}" if tolerance else "PCP, not searched"
         if tolerance:
             error = self.plan.error
             self.about = "not measured in time" if error is None else f"the plan's error {error:.2g}"
             self.about += f"; {self.plan.fit}" if self.plan.fit else ""
-            self.sites = self._path()
         place, batch = self.plan.target.place, task.batch()
         entries = step.arguments[-len(batch) :]
         self.batch = tuple(place(each, entry.spec) for each, entry in zip(batch, entries, strict=True))
         buffers = (imported.buffers,) if imported.buffers else ()
         self.now: Any = (step.initial_state(imported.weights, *buffers), {})
+        self.watch.ends("state")
 
-    def _path(self) -> str:
+    def sites(self) -> str:
+        """As of `Made`."""
+        if not self.tolerance:
+            return ""
         kernels = Counter(choice.kernel for choice in self.plan.path.choices.values())
         listed = ", ".join(f"{count} x {name}" for name, count in kernels.most_common()) or "no kernels"
         notes = self.plan.to_json()["notes"]
@@ -154,6 +190,7 @@ class WithTorch(Contestant):
     """PyTorch with bf16 autocast or without, AdamW fused; eager or compiled."""
 
     def __init__(self, task: Task, compiled: bool, autocast: bool) -> None:
+        super().__init__()
         import torch
 
         self.kind = task.device.partition(":")[0]
@@ -162,6 +199,7 @@ class WithTorch(Contestant):
         )
         self.autocast = autocast
         self.module = made(task.model, task.layers).to(self.kind)
+        self.watch.ends("model")
         self.called = torch.compile(self.module) if compiled else self.module
         self.batch = [torch.from_numpy(each).to(self.kind) for each in task.batch()]
         self.optimizer = torch.optim.AdamW(
@@ -228,12 +266,11 @@ def contestant(kind: str, task: Task, tolerance: float, budget: float) -> tuple[
     """A contestant after its first step, and a function that takes a number of steps and gives the last loss; None if memory
     was not enough.
     """
-    start = time.perf_counter()
     try:
         one = CONTESTANTS[kind](task, tolerance, budget)
         one.step()
         one.loss()
-        ready = time.perf_counter() - start
+        one.watch.ends("first step")
         error, name = _error_of(one, Path(task.folder))
     except Exception as problem:
         if is_lack_of_memory(problem):
@@ -249,7 +286,9 @@ def contestant(kind: str, task: Task, tolerance: float, budget: float) -> tuple[
             one.step()
         return one.loss()
 
-    return Made(one.name, ready, one.bytes(), error, name, one.about, one.sites), run
+    parts = one.watch.parts
+    ready = sum(parts.values()) - parts["model"]
+    return Made(one.name, ready, one.bytes(), error, name, one.about, one.sites(), parts), run
 
 
 def _error_of(one: Contestant, folder: Path) -> tuple[float, str]:

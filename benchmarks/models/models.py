@@ -9,7 +9,8 @@
 PCP imports each by `pcp.from_torch` and plans it by one call, without an example: cold, and again in another process. All start
 from the same weights, and take the same batch. Errors are those of the first step's gradients, each by the definition of
 docs/concepts/paths.md, beside PyTorch's in float64: those of all contestants on this one batch, while "the plan's error" of a
-row of PCP is that of all results on batches that were drawn for planning. Ratios are times relative to torch.compile's.
+row of PCP is that of all results on batches that were drawn for planning. Ratios are times relative to torch.compile's. A
+contestant is ready when its first step has ended, counted from its module on; a line says how long each part took.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def compare(
         pass
     with ExitStack() as stack:
         processes: list[OwnProcess] = []
-        again: dict[str, float] = {}
+        again: dict[str, Made] = {}
         peer: Made | None = None
         for kind in kinds:
             if tolerance is None and kind == "planned":
@@ -73,12 +74,12 @@ def compare(
                     done({"contestant": kind, "about": about})
                     continue
                 tolerance = peer.error
-            cold = None
+            cold: Made | None = None
             if kind == "planned" and not once:
                 with OwnProcess(
                     contestant, kind, task, tolerance or 0.0, budget
                 ) as process:  # gives its memory back
-                    cold = process.made and process.made.ready_seconds
+                    cold = process.made
             process = stack.enter_context(OwnProcess(contestant, kind, task, tolerance or 0.0, budget))
             if process.made is None or process.made.error is None:
                 about = process.made.about if process.made else "it does not fit in memory"
@@ -87,11 +88,13 @@ def compare(
             if kind == PEER:
                 peer = process.made
             if cold is not None:
-                again[process.made.name] = process.made.ready_seconds
-                process.made = replace(process.made, ready_seconds=cold)
+                again[process.made.name] = process.made
+                tell(f"again: {parts_of(process.made)}")
+                process.made = replace(process.made, ready_seconds=cold.ready_seconds, parts=cold.parts)
             took, _ = process.call(turn)
             step = f"{took / turn * 1e3:.1f} ms a step of the first turn"
             tell(f"{process.made.name}: error {process.made.error:.2g}, {step}. {process.made.sites}")
+            tell(f"{process.made.name}: {parts_of(process.made)}")
             processes.append(process)
         seconds: list[list[float]] = [[] for _ in processes]
         for number in range(turns + 1):
@@ -106,7 +109,12 @@ def compare(
             done(_row(process.made, times, again.get(process.made.name)) | {"ratio": ratio})
 
 
-def _row(made: Made, seconds: Sequence[float], again: float | None) -> Row:
+def parts_of(made: Made) -> str:
+    """What the time until a contestant was ready was spent on, as text."""
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in made.parts.items())
+
+
+def _row(made: Made, seconds: Sequence[float], again: Made | None) -> Row:
     return {
         "contestant": made.name,
         "step_seconds": statistics.median(seconds),
@@ -114,7 +122,9 @@ def _row(made: Made, seconds: Sequence[float], again: float | None) -> Row:
         "slowest_seconds": max(seconds),
         "peak_bytes": made.bytes,
         "ready_seconds": made.ready_seconds,
-        "again_seconds": again,
+        "again_seconds": again and again.ready_seconds,
+        "parts": made.parts,
+        "again_parts": again and again.parts,
         "error": made.error,
         "error_of": made.error_of,
         "about": made.about,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.models.contestants import BETAS, Made, Task, _error_of
-from benchmarks.models.models import Row, compare, line_of, tolerance_of
+from benchmarks.models.contestants import BETAS, Made, Task, Watch, _error_of
+from benchmarks.models.models import Row, compare, line_of, parts_of, tolerance_of
 
 
 @pytest.mark.parametrize(("off", "error", "name"), [(0.0, 0.0, ""), (0.01, 0.01, "weight"), (1e-9, 0.0, "")])
@@ -41,6 +41,16 @@ def test_rows_as_text() -> None:
         row
     )
     assert line_of({"contestant": "plain", "about": "it does not fit"}).endswith("left out: it does not fit")
+
+
+def test_parts_are_timed_one_after_another_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([10.0, 13.0, 17.0, 17.5])
+    monkeypatch.setattr("benchmarks.models.contestants.time.perf_counter", lambda: next(now))
+    watch = Watch()
+    for name in ("model", "import", "first step"):
+        watch.ends(name)
+    assert watch.parts == {"model": 3.0, "import": 4.0, "first step": 0.5}
+    assert parts_of(Made("planned", 4.5, parts=watch.parts)) == "model 3.0 s, import 4.0 s, first step 0.5 s"
 
 
 def test_the_tolerance_is_a_number_or_that_of_torch() -> None:

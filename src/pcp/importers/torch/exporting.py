@@ -3,13 +3,14 @@
 import functools
 import importlib
 import logging
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.importers.torch.own_derivatives import OwnDerivative, own_derivatives_refused
-from pcp.importers.torch.table import TABLE
+from pcp.importers.torch.table import IGNORED, TABLE
 
 _LOG = logging.getLogger("pcp.importers.torch")
 
@@ -53,7 +54,10 @@ def exported(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any])
             with own_derivatives_refused(torch, module):
                 program = torch.export.export(module, tuple(arguments), dict(keywords))
             _stop_gradients(torch, program.graph_module)
-            program = program.run_decompositions(dict(_decompositions()))  # which takes some out of it
+            if _is_composed_of_rows(torch, program.graph_module):
+                _dissolve_blocks(torch, program.graph_module)
+            else:
+                program = program.run_decompositions(dict(_decompositions()))  # which takes some out of it
         except OwnDerivative:
             raise
         except Exception as error:
@@ -104,13 +108,55 @@ def _decompositions() -> dict[Any, Any]:
         op: function for op, function in table.items() if not function.__module__.startswith("torch._refs")
     }
     known = {**further, **dict(torch.export.default_decompositions().items())}
-    return {op: function for op, function in known.items() if str(op).removeprefix("aten.") not in TABLE}
+    kept = {name for name, row in TABLE.items() if not row.is_composed}
+    return {op: function for op, function in known.items() if str(op).removeprefix("aten.") not in kept}
+
+
+def _is_composed_of_rows(torch: Any, graph_module: Any) -> bool:
+    """Whether every operation of a graph, and of the `no_grad` blocks in it, has a row, and none writes into a tensor: then no
+    view has to be followed, and nothing is left to decompose.
+    """
+    for node in graph_module.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        if node.target is _no_grad_block(torch):
+            if not _is_composed_of_rows(torch, getattr(graph_module, node.args[1].target)):
+                return False
+            continue
+        name, schema = str(node.target).removeprefix("aten."), getattr(node.target, "_schema", None)
+        is_known = name.split(".")[0] in IGNORED or (name in TABLE and TABLE[name].computes(node))
+        if schema is None or schema.is_mutable or not is_known:
+            return False
+    return True
+
+
+def _dissolve_blocks(torch: Any, graph_module: Any) -> None:
+    """Put what is in `no_grad` blocks in their places, as decomposition does; what leaves one is detached already."""
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is not _no_grad_block(torch):
+            continue
+        block, arguments = getattr(graph_module, node.args[1].target), node.args[2:]
+        _dissolve_blocks(torch, block)
+        inner = (entry for entry in block.graph.nodes if entry.op == "placeholder")
+        places = dict(zip(inner, arguments, strict=True))
+        with graph.inserting_before(node):
+            results = graph.graph_copy(block.graph, places)
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])
+            graph.erase_node(user)
+        graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _no_grad_block(torch: Any) -> Any:
+    return torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 def _stop_gradients(torch: Any, graph_module: Any) -> None:
     """Detach what leaves a `no_grad` block: decomposition dissolves the block, and gradients would flow through it."""
     graph = graph_module.graph
-    wrapped = torch.ops.higher_order.wrap_with_set_grad_enabled
+    wrapped = _no_grad_block(torch)
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target is not wrapped or node.args[0]:
             continue

@@ -11,19 +11,12 @@ from pcp.errors import PCPError
 from pcp.importers.torch import rows as rows  # the table is filled by importing them
 from pcp.importers.torch.element_types import DynamicShape, dtype_from_torch, spec_from_torch
 from pcp.importers.torch.exporting import torch_package
-from pcp.importers.torch.table import TABLE, Row
+from pcp.importers.torch.table import IGNORED, TABLE, Row
 from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ops import convert, random
 from pcp.tensor import Tensor, current_builder
 
-_IGNORED = (
-    "_assert_async",
-    "_assert_scalar",
-    "_assert_tensor_metadata",
-    "sym_constrain_range",
-    "sym_constrain_range_for_size",
-)
 _WITHOUT_MEANING = ("device", "layout", "pin_memory", "memory_format", "generator", "sparse_grad")
 _PROMOTIONS = {"default": "DEFAULT", "int_to_float": "INT_TO_FLOAT", "bool": "ALWAYS_BOOL"}
 
@@ -77,7 +70,7 @@ def check_supported(graph: Any, has_seed: bool) -> None:
     drawing: dict[str, list[str]] = {}
     for node in graph.nodes:
         name = operation_name(node)
-        if node.op != "call_function" or node.target is operator.getitem or name.split(".")[0] in _IGNORED:
+        if node.op != "call_function" or node.target is operator.getitem or name.split(".")[0] in IGNORED:
             continue
         if name not in TABLE:
             missing.setdefault(name, []).append(user_line(node))

@@ -4,6 +4,7 @@ from pcp.importers.torch.rows import activation as activation
 from pcp.importers.torch.rows import arrangement as arrangement
 from pcp.importers.torch.rows import attention as attention
 from pcp.importers.torch.rows import complexes as complexes
+from pcp.importers.torch.rows import composed as composed
 from pcp.importers.torch.rows import creation as creation
 from pcp.importers.torch.rows import elementwise as elementwise
 from pcp.importers.torch.rows import experts as experts

@@ -6,10 +6,12 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pcp import ops
 from pcp.importers.torch.table import row
-from pcp.ir import DType
+from pcp.ir import Builder, DType
+from pcp.ir.bindings import Value
 from pcp.ir.composites import Number
 from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.dataflow import defining_op
@@ -18,7 +20,7 @@ from pcp.nn.attention import axes_of_mask, named_attention
 from pcp.ops.dropping import dropped
 from pcp.ops.promotion import broadcast_shape
 from pcp.rewrite.canonical.known import Known
-from pcp.rewrite.canonical.masks import form_of
+from pcp.rewrite.canonical.masks import Written, form_of
 from pcp.rewrite.counts import Band, parts_of
 from pcp.rewrite.raising.attention import BROADCAST, CONTRACTED, FREE
 from pcp.rewrite.view import FOLDED, View
@@ -100,7 +102,7 @@ class Masked:
         """What a mask says, read if it depends on no argument."""
         if mask is None:
             return cls(None, is_causal, shape, False)
-        written = form_of(mask.value, Known())
+        written = _form(mask.value)
         mask = mask if written is None else written()
         if mask.dtype is not DType.bool:
             mask = _narrow(mask)
@@ -149,6 +151,17 @@ class Masked:
         for bias, each in zip(biases, finite, strict=True):
             scores = scores + ops.where(each | some, bias, 0.0)
         return ops.where(looks | ops.logical_not(some), scores, -math.inf), some
+
+
+_FORMS: WeakKeyDictionary[Builder, tuple[Known, dict[Value, Written | None]]] = WeakKeyDictionary()
+"""Of the masks of programs that are being traced, which change in nothing that is there already: all layers take one mask."""
+
+
+def _form(mask: Value) -> Written | None:
+    known, forms = _FORMS.setdefault(current_builder(), (Known(), {}))
+    if mask not in forms:
+        forms[mask] = form_of(mask, known)
+    return forms[mask]
 
 
 def _narrow(bias: Tensor) -> Tensor:
