@@ -2,6 +2,7 @@
 
 import gc
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -15,6 +16,7 @@ import pcp
 from pcp.backends import xla
 from pcp.backends.xla import XLABackend
 from pcp.ir import Program
+from pcp.kernels.registry import FAMILIES
 from pcp.planning import chosen, settled
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.paths import kept, preparation
@@ -177,3 +179,48 @@ def test_a_large_program_that_a_path_makes_is_kept(
         forbid(patch, (path_module, "applied"))
         with pytest.raises(pytest.fail.Exception, match="applied is called"):
             path.applied(program)
+
+
+def test_the_prepared_form_of_a_large_program_is_kept(
+    begin_anew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = chain()
+    begin_anew()
+    made = preparation.prepared(program)
+    assert made != program
+    monkeypatch.setattr(kept, "LARGE", 1)
+    begin_anew()
+    assert preparation.prepared(program) == made  # nothing was kept of it so far
+    begin_anew()
+    with monkeypatch.context() as patch:
+        forbid(patch, (preparation, "canonical"))
+        again = preparation.prepared(program)
+    assert (again, again.arguments, again.results) == (made, made.arguments, made.results)
+    begin_anew()
+    monkeypatch.setitem(FAMILIES, "added", replace(FAMILIES["attention"], name="added"))
+    with monkeypatch.context() as patch:
+        forbid(patch, (preparation, "canonical"))
+        with pytest.raises(pytest.fail.Exception, match="canonical is called"):
+            preparation.prepared(program)
+
+
+def test_what_failed_for_a_reason_that_may_pass_is_searched_for_again_a_day_later(
+    bench: FakeBench, file: FilePath, begin_anew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.fails = lambda request: Failure.timeout if "tanh" in request.candidate.text else None
+    now, clock = [0.0], time.time
+
+    def is_searched() -> bool:
+        begin_anew()
+        begun = list[Search]()
+        with monkeypatch.context() as patch:
+            patch.setattr(Search, "__init__", noted(Search.__init__, begun))
+            patch.setattr(time, "time", lambda: clock() + now[0])
+            pcp.plan(chain(), tolerance=1e-2, database=file, budget=BUDGET)
+        return bool(begun)
+
+    assert [is_searched() for _ in range(5)] == [True, True, True, False, False]
+    now[0] = 86_000.0
+    assert not is_searched()
+    now[0] = 86_500.0
+    assert is_searched()

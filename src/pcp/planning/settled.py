@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pcp.errors import PCPError
@@ -18,6 +17,7 @@ from pcp.ir.program_file import code_digest
 from pcp.kernels.features import features_of
 from pcp.kernels.registry import FAMILIES
 from pcp.planning.conditions import Conditions, evidence_of
+from pcp.planning.paths.kept import version_of
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
@@ -40,7 +40,7 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
     if entered is None:
         return None
     outcome = json.loads(entered)
-    if outcome["known"] != _known(whole, evidence):
+    if outcome["known"] != _known(whole, evidence) or outcome["until"] <= evidence.when:
         return None
     path = Path.from_json(outcome["path"])
     try:
@@ -57,7 +57,7 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
 def settle(found: Found, whole: Whole, conditions: Conditions, evidence: Evidence) -> None:
     """Enter what a search came to, where that is all of an answer."""
     known, path = evidence.known(whole.subject), found.path
-    is_partial = not found.complete or evidence.is_interrupted or evidence.may_change
+    is_partial = not found.complete or evidence.is_interrupted or evidence.stands_until <= evidence.when
     is_guess = (
         found.prediction is not None or found.fit is not None or found.measurement != known.get(path.digest)
     )
@@ -67,6 +67,7 @@ def settle(found: Found, whole: Whole, conditions: Conditions, evidence: Evidenc
         "path": path.to_json(),
         "notes": found.notes,
         "known": _known(whole, evidence),
+        "until": evidence.stands_until,
     }
     evidence.agree(_asked(whole, conditions), json.dumps(outcome).encode())
 
@@ -82,7 +83,7 @@ def _asked(whole: Whole, conditions: Conditions) -> str:
             code_digest(),
             _kernels(),
             sorted(features_of(target.platform)),
-            [_version(each) for each in _FINDS_FORMS],
+            [version_of(each) for each in _FINDS_FORMS],
         ),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -90,13 +91,6 @@ def _asked(whole: Whole, conditions: Conditions) -> str:
 
 def _kernels() -> list[tuple[str, int]]:
     return [(each.name, each.version) for family in FAMILIES.values() for each in family.kernels.values()]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def _known(whole: Whole, evidence: Evidence) -> list[Any]:

@@ -1,7 +1,8 @@
-"""Large programs that paths make, kept on disk beside compiled forms: to put hundreds of kernels in takes seconds."""
+"""Large programs that paths make, kept on disk beside compiled forms: to prepare one, and to put hundreds of kernels in, takes
+seconds."""
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 from pcp.backends.cache import cache_key, default_cache
@@ -33,11 +34,33 @@ def kept(path: _Chosen, program: Program, make: Callable[[], Program]) -> Progra
         return make()
     kernels = sorted({(each.name, each.version, each.artifact.digest) for each in path.kernels().values()})
     features = [sorted(features_of(kind)) for kind in sorted(KINDS)]
-    facts = (kernels, features, code_digest(), version("jax"), version("jaxlib"))
-    store, key = default_cache(), cache_key(["applied", program.bytecode, path.digest, repr(facts)])
+    return kept_form(program, "applied", (path.digest, kernels, features), make)
+
+
+def kept_form(program: Program, what: str, facts: object, make: Callable[[], Program]) -> Program:
+    """What is made of a program, as the same code made it before with the same versions.
+
+    Arguments:
+        what: is made.
+        facts: that it depends on beside the program and the code, as `repr` shows them.
+        make: makes it where that was not so.
+    """
+    if len(program.bytecode) < LARGE:
+        return make()
+    versions = [version_of(each) for each in ("jax", "jaxlib", "egglog")]
+    store = default_cache()
+    key = cache_key([what, program.bytecode, repr(facts), code_digest(), repr(versions)])
     bytecode = store.get(key)
     if bytecode is None:
         made = make()
         store.put(key, made.bytecode)
         return made
-    return Program(bytecode)
+    return program if bytecode == program.bytecode else Program(bytecode)
+
+
+def version_of(package: str) -> str:
+    """The version of a package; empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

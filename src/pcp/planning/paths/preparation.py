@@ -12,7 +12,8 @@ from pcp.ir.composites import composite_name, open_composites
 from pcp.ir.composites.records import ACTIVATION
 from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.toolkit.inlining import has_custom_derivative, inline_calls
-from pcp.kernels.registry import family_of
+from pcp.kernels.registry import FAMILIES, family_of
+from pcp.planning.paths.kept import kept_form
 from pcp.planning.paths.kinds import Stage, applied, at_stages
 from pcp.planning.paths.move import Move
 from pcp.rewrite.canonical import canonical
@@ -37,9 +38,12 @@ def prepared(program: Program, tolerance: float | None = None, forms: tuple[Move
 
 @functools.lru_cache(maxsize=8)
 def _prepared(program: Program, as_written: bool, forms: tuple[Move, ...]) -> Program:
-    program = applied(program, forms, Stage.written)
-    ready = without_unknown_composites(without_custom_derivatives(program))
-    return raised(ready) if as_written else simplify(canonical(ready))
+    def make() -> Program:
+        ready = without_unknown_composites(without_custom_derivatives(applied(program, forms, Stage.written)))
+        return raised(ready) if as_written else simplify(canonical(ready))
+
+    named = [(family.name, family.gradient) for family in FAMILIES.values()]
+    return kept_form(program, "prepared", (as_written, forms, named), make)
 
 
 def without_unknown_composites(program: Program) -> Program:

@@ -97,7 +97,8 @@ class Evidence:
         self._start = start
         self._progress = progress
         self._telling = Telling()
-        self._when = time.time()
+        self.when = time.time()
+        """It began."""
         self._begin()
 
     def _begin(self) -> None:
@@ -212,10 +213,11 @@ class Evidence:
         return self._known[subject].get(label, ())
 
     @property
-    def may_change(self) -> bool:
-        """Whether something that was looked at failed for a reason that may pass: a later search may try it again."""
-        rows = (row for paths in self._known.values() for rows in paths.values() for row in rows)
-        return any(row.failure is not None and row.failure.may_pass for row in rows)
+    def stands_until(self) -> float:
+        """When a search may come to something else, because something that was looked at failed for a reason that may pass; 0
+        where the next one may."""
+        known = (rows for paths in self._known.values() for rows in paths.values())
+        return min(map(self._tried_again_at, known), default=math.inf)
 
     def pause(self, subject: str, label: str, seconds: float) -> float:
         """Seconds to go until so much time has passed since the last measurement of a path; as a `Rest`."""
@@ -375,7 +377,7 @@ class Evidence:
             self.versions,
             failure=Failure.differs_here,
             detail=detail,
-            when=self._when + self.seconds_spent,
+            when=self.when + self.seconds_spent,
         )
         self._add(path.digest, row, path)
 
@@ -393,7 +395,12 @@ class Evidence:
     def _is_tried_again(self, subject: str, label: str) -> bool:
         """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""
         rows = self.rows(subject, label)
+        return bool(rows) and rows[-1].when < self.when and self._tried_again_at(rows) <= self.when
+
+    def _tried_again_at(self, rows: Sequence[Measurement]) -> float:
+        """When what was measured of a path is measured again, as nothing came of it for a reason that may pass."""
         failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
-        if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
-            return False
-        return sum(row.when > self._when - _DAY_SECONDS for row in failures) < self.strategy.tries_a_day
+        if not failures or rows[-1] is not failures[-1]:
+            return math.inf
+        tries = self.strategy.tries_a_day
+        return sorted(row.when for row in failures)[-tries] + _DAY_SECONDS if len(failures) >= tries else 0.0
