@@ -27,7 +27,6 @@ from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
 
-_DAY_SECONDS = 86400.0
 _ENDLESS = 1e9
 """Seconds of a budget without end, of which there are parts."""
 _T = TypeVar("_T")
@@ -217,7 +216,7 @@ class Evidence:
         """When a search may come to something else, because something that was looked at failed for a reason that may pass; 0
         where the next one may."""
         known = (rows for paths in self._known.values() for rows in paths.values())
-        return min(map(self._tried_again_at, known), default=math.inf)
+        return min(map(self.strategy.tried_again_at, known), default=math.inf)
 
     def pause(self, subject: str, label: str, seconds: float) -> float:
         """Seconds to go until so much time has passed since the last measurement of a path; as a `Rest`."""
@@ -395,12 +394,4 @@ class Evidence:
     def _is_tried_again(self, subject: str, label: str) -> bool:
         """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""
         rows = self.rows(subject, label)
-        return bool(rows) and rows[-1].when < self.when and self._tried_again_at(rows) <= self.when
-
-    def _tried_again_at(self, rows: Sequence[Measurement]) -> float:
-        """When what was measured of a path is measured again, as nothing came of it for a reason that may pass."""
-        failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
-        if not failures or rows[-1] is not failures[-1]:
-            return math.inf
-        tries = self.strategy.tries_a_day
-        return sorted(row.when for row in failures)[-tries] + _DAY_SECONDS if len(failures) >= tries else 0.0
+        return bool(rows) and rows[-1].when < self.when and self.strategy.tried_again_at(rows) <= self.when

@@ -1,10 +1,14 @@
 """Strategy: every number that a search decides by, and the order of its steps, as one value."""
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.significance import Block, is_faster_in
+
+_DAY_SECONDS = 86400.0
 
 
 class Step(enum.StrEnum):
@@ -185,3 +189,12 @@ class Strategy:
     def repeats(self) -> int:
         """How often a kernel is measured that seems faster than the operation, but not beyond noise."""
         return 1 + len(self.gaps)
+
+    def tried_again_at(self, rows: Sequence[Measurement]) -> float:
+        """When a path of these rows is measured again, as it failed for a reason that may pass: 0 for the next time, infinity
+        for never."""
+        failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
+        if not failures or rows[-1] is not failures[-1]:
+            return math.inf
+        often = len(failures) >= self.tries_a_day
+        return sorted(row.when for row in failures)[-self.tries_a_day] + _DAY_SECONDS if often else 0.0
