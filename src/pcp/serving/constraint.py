@@ -16,6 +16,8 @@ from pcp.training.extras import import_extra
 LARGEST_SCHEMA = 1 << 18
 """Bytes of a schema."""
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
+_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As `json.dumps` and most templates write; where any may stand, some models write spaces without end."""
 
 
 class Constraints:
@@ -45,7 +47,7 @@ class Constraints:
                 f"the JSON schema has {len(text):,} bytes; at most {LARGEST_SCHEMA:,} are read"
             )
         try:
-            grammar = package.LLMatcher.grammar_from_json_schema(text)
+            grammar = package.LLMatcher.grammar_from_json_schema(text, overrides=_SPACES)
         except ValueError as error:
             raise SchemaRefused(f"answers cannot be held to this JSON schema: {error}") from None
         return self._of_grammar(grammar, tokens)
@@ -77,7 +79,7 @@ class Constraints:
         if not form.end:
             schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": 1}
         begin, end = (f" {self._literal(each)} " if each else " " for each in (form.begin, form.end))
-        grammar = f"start:{begin}call{end}\ncall: %json {json.dumps(schema)}\n"
+        grammar = f"start:{begin}call{end}\ncall: %json {json.dumps(schema | {'x-guidance': _SPACES})}\n"
         return self._of_grammar(self._package().LLMatcher.grammar_from_lark(grammar), self._tokens())
 
     def _of_grammar(self, grammar: str, tokens: Any) -> Callable[[], Mask]:
@@ -151,5 +153,9 @@ class _Followed:
         if self._matcher.is_error() or self._matcher.is_stopped():
             return self._only_ends
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        allowed = np.unpackbits(bits, bitorder="little")[: self._vocabulary].astype(np.bool_)
+        known = np.unpackbits(bits, bitorder="little")[: self._vocabulary]
+        allowed = np.zeros(
+            self._vocabulary, np.bool_
+        )  # scores beyond the tokenizer's tokens stand for nothing
+        allowed[: known.size] = known
         return allowed if allowed.any() else self._only_ends

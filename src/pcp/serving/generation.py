@@ -93,6 +93,11 @@ class Generation:
         """Tokens so far."""
         return Usage(sum(map(len, self._ask.prompts)), sum(answer.count for answer in self.answers))
 
+    @property
+    def has_more(self) -> bool:
+        """Whether something was said that `told` has not given yet."""
+        return not self._pieces.empty()
+
     async def told(self) -> AsyncIterator[Told]:
         """What is said, in the order in which it comes, until all answers have ended.
 

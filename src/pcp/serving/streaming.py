@@ -66,22 +66,24 @@ class EventStream:
 
     async def _send_all(self, send: Send) -> None:
         async def told(frames: bytes, more: bool = True) -> None:
-            message = {"type": "http.response.body", "body": frames, "more_body": more}
-            await asyncio.wait_for(send(message), STALLED_SECONDS)
+            async with asyncio.timeout(STALLED_SECONDS):
+                await send({"type": "http.response.body", "body": frames, "more_body": more})
 
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await told(b"".join(self._adapter.opening()))
-        last: bytes
+        frames = b""
         try:
             async for each in self._generation.told():
-                if frames := b"".join(self._adapter.frames(each)):
+                frames += b"".join(self._adapter.frames(each))
+                if frames and not self._generation.has_more:  # what came meanwhile goes in one piece
                     await told(frames)
-            last = b"".join(self._adapter.closing(self._generation.answers, self._generation.usage))
+                    frames = b""
+            frames += b"".join(self._adapter.closing(self._generation.answers, self._generation.usage))
         except Refused as refused:
-            last = b"".join(self._adapter.failed(refused))
+            frames += b"".join(self._adapter.failed(refused))
         except (OSError, TimeoutError):  # the client reads nothing, or has left
             raise
         except Exception:
             log.exception("a stream failed")
-            last = b"".join(self._adapter.failed(Failed("the server made a mistake; its log says which")))
-        await told(last, more=False)
+            frames += b"".join(self._adapter.failed(Failed("the server made a mistake; its log says which")))
+        await told(frames, more=False)
