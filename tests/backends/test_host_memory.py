@@ -13,6 +13,7 @@ import pytest
 
 from pcp.backends import host_memory
 from pcp.backends.host_memory import SETTINGS_OF_MALLOC, VARIABLE, keep_freed_memory
+from pcp.kernels.native.building import missing
 
 FAULTS = """
 import json, os, resource
@@ -36,6 +37,39 @@ for _ in range(12):
     float(plan.run(x))
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 print(json.dumps({"kept": keep_freed_memory(), "faults": faults}))
+"""
+
+LARGE_TEMPORARIES = """
+import json, os, resource
+import numpy as np
+import pcp
+from pcp.backends.host_memory import give_back_freed_memory
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+def run(size, calls):
+    x = np.random.default_rng(size).random(size, np.float32)
+    f = lambda x: pcp.sum(pcp.cumsum(x) * x)  # temporaries of more than the heap of a thread holds
+    plan = pcp.plan(pcp.trace(f, pcp.spec((size,), "f32")), cache=False)
+    faults, results = [], []
+    for _ in range(calls):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        results.append(float(plan.run(x)))
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    right = total = 0.0
+    for part in np.split(x, 200):  # NumPy takes little memory beside what is kept
+        sums = total + np.cumsum(part, dtype=np.float64)
+        right, total = right + (sums * part).sum(), sums[-1]
+    return min(faults[1:]), max(abs(each / right - 1) for each in results), plan.memory["cpu:0"].temporaries
+
+faults, error, temporaries = run(24_000_000, 4)
+held = resident()
+give_back_freed_memory()
+found = {"faults": faults, "error": error, "temporaries": temporaries, "given_back": held - resident()}
+for size in (16_000_000, 24_000_000):  # the second is too large for what the first left
+    found["error"] = max(found["error"], run(size, 2)[1])
+print(json.dumps({**found, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 """
 
 LARGE_AND_BELOW_WHAT_IS_USED = """
@@ -181,6 +215,19 @@ def test_threads_keep_what_they_free_where_there_is_one_heap() -> None:
     found = said_by(IN_ANOTHER_THREAD)
     assert found["taken"]
     assert found["faults"] < 1000
+
+
+@pytest.mark.cpu
+@only_with_glibc
+@pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
+@pytest.mark.skipif(bool(missing("temporaries")), reason="there is no C++ compiler")
+def test_large_temporaries_are_kept_and_given_back_and_take_no_more_memory() -> None:
+    kept, new = said_by(LARGE_TEMPORARIES), said_by(LARGE_TEMPORARIES, **{VARIABLE: "0"})
+    assert kept["temporaries"] > 128 << 20
+    assert kept["faults"] < 1000 < 10_000 < new["faults"]
+    assert kept["given_back"] > 0.9 * kept["temporaries"]
+    assert kept["peak"] < new["peak"] + kept["temporaries"]  # NumPy takes memory, too
+    assert max(kept["error"], new["error"]) < 1e-4
 
 
 @only_with_glibc

@@ -26,6 +26,7 @@ from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
 
 from pcp.autodiff.rematerialisation.apart import CHEAP_INSIDE, with_casts_apart, with_gradients_apart
+from pcp.backends import host_memory
 from pcp.backends.angles_kept import with_angles_kept
 from pcp.backends.base import (
     Buffer,
@@ -44,7 +45,6 @@ from pcp.backends.full_precision import (
     multiplies_eight_bits,
     with_full_precision,
 )
-from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory, no_room
 from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
@@ -93,14 +93,14 @@ _TUNING = "products"
 
 
 class XLAExecutable:
-    """A program compiled by XLA for one device; its results are `jax.Array`s there. `form` is the digest of what is kept on
-    disk, or empty."""
+    """A program compiled by XLA for one device, where its results are. `form` is the digest of what is on disk, or empty."""
 
     def __init__(self, loaded: Any, program: Program, device: Any, form: str = "") -> None:
         self._loaded, self.form = loaded, form
         self._execute = loaded.execute_sharded
         sharding = _sharding(device)
         self._handlers = [_result_handler(_aval(result.spec), sharding) for result in program.results]
+        host_memory.keep_temporaries_of(self.memory, device.platform)
 
     @functools.cached_property
     def memory(self) -> MemoryUse:
@@ -212,7 +212,7 @@ class XLABackend:
         pinned = self.is_buffer(array) and array.sharding.memory_kind == _PINNED
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
-            alias = alias and is_read_only(array)
+            alias = alias and host_memory.is_read_only(array)
         semantics = xla_client.HostBufferSemantics
         try:
             if pinned:
@@ -229,7 +229,7 @@ class XLABackend:
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            raise OutOfMemory(no_room(spec, target.device)) from None
+            raise OutOfMemory(host_memory.no_room(spec, target.device)) from None
 
     def aside(self, buffer: Buffer) -> Buffer | None:
         """A copy in pinned memory, which a GPU reads by itself; of a processor's arrays none."""
@@ -285,7 +285,7 @@ class XLABackend:
 
 @functools.cache
 def _devices() -> dict[Device, Any]:
-    keep_freed_memory()
+    host_memory.keep_freed_memory()
     # Else a client takes three quarters of a GPU's memory at once, and leaves little to the process that measures.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
@@ -317,7 +317,7 @@ def _capacity(native: Any) -> int:
     stats = native.memory_stats() if native.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    return host_capacity()
+    return host_memory.host_capacity()
 
 
 @functools.cache

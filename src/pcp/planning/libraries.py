@@ -29,4 +29,6 @@ def libraries_for(program: Program, target: Target, tolerance: float) -> frozens
     called = {library for kernel in kernels for library in kernel.libraries}
     if arrays_of(target.backend) == "arena":
         called.add("steps")
+    elif called and target.platform == "cpu":
+        called.add("temporaries")
     return frozenset(called & LIBRARIES.keys())
