@@ -30,8 +30,8 @@ from pcp.kernels.registry import Family, family_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call
 
-_Handed = dict[tuple[tuple[str, ...], tuple[Value, ...]], Sequence[Tensor]]
-"""Residuals by their names, and the operands of the operation that they are of."""
+_Handed = dict[tuple[tuple[str, ...], tuple[Value, ...]], tuple[ir.Block, Sequence[Tensor]]]
+"""Residuals by their names, and the operands of the operation that they are of; and the block that they stand in."""
 _Put = Callable[[ir.Operation, Builder, _Handed], None]
 
 
@@ -354,27 +354,23 @@ def _put(kernel: Kernel, op: ir.Operation, builder: Builder, handed: _Handed) ->
         operands = tuple(kernel.hands_to(op, results[:count])) if kernel.hands else ()
         _replace(op, results if not kernel.hands else results[:count], kernel)
         builder.pinned = None
-    if kernel.hands and _is_in_main(op):
-        handed[kernel.hands, operands] = results[count:]
+    if kernel.hands:
+        handed[kernel.hands, operands] = ir.InsertionPoint(op).block, results[count:]
 
 
 def _residuals_for(kernel: Kernel, op: ir.Operation, handed: _Handed) -> Sequence[Tensor]:
-    """What a forward kernel handed on that a gradient takes."""
-    if not kernel.takes or not _is_in_main(op):
+    """What a forward kernel handed on in the same block that a gradient takes."""
+    if not kernel.takes:
         return ()
-    offers = (handed.get((kernel.takes, operands)) for operands in _beginnings(op))
-    return next((residuals for residuals in offers if residuals is not None), ())
+    offers = filter(None, (handed.get((kernel.takes, operands)) for operands in _beginnings(op)))
+    block = ir.InsertionPoint(op).block
+    return next((residuals for around, residuals in offers if around == block), ())
 
 
 def _beginnings(op: ir.Operation) -> Iterator[tuple[Value, ...]]:
     """What the operands of the forward operation may be, of a gradient: its own first ones, most of them first."""
     operands = tuple(op.operands)
     return (operands[:count] for count in range(len(operands), 0, -1))
-
-
-def _is_in_main(op: ir.Operation) -> bool:
-    """Whether what stands at an operation is seen by all that follow."""
-    return op.parent is not None and op.parent.name == "func.func"
 
 
 def _put_written_out(written: Program, op: ir.Operation, builder: Builder, handed: _Handed) -> None:  # noqa: ARG001

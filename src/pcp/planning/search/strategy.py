@@ -99,6 +99,8 @@ class Strategy:
         for_placements: the part of what is left then that measuring single operations leaves for measuring whole programs.
         placements: how many placements are measured at most; the first should be the fastest.
         for_memory: the part that kernels and other forms leave for making a path fit, where memory was asked for.
+        whole_logits: bytes of logits that are made at once where memory was asked for and kernels take too much; more are made
+            in blocks.
         for_forms: the part that kernels leave for other forms of the program, where there may be some.
         for_costs: the part of that in which operations may be measured alone.
         stored_on: kinds of devices where values are kept in fewer bits: processors multiply such ones no faster by XLA.
@@ -168,6 +170,7 @@ class Strategy:
     for_placements: float = 0.5
     placements: int = 3
     for_memory: float = 0.4
+    whole_logits: int = 1 << 28
     for_forms: float = 0.4
     for_costs: float = 0.3
     stored_on: tuple[str, ...] = ("cuda",)

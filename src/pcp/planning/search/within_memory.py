@@ -1,6 +1,7 @@
 """Memory in a search: a plain path that fits beside others, and the fastest path that fits in memory that was asked for."""
 
 import functools
+import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,8 @@ from dataclasses import replace
 from pcp.ir.operations import operations_of
 from pcp.planning.capacity import human, lower_bound
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
-from pcp.planning.paths.kinds import REMADE
+from pcp.planning.paths.kinds import BLOCKS, REMADE, in_order
+from pcp.planning.paths.kinds.blocks import with_blocks
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import within
 from pcp.planning.search.evidence import Evidence
@@ -113,13 +115,22 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
         yield path
     before = len(options)
     if all(each.fit is None or each.fit.parts > 1 for each in options):
-        for lean in _with_all_families(search):
+        for lean in itertools.chain(*map(_with_all_families, _in_blocks(search)), _with_all_families(search)):
             if len(options) > before or (lean == path and options):
                 break
             if lean != path:
                 yield lean  # the next one follows if this one is not taken
     if not options and (is_unsearched or not path.is_plain):
         yield search.whole.plain
+
+
+def _in_blocks(search: Search) -> Iterator[Search]:
+    """The search of the program that never has all its logits at once, if they are large: they may be most of what it takes."""
+    whole, evidence = search.whole, search.evidence
+    most = evidence.strategy.whole_logits
+    if whole.tolerance and evidence.seconds_left and with_blocks(whole.prepared, most) is not whole.prepared:
+        forms = in_order((*whole.forms, BLOCKS.move(most)))
+        yield Search(replace(whole, forms=forms), evidence, search.memory_limit)
 
 
 def _with_all_families(search: Search) -> Iterator[Path]:
@@ -138,7 +149,7 @@ def _judged(fit: Fit, search: Search, limit: int, trouble: list[str]) -> Asking[
         trouble: what speaks against a path, which is added to.
     """
     whole, evidence = search.whole, search.evidence
-    if fit.path.parts > 1:
+    if fit.path.forms != whole.forms and not fit.path.is_plain:
         search = Search(replace(whole, forms=fit.path.forms), evidence, limit)
     row = None if fit.path == whole.plain else (yield from search.whole.measured(fit.path, evidence))
     doubt = None

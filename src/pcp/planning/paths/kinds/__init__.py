@@ -8,6 +8,7 @@ from typing import Any
 
 from pcp.ir import Program
 from pcp.planning.paths.checks import NotAPath, is_digest, refused
+from pcp.planning.paths.kinds.blocks import BLOCKS as BLOCKS
 from pcp.planning.paths.kinds.bound import BOUND as BOUND
 from pcp.planning.paths.kinds.equal import EQUAL as EQUAL
 from pcp.planning.paths.kinds.kernels import KERNEL as KERNEL
@@ -23,7 +24,19 @@ from pcp.planning.paths.move import Move
 from pcp.planning.paths.move import Stage as Stage
 from pcp.rewrite.row import Effect, strongest
 
-KINDS: tuple[Kind, ...] = (OPTION, KERNEL, REMADE, EQUAL, ZEROS, STORED, PARTS, STREAMED, PLACED, BOUND)
+KINDS: tuple[Kind, ...] = (
+    OPTION,
+    KERNEL,
+    REMADE,
+    EQUAL,
+    ZEROS,
+    STORED,
+    BLOCKS,
+    PARTS,
+    STREAMED,
+    PLACED,
+    BOUND,
+)
 """In the order in which they stand in a file, and in which moves of one stage are made."""
 
 LOWERING = (Stage.sites, Stage.whole, Stage.binding)
