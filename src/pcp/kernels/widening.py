@@ -12,6 +12,7 @@ from pcp.ir.bindings import Value, context, ir
 from pcp.ir.composites import COMPOSITE, composite_name, decomposition_of, module_of, private_function
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.regions import block_operations, returned_by
+from pcp.ir.toolkit.retyping import Copier
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor, spec_of
 from pcp.ir.types import TensorSpec
 from pcp.kernels.regions import only_operation, region_of
@@ -47,9 +48,10 @@ class Widened:
     def of(cls, old: ir.Operation) -> "Widened":
         """Put it where the builder stands; what took the old results takes the new ones."""
         builder = current_builder()
-        operands = [_converted(Tensor(value, builder)) for value in old.operands]
-        with old.location:
-            op = _copied(old, operands, builder.insertion)
+        widening = _Widening()
+        widening.known = {value: _converted(Tensor(value, builder)) for value in old.operands}
+        with old.location, builder.insertion:
+            op = widening.operation(old)
         types = [spec_of(each.type).dtype for each in old.results]
         narrow = [
             convert(Tensor(each, builder), dtype).value for each, dtype in zip(op.results, types, strict=True)
@@ -89,47 +91,27 @@ def _converted(x: Tensor) -> Value:
     return convert(x, DType.f32).value if x.dtype in NARROW else x.value
 
 
-def _copied(op: ir.Operation, operands: Sequence[Value], insertion: ir.InsertionPoint) -> ir.Operation:
-    """An operation of wider types on other operands, what is in its regions and its function as well."""
-    attributes = {name: op.attributes[name] for name in op.attributes.keys()}  # noqa: SIM118  (as in `pattern`)
-    if op.name == COMPOSITE:
-        function = decomposition_of(op).regions[0].blocks[0]
+class _Widening(Copier):
+    """A copy of an operation in wider types, what is in its regions and its function as well."""
 
-        def fill(block: ir.Block) -> list[Value]:
-            return _filled(function, block, {})
+    def __init__(self) -> None:
+        super().__init__(_wide, ("stablehlo.constant",))
 
-        types = [value.type for value in operands]
-        symbol = private_function(module_of(op), composite_name(op), types, fill)
-        attributes["decomposition"] = ir.FlatSymbolRefAttr.get(symbol)
-    copy = ir.Operation.create(
-        op.name,
-        [_wide(result.type) for result in op.results],
-        list(operands),
-        attributes,
-        regions=len(op.regions),
-        ip=insertion,
-    )
-    for old, new in zip(op.regions, copy.regions, strict=True):
-        for block in old.blocks:
-            inside = new.blocks.append(*(_wide(argument.type) for argument in block.arguments))
-            returned = _filled(block, inside, dict(zip(op.operands, operands, strict=True)))
-            terminator = ir.InsertionPoint.at_block_terminator(block).ref_operation
-            assert terminator is not None
-            ir.Operation.create(terminator.operation.name, [], returned, ip=ir.InsertionPoint(inside))
-    return copy
+    def attributes(self, op: ir.Operation) -> dict[str, ir.Attribute]:
+        """What the copy of an operation says; that of a composite has a function of wider types."""
+        attributes = super().attributes(op)
+        if op.name == COMPOSITE:
+            function = decomposition_of(op).regions[0].blocks[0]
 
+            def fill(block: ir.Block) -> list[Value]:
+                inside = _Widening()
+                inside.known.update(zip(function.arguments, block.arguments, strict=True))
+                with ir.InsertionPoint(block):
+                    for each in block_operations(function):
+                        inside.operation(each)
+                return [inside.known[value] for value in returned_by(function)]
 
-def _filled(old: ir.Block, new: ir.Block, known: dict[Value, Value]) -> list[Value]:
-    """Copy the operations of a block to another of wider arguments; what stands for the values that it returns."""
-    insertion = ir.InsertionPoint(new)
-    known |= dict(zip(old.arguments, new.arguments, strict=True))
-    for op in block_operations(old):
-        if op.name == "stablehlo.constant":
-            copy = op.clone(ip=insertion)
-            type_ = _wide(op.results[0].type)
-            if type_ != op.results[0].type:
-                copy = ir.Operation.create("stablehlo.convert", [type_], [copy.results[0]], ip=insertion)
-        else:
-            copy = _copied(op, [known[value] for value in op.operands], insertion)
-        known |= dict(zip(op.results, copy.results, strict=True))
-    return [known[value] for value in returned_by(old)]
+            types = [_wide(value.type) for value in op.operands]
+            symbol = private_function(module_of(op), composite_name(op), types, fill)
+            attributes["decomposition"] = ir.FlatSymbolRefAttr.get(symbol)
+        return attributes

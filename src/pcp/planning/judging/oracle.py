@@ -20,6 +20,7 @@ from pcp.ir.toolkit.dataflow import defining_op, depth_first
 from pcp.ir.toolkit.functions import entry_block, update_function_type
 from pcp.ir.toolkit.inlining import flatten, inline_calls
 from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.retyping import Copier
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor
 from pcp.tracing import open_main
 
@@ -56,7 +57,7 @@ def wide_spec(spec: TensorSpec, to: DType) -> TensorSpec:
     return TensorSpec(spec.shape, wide)
 
 
-class Copy:
+class Copy(Copier):
     """A program copied operation by operation into wider types.
 
     Arguments:
@@ -64,12 +65,10 @@ class Copy:
 
     Attributes:
         made: the copy.
-        known: what stands for each value of the program there.
     """
 
     def __init__(self, program: Program, to: DType = DType.f64) -> None:
-        self._to = to
-        self.known: dict[Value, Value] = {}
+        super().__init__(lambda type_: _wider(type_, to), _AS_WRITTEN)
         self._chosen: set[Value] = set()
         self._narrow: dict[Value, Value] = {}
         module = program.module()
@@ -80,75 +79,41 @@ class Copy:
             copied = ir.Module.create()
             function, block = open_main(copied, [wide_spec(entry.spec, to) for entry in program.arguments])
             self.known.update(zip(old.arguments, block.arguments, strict=True))
-            self._block(old, block)
+            self.block(old, block)
             update_function_type(function)
             arguments = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.arguments]
             results = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.results]
             describe_signature(function, arguments, results, program.argument_tree, program.result_tree)
         self.made = Program.from_module(copied)
 
-    def operation(self, op: ir.Operation) -> None:
-        """Copy one operation; values that stand for its results are known then."""
-        if self._is_choice(op):
-            return
-        operands = self.operands(op)
-        types = [result.type for result in op.results]
-        if op.name in _AS_WRITTEN:
-            narrow = [_converted(new, old.type) for new, old in zip(operands, op.operands, strict=True)]
+    def operation(self, op: ir.Operation) -> ir.Operation:
+        """Copy one operation; values that stand for its results are known then.
+
+        A choice that depends on no argument, and what leads to it, is also copied as written.
+        """
+        if any(result in self._chosen for result in op.results):
             copy = op.clone()
-            for index, value in enumerate(narrow):
-                copy.operands[index] = value
-        else:
-            attributes = {entry: op.attributes[entry] for entry in op.attributes if entry not in _LOWERING}
-            copy = ir.Operation.create(
-                op.name,
-                [self._wider(type_) for type_ in types],
-                operands,
-                attributes,
-                regions=len(op.regions),
-            )
-            self._regions(op, copy)
-        for old, new in zip(op.results, copy.results, strict=True):
-            self.known[old] = _converted(new, self._wider(old.type))
+            for index, value in enumerate(op.operands):
+                copy.operands[index] = self._narrow.get(value, self.known[value])
+            is_choice = not any(map(_is_float, op.results))
+            (self.known if is_choice else self._narrow).update(zip(op.results, copy.results, strict=True))
+            if is_choice:
+                return copy
+        return super().operation(op)
 
-    def operands(self, op: ir.Operation) -> list[Value]:
-        """What the copy of an operation takes."""
-        return [self.known[value] for value in op.operands]
+    def attributes(self, op: ir.Operation) -> dict[str, ir.Attribute]:
+        """What the copy of an operation says: nothing of how it is computed."""
+        return {name: value for name, value in super().attributes(op).items() if name not in _LOWERING}
 
-    def _is_choice(self, op: ir.Operation) -> bool:
-        """Whether an operation is a choice that depends on no argument; it, and what leads to it, is also copied as written."""
-        if not any(result in self._chosen for result in op.results):
-            return False
-        copy = op.clone()
-        for index, value in enumerate(op.operands):
-            copy.operands[index] = self._narrow.get(value, self.known[value])
-        is_choice = not any(map(_is_float, op.results))
-        (self.known if is_choice else self._narrow).update(zip(op.results, copy.results, strict=True))
-        return is_choice
-
-    def _block(self, old: ir.Block, new: ir.Block) -> None:
+    def block(self, old: ir.Block, new: ir.Block) -> None:
+        """Copy all operations of a block to the end of another one."""
         self._chosen |= _choices(old)
-        with ir.InsertionPoint(new):
-            for view in old.operations:
-                self.operation(view.operation)
-
-    def _regions(self, op: ir.Operation, copy: ir.Operation) -> None:
-        for old_region, new_region in zip(op.regions, copy.regions, strict=True):
-            for old in old_region.blocks:
-                new = new_region.blocks.append(*(self._wider(argument.type) for argument in old.arguments))
-                self.known.update(zip(old.arguments, new.arguments, strict=True))
-                self._block(old, new)
-
-    def _wider(self, type_: ir.Type) -> ir.Type:
-        spec = spec_if_tensor(type_)
-        return type_ if spec is None else mlir_type(wide_spec(spec, self._to))
+        super().block(old, new)
 
 
-def _converted(value: Value, type_: ir.Type) -> Value:
-    if value.type == type_:
-        return value
-    converted: Value = ir.Operation.create("stablehlo.convert", [type_], [value]).results[0]
-    return converted
+def _wider(type_: ir.Type, to: DType) -> ir.Type:
+    spec = spec_if_tensor(type_)
+    return type_ if spec is None else mlir_type(wide_spec(spec, to))
 
 
 def _is_float(value: Value) -> bool:

@@ -52,11 +52,11 @@ class Recomputing(Copy):
         self._front: Value | None = None
         super().__init__(program, to)
 
-    def operation(self, op: ir.Operation) -> None:
+    def operation(self, op: ir.Operation) -> ir.Operation:
         """Copy one operation; values that stand for its results are known then."""
-        super().operation(op)
+        copied = super().operation(op)
         if self._nesting:
-            return
+            return copied
         if not self._again:
             self._time += 1
         for result in op.results:
@@ -64,14 +64,16 @@ class Recomputing(Copy):
                 self._made[result].at = self._time
             else:
                 self._describe(op, result)
+        return copied
 
     def operands(self, op: ir.Operation) -> list[Value]:
         """What the copy of an operation takes: where it is cheap and was made long ago, made again."""
         return super().operands(op) if self._nesting else [self._at_hand(value) for value in op.operands]
 
-    def _regions(self, op: ir.Operation, copy: ir.Operation) -> None:
+    def regions(self, op: ir.Operation, copy: ir.Operation) -> None:
+        """Copy the regions of an operation, in which nothing is made again."""
         self._nesting += 1
-        super()._regions(op, copy)
+        super().regions(op, copy)
         self._nesting -= 1
 
     def _at_hand(self, value: Value) -> Value:

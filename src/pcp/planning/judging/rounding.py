@@ -37,16 +37,17 @@ def in_other_roundings(program: Program) -> Program:
 class _OtherRoundings(Recomputing):
     _is_inside = False
 
-    def operation(self, op: ir.Operation) -> None:
+    def operation(self, op: ir.Operation) -> ir.Operation:
         outside = self._is_inside
         # Regions of loops and branches hold arithmetic, as outside; regions of other operations combine two elements.
         self._is_inside = outside or (len(op.regions) > 0 and kind_of(op.name) is not Kind.control)
-        super().operation(op)
+        copied = super().operation(op)
         self._is_inside = outside
         record = RECORDS.get(op.name)
         if record is not None and record.rounds is True and not outside:
             for result in op.results:
                 self.known[result] = _rounded(self.known[result])
+        return copied
 
     def operands(self, op: ir.Operation) -> list[Value]:
         values = super().operands(op)
