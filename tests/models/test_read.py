@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.execution import run
+from tests.execution import OPTIMISED, run
 
 import pcp
 from pcp.ir.tree import map_tree
@@ -90,3 +90,21 @@ def test_shapes_that_do_not_belong_together() -> None:
             lambda *arguments: read({}, [], *arguments, config),
             *[pcp.spec(shape, "i32") for shape in ((3, 2), (2,), (3,), (3, 4))],
         )
+
+
+def test_a_cache_is_written_in_place() -> None:
+    config = CONFIGURATIONS["llama"]
+    cache = empty_cache(config, 900, 16)
+    size = sum(array.nbytes for layer in cache for array in layer.values())
+    for rows, chunk in ((1, 1), (2, 3)):
+        shapes = ((rows, chunk), (rows,), (rows,), (rows, 4))
+        specs = [pcp.spec(shape, "i32") for shape in shapes]
+        program = pcp.trace(
+            lambda p, c, *rest: read(p, c, *rest, config),
+            decoder.parameter_shapes(config),
+            pcp.specs_of(cache, "state"),
+            *specs,
+        )
+        (use,) = pcp.plan(program, cache=False, options=OPTIMISED).memory.values()
+        assert use.aliased == size
+        assert use.temporaries < size / 8

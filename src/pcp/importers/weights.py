@@ -119,6 +119,11 @@ def map_weights(path: Path) -> dict[str, Array]:
         places = _places(path)
         shards = {file: map_arrays(path.parent / file) for file in sorted(set(places.values()))}
     except FileNotFoundError as error:
+        if path.name.endswith(_INDEX) and path.exists():
+            raise WeightsUnreadable(
+                f"{path} places tensors in {error.filename}, which is not there; copy that file to the folder, or save "
+                "the model again"
+            ) from None
         raise WeightsUnreadable(
             f"there is no file {error.filename}; give a file of weights, *.safetensors, an index of several, "
             f"*{_INDEX}, or their folder"

@@ -14,7 +14,7 @@ from pcp.nn.attention import scaled_dot_product_attention
 from pcp.ops.elementwise import convert, maximum, where
 from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.indexing.reading import take
-from pcp.ops.indexing.updating import scatter_set
+from pcp.ops.indexing.updating import index_update
 from pcp.ops.movement import expand_dims, iota, reshape
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 
@@ -68,10 +68,10 @@ class Chunk:
         """The cache of one layer with keys and values (rows, chunk, heads, width) of this chunk."""
         page = layer["key"].shape[1]
         inside = iota(self.places.shape, 1) < expand_dims(self.count, 1)
-        own = take_along_axis(self.table, self.places // page, 1) * page + self.places % page
-        slots = reshape(where(inside, own, SPARE * page), (-1,))
+        pages = reshape(where(inside, take_along_axis(self.table, self.places // page, 1), SPARE), (-1,))
+        slots = reshape(self.places % page, (-1,))
         return {
-            kind: _scattered(as_tensor(layer[kind]), slots, new)
+            kind: _scattered(as_tensor(layer[kind]), pages, slots, new)
             for kind, new in (("key", key), ("value", value))
         }
 
@@ -106,9 +106,7 @@ class Chunk:
         return convert(reshape(take(stored, self.table, 0), (rows, many * page, *rest)), query.dtype)
 
 
-def _scattered(stored: Tensor, slots: Tensor, new: Tensor) -> Tensor:
-    """Pages with new numbers in some of their slots, which are counted through all pages."""
-    pages, page, *rest = stored.shape
-    flat = reshape(stored, (pages * page, *rest))
-    updates = convert(reshape(new, (-1, *rest)), stored.dtype)
-    return reshape(scatter_set(flat, slots, updates), stored.shape)
+def _scattered(stored: Tensor, pages: Tensor, slots: Tensor, new: Tensor) -> Tensor:
+    """The cache (pages, page, heads, width) with new numbers in some slots of pages."""
+    updates = convert(reshape(new, (-1, *stored.shape[2:])), stored.dtype)
+    return index_update(stored, (pages, slots), updates)
