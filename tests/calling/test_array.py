@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.calling import at_once
 from pcp.calling.array import NotNumbers
+from pcp.calling.kept import STORE, Kept
 
 X = np.random.default_rng().normal(size=(2, 3)).astype(np.float32)
 
@@ -91,12 +91,12 @@ def test_it_is_an_argument_of_traces_and_plans() -> None:
 
 
 def test_numbers_of_a_loop_make_one_program() -> None:
-    x, before = pcp.array(X), len(at_once._ready)
+    x, before = pcp.array(X), len(STORE)
     for number in range(20):
         np.testing.assert_array_equal(
             x * number + 0.5 * number, X * np.float32(number) + np.float32(0.5 * number)
         )
-    assert len(at_once._ready) <= before + 3
+    assert len(STORE) <= before + 6
 
 
 def test_a_number_keeps_the_precision_of_wide_arrays() -> None:
@@ -147,7 +147,7 @@ def test_functions_for_traces_compute_outside_of_them() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    kept = at_once.Kept(2)
+    kept = Kept(2)
     for key in "abc":
         kept.put(key, key)
     assert (len(kept), kept.get("a"), kept.get("c")) == (2, None, "c")

@@ -10,7 +10,7 @@ import pytest
 
 import pcp
 from pcp.autodiff import NonScalarLoss, UnknownArgument
-from pcp.calling import derivatives
+from pcp.calling import programs
 
 GENERATOR = np.random.default_rng()
 X = GENERATOR.normal(size=(4, 3)).astype(np.float32)
@@ -89,7 +89,7 @@ def test_what_a_function_reads_is_read_in_every_call() -> None:
 def test_a_program_that_was_planned_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[Any] = []
     monkeypatch.setattr(
-        derivatives, "plan", lambda program: planned.append(program) or pcp.plan(program, "arena:cpu")
+        programs, "plan", lambda program: planned.append(program) or pcp.plan(program, "arena:cpu")
     )
     for scale in (2.0, 2.0, 3.0):
         found = pcp.grad(lambda w: (w * scale * 1.7).sum())(W)  # noqa: B023  (called here)

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.calling import jit as jit_module
+from pcp.calling import programs
 from pcp.calling.jit import UnknownSetting
+from pcp.calling.kept import Kept
 from pcp.calling.signature import NoArrayGiven, StaticArgument
 from pcp.ir.expecting import WrongArguments
 
@@ -79,12 +82,36 @@ def test_a_call_like_the_last_is_the_last_plan_and_any_other_is_not(kind: Any) -
     np.testing.assert_array_equal(f(given), 2 * X)
 
 
-def test_plans_are_bounded() -> None:
-    f = pcp.jit(lambda x: x + 1, device="arena:cpu", kept=2)
+def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit_module, "STORE", Kept(2))
+    monkeypatch.setattr(programs, "STORE", Kept(2))
+    f = pcp.jit(lambda x: x + 1, device="arena:cpu")
     for size in (1, 2, 3, 3, 1):
         assert f(np.zeros(size, np.float32)).shape == (size,)
     assert f.explain().count("planned") == 4
-    assert repr(f) == "pcp.jit(<lambda>), 2 plans"
+    assert repr(f) == "pcp.jit(<lambda>)"
+
+
+def test_functions_that_compute_the_same_share_a_plan() -> None:
+    """As those that are made anew in every call; other names, settings and containers are others."""
+    x = np.ones((3, 7), np.float32)
+
+    def made(scale: float, **settings: Any) -> Any:
+        return pcp.jit(lambda x: {"y": pcp.tanh(x) * scale}, device="arena:cpu", **settings)
+
+    plans = [made(2.5).plan(x) for _ in range(2)]
+    assert plans[0] is plans[1]
+    program = pcp.trace(lambda x: {"y": pcp.tanh(x) * 2.5}, pcp.spec((3, 7), "f32"))
+    assert pcp.jit(program, device="arena:cpu").plan is plans[0]
+    others = [
+        made(2.0).plan(x),
+        pcp.jit(lambda z: {"y": pcp.tanh(z) * 2.5}, device="arena:cpu").plan(x),
+        pcp.jit(lambda x: {"z": pcp.tanh(x) * 2.5}, device="arena:cpu").plan(x),
+        pcp.jit(lambda x: {"y": pcp.tanh(x) * 2.5}, device="cpu:0").plan(x),
+        made(2.5, options={}, memory="1GiB").plan(x),
+        made(2.5, donate_argnums=0).plan(x),
+    ]
+    assert len({id(each) for each in (*others, plans[0])}) == len(others) + 1
 
 
 def test_arguments_of_all_kinds_reach_the_function() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -38,7 +39,13 @@ def test_a_program_is_called_with_arrays(monkeypatch: pytest.MonkeyPatch) -> Non
     program = pcp.trace(lambda x: pcp.tanh(x), pcp.spec((4, 3), "f32"))
     for given in (X, pcp.array(X)):
         np.testing.assert_allclose(program(given), np.tanh(X), rtol=1e-6)
-    assert vars(program)["_planned"].plan is vars(program)["_planned"].plan
+    np.testing.assert_allclose(program(x=X), np.tanh(X), rtol=1e-6)
+    with pytest.raises(
+        pcp.PCPError, match=r"argument 'y' was given by its name; the plan takes x, by place or by name"
+    ):
+        program(X, y=X)
+    monkeypatch.setenv("PCP_DEVICE", "cpu:0")
+    assert isinstance(program(X), jax.Array)
     doubled = pcp.trace(lambda x: program(x) * 2, pcp.spec((4, 3), "f32"))
     np.testing.assert_allclose(doubled(X), 2 * np.tanh(X), rtol=1e-6)
 

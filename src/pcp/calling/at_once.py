@@ -18,7 +18,7 @@ from pcp.backends.arena.array import ArenaArray
 from pcp.backends.arena.executable import ArenaExecutable
 from pcp.backends.base import CompilationFailed
 from pcp.calling.array import Array, asarray, known
-from pcp.calling.kept import Kept
+from pcp.calling.kept import STORE
 from pcp.foreign import is_foreign
 from pcp.ir import DType, Program, Role
 from pcp.ir.tree import flatten
@@ -26,8 +26,6 @@ from pcp.refusals import TensorHasNoValue, TracingError
 from pcp.tensor import NumberTensor, Tensor, weak_dtype
 from pcp.tracing import ArgumentSpec, trace_closure
 
-KEPT = 1024
-"""Operations that stay ready: those that were called last."""
 _SMALL = 1 << 18
 """Bytes up to which an operation keeps its memory, and that of the arrays that it was called with last."""
 _LOOKING = {"array_split", "compress", "delete", "index", "index_update", "insert", "repeat", "split"}
@@ -45,9 +43,8 @@ NumPyArray = np.ndarray[Any, Any]
 _Run = Callable[[Sequence[NumPyArray]], list[NumPyArray]]
 
 
-_ready = Kept(KEPT)
-_looked_at = Kept(KEPT)
-"""Calls of operations that look at the values of their numbers, or of their arrays."""
+_LOOKS = object()
+"""What is kept of a call of an operation that looks at the values of its numbers, or of its arrays."""
 
 
 def at_once(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -63,14 +60,12 @@ def at_once(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
         return _by_numpy(function, arguments, named)
     call = _Call(function, arguments, named)
     if call.is_kept:
-        ready = _ready.get(call.key)
-        if ready is not None:
-            return ready(call.arrays)
-        if _looked_at.get(call.key) is not None:
+        ready = STORE.get(call.key)
+        if ready is _LOOKS:
             call = _Call(function, arguments, named, _ARRAYS)
-            ready = _ready.get(call.key)
-            if ready is not None:
-                return ready(call.arrays)
+            ready = STORE.get(call.key)
+        if ready is not None and ready is not _LOOKS:
+            return ready(call.arrays)
     for way in (_ARRAYS, _NOTHING):
         try:
             return call.first()
@@ -78,7 +73,7 @@ def at_once(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
             if not isinstance(error, TensorHasNoValue) and not any(call.weak):
                 raise
             if call.is_kept:
-                _looked_at.put(call.key, True)
+                STORE.put(call.key, _LOOKS)
         call = _Call(function, arguments, named, way)
     return call.first()
 
@@ -216,9 +211,9 @@ class _Call:
         program, _ = trace_closure(form, *specs)
         if not program.results:
             return returned[0]
-        ready = _Ready(program)
+        ready = STORE.made(program, _Ready, _Ready)
         if self.is_kept:
-            _ready.put(self.key, ready)
+            STORE.put(self.key, ready)
         return ready(self.arrays)
 
     def _called(self, leaves: Iterator[Tensor]) -> Any:

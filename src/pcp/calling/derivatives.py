@@ -4,15 +4,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from pcp.calling.kept import Kept
+from pcp.calling.programs import plan_of
 from pcp.calling.signature import Signature
 from pcp.ir.tree import flatten
-from pcp.planning import plan
 from pcp.tracing import ArgumentSpec, OpenArgument, trace, trace_closure
-
-KEPT = 64
-"""Plans that stay: those of the programs that were computed last."""
-_plans = Kept(KEPT)
 
 
 def outside(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -29,9 +24,4 @@ def outside(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
     signature = Signature(function, is_loose=True)
     call = signature.call(arguments, named)
     program, _ = trace_closure(signature.form(call), *call.takers())
-    key = program.digest, program.argument_tree, program.result_tree, program.result_tree.orders()
-    planned = _plans.get(key)
-    if planned is None:
-        planned = plan(program)
-        _plans.put(key, planned)
-    return planned.call(*call.given())
+    return plan_of(program, {}).call(*call.given())

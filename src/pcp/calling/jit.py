@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-from pcp.calling.kept import Kept
-from pcp.calling.programs import Planned, donating
+from pcp.calling.kept import KEPT, STORE
+from pcp.calling.programs import Planned, donating, plan_of
 from pcp.calling.signature import Call, Names, Signature, StaticArgument, as_names
 from pcp.errors import PCPError
 from pcp.ir import Program
@@ -29,9 +29,6 @@ class UnknownSetting(PCPError):
     """A setting of `pcp.jit` that neither it nor `pcp.plan` takes."""
 
 
-KEPT = 64
-"""Plans of a function that stay: those that were called last."""
-
 _SAID = 100
 """Reasons that are remembered: the last ones."""
 
@@ -43,7 +40,6 @@ class Jitted:
         function: of Tensors.
         static: places and names of arguments that are no arrays.
         donated: places and names of arguments whose memory becomes that of results.
-        kept: how many plans stay.
         settings: arguments of `pcp.plan`.
     """
 
@@ -52,7 +48,6 @@ class Jitted:
         function: Callable[..., Any],
         static: Sequence[int | str],
         donated: Sequence[int | str],
-        kept: int,
         settings: dict[str, Any],
     ) -> None:
         functools.update_wrapper(self, function)
@@ -60,7 +55,7 @@ class Jitted:
         self._signature = Signature(function, static)
         self._donated = frozenset(self._signature.name_of(entry, "donate_argnums") for entry in donated)
         self._settings = settings
-        self._plans = Kept(kept)
+        self._key = object()
         self._said: deque[str] = deque(maxlen=_SAID)
         self._last: dict[str, str] | None = None
         self._recent: Plan | None = None
@@ -104,13 +99,14 @@ class Jitted:
         return str(getattr(self._function, "__name__", type(self._function).__name__))
 
     def _planned(self, call: Call) -> Plan:
-        found: Plan | None = self._plans.get(call.key)
+        key = (self._key, call.key)
+        found: Plan | None = STORE.get(key)
         if found is None:
             with self._lock:
-                found = self._plans.get(call.key)
+                found = STORE.get(key)
                 if found is None:
                     found = self._made(call)
-                    self._plans.put(call.key, found)
+                    STORE.put(key, found)
         return found
 
     def _made(self, call: Call) -> Plan:
@@ -118,7 +114,8 @@ class Jitted:
         program, _ = trace_closure(self._signature.form(call), *call.takers())
         program = donating(program, [place for place, name in enumerate(call.names) if name in self._donated])
         example = {"example": call.given()} if self._settings.get("tolerance") is not None else {}
-        return plan(program, **{**example, **self._settings})
+        made: Plan = plan_of(program, self._settings, **example)
+        return made
 
     def _say(self, call: Call) -> None:
         now = call.described()
@@ -133,7 +130,7 @@ class Jitted:
         return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"pcp.jit({self._name}), {len(self._plans)} plans"
+        return f"pcp.jit({self._name})"
 
 
 def _of_program(
@@ -165,7 +162,7 @@ def _changed(before: dict[str, str], now: dict[str, str]) -> str:
         if before.get(name) != now.get(name)
     ]
     shown = changes[:3] + [f"{len(changes) - 3} changes more"] * (len(changes) > 3)
-    return "; ".join(shown) or "containers are of other types, or the plan was given up for others"
+    return "; ".join(shown) or f"containers are of other types, or the plan was given up for {KEPT} others"
 
 
 @overload
@@ -177,7 +174,6 @@ def jit(
     static_argnums: Names = None,
     static_argnames: Names = None,
     donate_argnums: Names = None,
-    kept: int = KEPT,
     **settings: Any,
 ) -> Jitted: ...
 @overload
@@ -189,7 +185,6 @@ def jit(
     static_argnums: Names = None,
     static_argnames: Names = None,
     donate_argnums: Names = None,
-    kept: int = KEPT,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], Jitted]: ...
 def jit(
@@ -200,7 +195,6 @@ def jit(
     static_argnums: Names = None,
     static_argnames: Names = None,
     donate_argnums: Names = None,
-    kept: int = KEPT,
     **settings: Any,
 ) -> Any:
     """A function that is traced and planned when it is called, once for all arguments of equal shapes and element types.
@@ -214,7 +208,6 @@ def jit(
             has a program of its own. They must be hashable.
         donate_argnums: arguments, by place or name, whose memory becomes that of results of equal shape and element type; they
             cannot be used again.
-        kept: how many plans stay: those that were called last.
         settings: further arguments of `pcp.plan`, as `memory="8GiB"` or `budget=30`.
 
     Returns:
@@ -235,7 +228,6 @@ def jit(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
-            kept=kept,
             **settings,
         )
     chosen = {"device": device, "tolerance": tolerance, **settings}
@@ -253,4 +245,4 @@ def jit(
     if isinstance(function, Runs):
         return _of_program(function, static, as_names(donate_argnums), chosen)
     expect_function(function, "pcp.jit")
-    return Jitted(function, static, as_names(donate_argnums), kept, chosen)
+    return Jitted(function, static, as_names(donate_argnums), chosen)

@@ -1,8 +1,20 @@
-"""What was made for calls, kept and bounded."""
+"""What was made for calls, in one store: plans and operations that stay ready, by how they were called and by their program."""
 
+import functools
+import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
+
+from pcp.ir import Program
+
+log = logging.getLogger("pcp.calling")
+
+KEPT = 2048
+"""Entries of the store; a plan has one for its program, and one for every way in which it was called."""
+_KEY = "_called_by"
+"""Where a program keeps its key."""
 
 
 class Kept:
@@ -32,5 +44,46 @@ class Kept:
             while len(self._held) > self._count:
                 self._held.popitem(last=False)
 
+    def made(self, program: Program, how: Any, make: Callable[[Program], Any]) -> Any:
+        """What is made of a program, once for all programs that compute the same of arguments of the same names.
+
+        Arguments:
+            how: what else decides it, as settings.
+            make: makes it, where it is not kept.
+        """
+        key = (_key_of(program), how)
+        found = self.get(key)
+        if found is None:
+            log.debug(
+                "program %s was not called before, or %d others were since", program.digest[:12], self._count
+            )
+            found = make(program)
+            self.put(key, found)
+        return found
+
     def __len__(self) -> int:
         return len(self._held)
+
+
+STORE = Kept(KEPT)
+
+
+class _Key(tuple[Any, ...]):
+    """A key whose hash is taken once."""
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def _key_of(program: Program) -> _Key:
+    """What a call depends on in a program."""
+    held = vars(program)
+    if _KEY not in held:
+        trees = program.argument_tree, program.result_tree, program.result_tree.orders()
+        held[_KEY] = _Key((type(program), program.digest, program.arguments, program.results, trees))
+    key: _Key = held[_KEY]
+    return key

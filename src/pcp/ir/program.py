@@ -36,13 +36,14 @@ _CALLED = "pcp.calling.programs"
 class Runs:
     """What is called with arrays: a program, or what has one."""
 
-    def __call__(self, *arguments: Any) -> Any:
-        """The results for arrays, by a plan that is made at the first call and kept here; inside a trace, for Tensors.
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The results for arrays, by a plan that is made at the first call and kept; inside a trace, for Tensors.
 
         `pcp.jit(program, device=..., tolerance=...)` says how it is planned.
 
         Arguments:
             arguments: nested as the program's own; those of role `state` are donated.
+            named: arguments after these, by their names; not inside a trace.
 
         Returns:
             `jax.Array`s, nested as the program's results.
@@ -50,7 +51,7 @@ class Runs:
         Raises:
             PCPError: what `pcp.plan` and `Plan.run` raise, or, inside a trace, `pcp.call`.
         """
-        return importlib.import_module(_CALLED).called(self, arguments)
+        return importlib.import_module(_CALLED).called(self, arguments, named)
 
 
 class NotSymbolic(PCPError):
