@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import doctest
 import importlib
+import inspect
 import io
 import re
 import shlex
@@ -18,11 +19,14 @@ from typing import Any
 
 import pytest
 
+import pcp
 from pcp.cli import main, shepherd
 from pcp.cli.main import COMMANDS
 from pcp.training.recipes.config import ALGORITHM_CHOICES, MEANINGS
 
 ROOT = Path(__file__).parent.parent.parent
+SEARCHING: Any = inspect.unwrap(pcp.plan)
+"""What has a budget of seconds for a search: on a page a short one shows as much as a long one."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -89,6 +93,7 @@ COMMAND_LINES = [
 @pytest.mark.parametrize("page", PAGES_WITH_PYTHON, ids=name_of)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(SEARCHING.__kwdefaults__, "budget", 1.0)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "python":

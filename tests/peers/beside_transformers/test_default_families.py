@@ -8,10 +8,13 @@ import torch
 from tests.peers.beside_transformers.families import CAUSAL, MASKED, TRANSLATING, built, tokens
 
 import pcp
+from pcp.symbolic.template import BuiltDifferently
 
 QUICK = ("gpt2", "bert", "t5")
 TRAINED = {**CAUSAL, **MASKED, **TRANSLATING}
-SYMBOLIC = [name for name in CAUSAL if name not in ("mamba2", "gptj", "codegen")]
+UNROLLED = ("mamba", "mamba2")
+"""Those of whose operations the number depends on the length."""
+SYMBOLIC = [name for name in CAUSAL if name not in UNROLLED]
 LEARNING_RATE, DECAY = 3e-3, 0.1
 
 
@@ -59,3 +62,13 @@ def test_one_program_is_right_at_every_batch_and_length(family: str) -> None:
         with torch.no_grad():
             wanted = model(torch.from_numpy(x.astype(np.int64))).logits.numpy()
         assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max(), (batch, length)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", UNROLLED)
+def test_a_decoder_that_is_unrolled_by_its_length_is_refused(family: str) -> None:
+    text = pcp.spec(("batch", "length"), "i32")
+    with pytest.raises(
+        BuiltDifferently, match=r"the program has \d+ lines for .* expected as many operations for all sizes"
+    ):
+        pcp.from_torch(built(*CAUSAL[family]), input_ids=text, output="logits", constraints=["length <= 32"])
