@@ -112,7 +112,7 @@ VALUES: list[Mistake] = [
     (lambda: pcp.trace(lambda x: np.asarray(x), X), "TensorHasNoValue", "was given to NumPy"),
     (lambda: pcp.trace(lambda x: x.numpy(), X), "TensorHasNoValue", "return it and read the result"),
     (lambda: pcp.optimizers.adamw("1e-3"), "InvalidOptimizer", "expected a learning rate of at least 0, or a schedule"),
-    (lambda: pcp.training_step(lambda w: w.sum(), "sgdd", X), "InvalidOptimizer", "as pcp.optimizers.adamw(1e-3) makes"),
+    (lambda: pcp.training_step(lambda w: w.sum(), "sgdd", X), "InvalidOptimizer", "as pcp.optimizers.sgd(1e-3) makes"),
     (lambda: pcp.jit(3), "ProgramExpected", "pcp.jit takes a Program or a function of Tensors; an int was given"),
     (lambda: pcp.jit(lambda x: x + 1)("x"), "NoArrayGiven", "argument x is 'x', a str; expected arrays, numbers"),
     (lambda: pcp.jit(lambda x, y: x @ y)(X, X), "ShapeMismatch", "shapes (4, 3) and (4, 3) do not fit"),

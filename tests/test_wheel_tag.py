@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("auditwheel")
-MAKEFILE = Path(__file__).parents[3] / "Makefile"
+MAKEFILE = Path(__file__).parents[1] / "Makefile"
 SOURCES = {
     "old": "int twice(int x) { return 2 * x; }",
     "new": "#include <pthread.h>\nint key(pthread_key_t* k) { return pthread_key_create(k, 0); }",
