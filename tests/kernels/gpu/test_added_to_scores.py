@@ -16,6 +16,7 @@ from pcp.kernels.attention.blocks import Blocks
 from pcp.nn.attention import named_attention
 from pcp.planning.paths.preparation import prepared
 from tests.execution import exactly, run
+from tests.kernels.gpu import lowers_for_gpus
 from tests.kernels.gpu.emulated import HERE, interpreted
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -124,6 +125,7 @@ def test_masks_biases_and_their_cotangents(case: str, monkeypatch: pytest.Monkey
         assert np.array_equal(np.isnan(found[0]), np.isnan(right[0]))
 
 
+@lowers_for_gpus
 def test_no_scores_are_in_memory_and_the_bias_is_read_where_it_lies() -> None:
     shapes, settings = CASES["padding, and a bias of all samples"]
     program = _program(shapes, settings)
