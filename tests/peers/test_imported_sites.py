@@ -123,7 +123,4 @@ def test_the_relative_positions_of_t5_are_one_bias_of_all_samples_whose_cotangen
     for site in biased:
         query, bias = (site.region.arguments[place].spec for place in (0, 3))
         assert bias.size * query.shape[0] == query.size // query.shape[-1] * query.shape[2]
-        assert {name.partition(".")[2] for name in site.kernels} >= {
-            "cudnn:bf16+result",
-            "triton:bf16+result",
-        }
+        assert f"{site.family}.triton:bf16+result" in site.kernels

@@ -265,7 +265,7 @@ def _hides_itself(sight: Sight) -> bool:
     """Whether cuDNN hides the keys that are not seen by their number; if not, what is added to scores does."""
     if sight.window is not None and sight.queries != sight.keys:
         return False
-    return sight.offset is None or (sight.skips and sight.offset == 0)
+    return sight.offset is None or (sight.offset == 0 and (sight.skips or sight.safe))
 
 
 def _takes_added(op: ir.Operation, heads: Heads) -> bool:
