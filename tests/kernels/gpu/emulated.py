@@ -85,6 +85,9 @@ def cudnn_call(target: str, operands: Sequence[Any], results: Sequence[Any], con
         sets = results[1].shape[1]
         shared = [x.reshape((b, keys, sets, heads // sets, width)).sum(3) for x in of_each]
         made = [ops.einsum("bhqk,bkhd->bqhd", change, k), *shared]
-        numbers = [of_scores.sum(0, keepdims=True).astype("bf16") for _ in results[3:]]
+        of_bias = ops.where(
+            seen[:1], of_scores.sum(0, keepdims=True), np.nan
+        )  # of blocks that it does not visit
+        numbers = [of_bias.astype("bf16") for _ in results[3:]]
     spoilt = [ops.where(counts[place > 0], x, np.nan) for place, x in enumerate(made)]
     return [*(ops.transpose(x.astype("bf16"), (0, 2, 1, 3)) for x in spoilt), *numbers]
