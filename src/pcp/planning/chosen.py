@@ -84,15 +84,21 @@ def _within(
     if not others:
         found_before = yield from settled(whole, conditions, evidence)
         if found_before is not None and not (yield from _difference_here(found_before, whole, evidence)):
-            return found_before, conditions.target
+            return _noted(found_before, evidence), conditions.target
     fitting = yield from that_fits(whole, evidence, conditions.memory_limit)
     with evidence.leaving(conditions.strategy.for_others if others else 0.0):
         found = yield from _at_home(fitting, evidence, conditions)
     if not others:
         if fitting.fit is None:
             settle(found, whole, conditions, evidence)
-        return found, conditions.target
-    return (yield from fastest_elsewhere(fitting, found, evidence, conditions, others))
+        return _noted(found, evidence), conditions.target
+    noted = _noted(found, evidence)
+    return (yield from fastest_elsewhere(fitting, noted, evidence, conditions, others))
+
+
+def _noted(found: Found, evidence: Evidence) -> Found:
+    """The same, which says so if nobody could compare it in this process."""
+    return replace(found, notes=[*found.notes, evidence.uncompared]) if evidence.uncompared else found
 
 
 def _at_home(whole: Whole, evidence: Evidence, conditions: Conditions) -> Asking[Found]:

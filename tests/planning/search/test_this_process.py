@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.backends import Target
+from pcp.backends import OutOfMemory, Target
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import Named, is_named, tensors
-from pcp.planning import conditions
+from pcp.planning import chosen, conditions
 from pcp.planning.chosen import PathDiffers
 from pcp.planning.conditions import Conditions, evidence_of
 from pcp.planning.judging.sketch import Sketch
@@ -30,6 +30,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search import this_process
+from pcp.planning.search.found import Found
 from pcp.planning.search.loop import answered
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
@@ -113,6 +114,24 @@ def test_results_near_those_that_agreed_before_are_not_compared_again(
             is None
         )
     assert len(compared) == times
+
+
+def test_a_plan_says_that_there_was_too_little_memory_to_compare(
+    program: pcp.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
+) -> None:
+    def lacks(*_: object) -> None:
+        raise OutOfMemory("2.0 GiB are missing")
+
+    monkeypatch.setattr(this_process, "_difference", lacks)
+    whole = Whole(program, 1e-3, CPU)
+    target = Target.of()
+    with evidence_of(Conditions(target, target.capacity, tmp_path / "profile.sqlite")) as evidence:
+        path = path_by(program, "softmax.reciprocal")
+        assert this_process.difference_here(whole, path, evidence) is None
+        said = "the path was not compared in this process, which has too little memory for that: 2.0 GiB are missing"
+        assert chosen._noted(Found(path, notes=["first"]), evidence).notes == ["first", said]
+        evidence.uncompared = ""
+        assert chosen._noted(Found(path), evidence).notes == []
 
 
 def test_results_that_agreed_before_are_not_compared_again(

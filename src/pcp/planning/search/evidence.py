@@ -89,6 +89,8 @@ class Evidence:
         self.strategy = strategy
         self.sketches: dict[str, bytes] = {}
         """Of the right results of paths, by their digests, as this search measured them."""
+        self.uncompared: str = ""
+        """Why a path was not compared in this process; empty if it was."""
         self.compiled: object = None
         """What was compared in this process last, held until the search is over."""
         self._given = min(budget, _ENDLESS)

@@ -82,9 +82,10 @@ def difference_here(whole: Whole, path: Path, evidence: Evidence | None = None) 
     try:
         difference = _difference(whole, path, evidence)
     except OutOfMemory as error:
-        log.warning(
-            "the path was not compared in this process, which has too little memory for that: %s", error
-        )
+        said = f"the path was not compared in this process, which has too little memory for that: {error}"
+        log.warning("%s", said)
+        if evidence is not None:
+            evidence.uncompared = said
         return None
     except ExecutionFailed as error:
         return f"it does not run: {error}"
