@@ -43,6 +43,7 @@ class Family:
         names: its row of `pcp.models.names`.
         epsilon: the setting of norms, and its value where it is absent.
         sizes: settings that must be whole numbers.
+        absent: settings that files leave out where they have these values.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Family:
     names: str = "llama"
     epsilon: tuple[str, float] = ("rms_norm_eps", 1e-6)
     sizes: tuple[str, ...] = _SIZES
+    absent: Mapping[str, Any] = field(default_factory=dict)
 
 
 def config_of(settings: Settings, where: str) -> DecoderConfig:
@@ -64,6 +66,9 @@ def config_of(settings: Settings, where: str) -> DecoderConfig:
         InvalidConfiguration: its sizes do not belong together.
     """
     kind = str(settings.get("model_type"))
+    if kind in _WITH_PICTURES and isinstance(settings.get("text_config"), Mapping):
+        kind = _WITH_PICTURES[kind]
+        settings = {**settings["text_config"], "model_type": kind}
     family = FAMILIES.get(kind)
     if family is None:
         raise UnsupportedModel(
@@ -71,6 +76,7 @@ def config_of(settings: Settings, where: str) -> DecoderConfig:
             f"{', '.join(FAMILIES)}. To run another model with PCP, import it from PyTorch with pcp.from_torch "
             "(docs/importing.md)"
         )
+    settings = {**family.absent, **settings}
     absent = [name for name in family.sizes if type(settings.get(name)) is not int]
     if absent:
         raise UnsupportedModel(
@@ -235,12 +241,9 @@ def _gemma2(settings: Settings) -> dict[str, Any]:
 
 def _gemma3(settings: Settings) -> dict[str, Any]:
     local = rotary_settings(settings, "sliding_attention")
-    if "rope_local_base_freq" in settings:  # an older file, whose scaling is of full attention only
-        local = {
-            "rope_type": "default",
-            "rope_theta": settings["rope_local_base_freq"],
-            "partial_rotary_factor": 1.0,
-        }
+    if not settings.get("rope_parameters"):  # an older file, whose scaling is of full attention only
+        base = settings.get("rope_local_base_freq", 10000.0)
+        local = {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": 1.0}
     return _gemma2(settings) | {
         "query_key_norm": "head",
         "local_rotary": rotary_of(settings, local, settings["head_dim"]),
@@ -261,6 +264,13 @@ def _nothing(_settings: Settings) -> dict[str, Any]:
     return {}
 
 
+_WITH_PICTURES = {"gemma3": "gemma3_text"}
+"""Models that see pictures, too -> the family of the decoder in them, which reads texts without."""
+
+_GEMMA3_ABSENT = {
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208, "rope_theta": 1e6,
+    "max_position_embeddings": 131072, "hidden_activation": "gelu_pytorch_tanh",
+}  # fmt: skip
 _CAUSAL = {"use_bidirectional_attention": (None, False)}
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
@@ -278,15 +288,15 @@ FAMILIES: dict[str, Family] = {
     ),
     "llama": Family("Llama", _llama),
     "mistral": Family("Mistral", _nothing),
-    "mixtral": Family("Mixtral", _mixtral, names="mixtral"),
+    "mixtral": Family("Mixtral", _mixtral, names="mixtral", absent={"rope_theta": 1e6}),
     "olmoe": Family("OLMoE", _olmoe, epsilon=("rms_norm_eps", 1e-5)),
     "qwen2": Family("Qwen 2", _qwen2),
     "qwen2_moe": Family("Qwen 2 with experts", _qwen2_moe),
-    "qwen3": Family("Qwen 3", _qwen3),
+    "qwen3": Family("Qwen 3", _qwen3, absent={"head_dim": 128}),
     "qwen3_moe": Family("Qwen 3 with experts", _qwen3_moe),
-    "gemma": Family("Gemma", _gemma, _CAUSAL),
-    "gemma2": Family("Gemma 2", _gemma2, _CAUSAL, names="gemma2"),
-    "gemma3_text": Family("Gemma 3", _gemma3, _CAUSAL, names="gemma2"),
+    "gemma": Family("Gemma", _gemma, _CAUSAL, absent={"head_dim": 256}),
+    "gemma2": Family("Gemma 2", _gemma2, _CAUSAL, names="gemma2", absent={"head_dim": 256}),
+    "gemma3_text": Family("Gemma 3", _gemma3, _CAUSAL, names="gemma2", absent=_GEMMA3_ABSENT),
     "phi3": Family("Phi-3", _nothing, names="phi3", epsilon=("rms_norm_eps", 1e-5)),
     "gpt_neox": Family("GPT-NeoX", _neox, names="gpt_neox", epsilon=("layer_norm_eps", 1e-5)),
 }

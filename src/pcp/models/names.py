@@ -100,6 +100,9 @@ _CONSTANT = re.compile(
 )
 """What older files hold beside the weights: causal masks, speeds of rotary positions."""
 
+_OF_TEXT = re.compile(r"(model\.)?language_model\.")
+"""What the names of the decoder begin with in a model that sees pictures, too."""
+
 _TABLES = ("embedding", "head", "wte", "wpe")
 
 
@@ -257,6 +260,8 @@ def _own(tensors: Mapping[str, Any], config: DecoderConfig) -> dict[str, Any]:
     """
     table = NAMES[config.family]
     named = {name: tensor for name, tensor in tensors.items() if not _CONSTANT.fullmatch(f".{name}")}
+    if any(_OF_TEXT.match(name) for name in named):  # a model that sees pictures, too
+        named = {_OF_TEXT.sub("", name): tensor for name, tensor in named.items() if _OF_TEXT.match(name)}
     first = table["blocks"].partition(".")[0] + "."
     if not any(name.startswith(first) for name in named):  # the inner model was saved alone
         named = {

@@ -47,6 +47,11 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("GemmaConfig", {**SIZES, "head_dim": 12}),
     "gemma2": ("Gemma2Config", {**SIZES, **GEMMA, **CAPS}),
     "gemma3": ("Gemma3TextConfig", {**SIZES, **GEMMA, "num_hidden_layers": 6}),
+    "gemma3 with pictures": ("Gemma3Config", {
+        **ENDS, "image_token_index": 66, "mm_tokens_per_image": 4, "text_config": {**SIZES, **GEMMA},
+        "vision_config": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+                          "image_size": 8, "patch_size": 4},
+    }),
     "phi3": ("Phi3Config", {**SIZES, **LONG, "original_max_position_embeddings": 90}),
     "phi3 with long texts": ("Phi3Config", {**SIZES, **LONG, "original_max_position_embeddings": 16}),
     "neox": ("GPTNeoXConfig", {**SIZES, "num_key_value_heads": 4, **turning("default", partial_rotary_factor=0.5)}),
@@ -58,9 +63,10 @@ def made(name: str) -> Any:
     """The model, in evaluation mode."""
     kind, settings = DECODERS[name]
     torch.manual_seed(sum(map(ord, name)))
-    model = transformers.AutoModelForCausalLM.from_config(
-        getattr(transformers, kind)(**settings), attn_implementation="eager"
+    auto = (
+        transformers.AutoModelForImageTextToText if "pictures" in name else transformers.AutoModelForCausalLM
     )
+    model = auto.from_config(getattr(transformers, kind)(**settings), attn_implementation="eager")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
