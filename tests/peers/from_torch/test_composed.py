@@ -30,6 +30,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "layer_norm.default": lambda t: f.layer_norm(t.x, (5,), t.x[0, 0, 0], t.x[0, 0, 1], 1e-3) + f.layer_norm(t.x, (5, 5)),
     "group_norm.default": lambda t: f.group_norm(t.x, 3, t.x[0, :, 0, 0], t.x[0, :, 0, 1]) + f.group_norm(t.x, 2),
     "split.Tensor": lambda t: [part.sum() for part in t.x.split(4, 1)],
+    "chunk.default": lambda t: [part.sum() for part in (*t.x.chunk(3, 1), *t.x.chunk(4, 2), *t.x.chunk(9, -1))],
     "softmax.int": lambda t: t.x.softmax(1) + t.x.bfloat16().softmax(-1) + t.x.softmax(2, dtype=torch.float64),
     "log_softmax.int": lambda t: t.x.log_softmax(1) + t.x.bfloat16().log_softmax(-1),
     "cross_entropy_loss.default": lambda t: (
@@ -39,6 +40,15 @@ CASES: dict[str, Callable[[Any], Any]] = {
     ),
     "pad.default": lambda t: f.pad(t.x, (1, 2, -1, 0)) + f.pad(t.x, (1, 2, -1, 0), value=3.0),
     "masked_fill.Scalar": lambda t: t.x.masked_fill(t.x > 0, float("-inf")).sum() + t.lot.masked_fill(t.lot > 1, 7),
+    "where.Scalar": lambda t: torch.where(t.x > 0, 1.5, -2.5),
+    "where.ScalarOther": lambda t: torch.where(t.x > 0, t.x, 2),
+    "where.ScalarSelf": lambda t: torch.where(t.x > 0, float("-inf"), t.x),
+    "max.other": lambda t: torch.max(t.x, t.x[0].double()),
+    "min.other": lambda t: torch.min(t.lot, t.y[:, 0]),
+    "conv1d.default": lambda t: (
+        f.conv1d(t.x[:, :, 0], t.x[:2, :3, 0, :3], None, 2, 1, 1, 2).sum()
+        + f.conv1d(t.x[:, :, 0], t.x[:2, :, 0, :3], t.x[:2, 0, 0, 0], padding=2)
+    ),
     "conv2d.default": lambda t: f.conv2d(t.x, t.x[:2, :3, :3, :3], t.x[0, 0, 0, :2], 2, 1, 2, 2),
     "diff.default": lambda t: t.x.diff(dim=1).sum() + t.lot.diff(prepend=t.lot[..., :1]) + (t.x > 0).diff(dim=2).sum(),
 }  # fmt: skip

@@ -86,6 +86,12 @@ def split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
     return split_with_sizes(x, sizes, dim)
 
 
+@row("chunk.default", is_composed=True)
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    """x cut along an axis into so many parts, or fewer, of one size."""
+    return split(x, max(1, -(-x.shape[dim] // chunks)), dim)
+
+
 def _in_type(name: str) -> Callable[..., Tensor]:
     def apply(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
         result: Tensor = TABLE[name].function(x if dtype is None else ops.convert(x, dtype), dim)
@@ -132,18 +138,34 @@ def masked_fill(x: Tensor, mask: Tensor, value: TensorLike, *, result: TensorSpe
     return where(mask, ops.full((), value, result.dtype), x, result=result)
 
 
-@row("conv2d.default", is_composed=lambda node: _rank(node) == 4)
-def conv2d(
+@row("where.Scalar", "where.ScalarOther", "where.ScalarSelf", knows_result=True, is_composed=True)
+def choice(condition: Tensor, x: TensorLike, y: TensorLike, *, result: TensorSpec) -> Tensor:
+    """x where the condition holds, else y, of which one is a number."""
+    first, second = (
+        each if isinstance(each, Tensor) else ops.full((), each, result.dtype) for each in (x, y)
+    )
+    return where(condition, first, second, result=result)
+
+
+for _name, _same in {"max.other": "maximum.default", "min.other": "minimum.default"}.items():
+    row(_name, promotion="default", is_composed=True)(TABLE[_same].function)
+
+
+def _convolution(
     x: Tensor,
     kernel: Tensor,
     bias: Tensor | None = None,
-    stride: Sizes = (1, 1),
-    padding: Sizes = (0, 0),
-    dilation: Sizes = (1, 1),
+    stride: Sizes = (1,),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
     groups: int = 1,
 ) -> Tensor:
     """A convolution, with a bias for each channel of the result."""
-    return convolution(x, kernel, bias, stride, padding, dilation, False, (0, 0), groups)
+    return convolution(x, kernel, bias, stride, padding, dilation, False, (0,) * (x.ndim - 2), groups)
+
+
+row("conv1d.default", is_composed=lambda node: _rank(node) == 3)(_convolution)
+row("conv2d.default", is_composed=lambda node: _rank(node) == 4)(_convolution)
 
 
 @row("diff.default", is_composed=lambda node: _said(node, 1, "n", 1) == 1)
