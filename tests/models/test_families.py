@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+import pcp
+from pcp.ir import DType
+from pcp.ir.tree import map_tree
+from pcp.models import decoder
 from pcp.models.config import Experts
-from pcp.models.families import config_of
+from pcp.models.families import FAMILIES, config_of
 
 SIZES = {
     "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "intermediate_size": 44,
@@ -101,3 +105,27 @@ def test_what_a_file_leaves_out_and_where_experts_are() -> None:
     settings = {**SIZES, **experts, "decoder_sparse_step": 2, "model_type": "qwen3_moe"}
     row = config_of(settings, "config.json").experts
     assert row == Experts(8, 2, 12, normalised=False, shared=0, layers=(1, 5))
+
+
+@pytest.mark.parametrize("kind", list(FAMILIES))
+def test_every_family_computes_in_the_type_of_its_parameters(kind: str) -> None:
+    more = {"n_layer": 6, "n_head": 4, "n_embd": 32, "n_positions": 96, "num_local_experts": 4, "num_experts": 4,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 8}  # fmt: skip
+    heads = {"num_key_value_heads": 4} if kind in ("gpt2", "gpt_neox") else {}
+    config = config_of({**SIZES, **WINDOW, **more, **heads, "model_type": kind}, "config.json")
+    parameters = map_tree(lambda each: pcp.spec(each.shape, "bf16"), decoder.parameter_shapes(config))
+    tokens = pcp.spec((2, 9), "i32")
+    scores = pcp.trace(lambda p, t: decoder.logits(p, t, config), parameters, tokens)
+    assert [(entry.spec.shape, entry.spec.dtype) for entry in scores.results] == [((2, 9, 67), DType.bf16)]
+    cache = pcp.specs_of(decoder.empty_cache(config, 5, 4, "bf16"), "state")
+    rows, table = pcp.spec((2,), "i32"), pcp.spec((2, 3), "i32")
+    program = pcp.trace(
+        lambda p, c, t, s, n, b: decoder.read(p, c, t, s, n, b, config),
+        parameters,
+        cache,
+        tokens,
+        rows,
+        rows,
+        table,
+    )
+    assert {entry.spec.dtype for entry in program.results} == {DType.bf16}
