@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from benchmarks.models import zoo
 from tests.peers import imported_networks as networks
 from tests.peers.beside_transformers import families
 from tests.replay.machine import machine
@@ -100,6 +101,7 @@ def _check(made: networks.Made, expected: Sites) -> None:
         assert found["some"][f"{kind}_gradient"] == count, kind
         for device in ("cpu", "cuda"):
             assert found[device][kind] == count, (device, kind)
+        assert found["cuda"][f"{kind}_gradient"] == count, kind
     assert found["cuda"]["convolution"] == expected.convolution
 
 
@@ -113,6 +115,14 @@ def test_a_padded_step_of_a_family_has_its_sites(family: str) -> None:
 def test_a_step_of_images_has_its_sites(name: str) -> None:
     made, expected = OTHERS[name]
     _check(made(), expected)
+
+
+def test_a_step_with_explicit_attention_whose_mask_is_a_buffer_and_exact_gelu_has_those_of_bert() -> None:
+    text = torch.randint(0, 50304, (2, 16))
+    by_hand = zoo.made("by-hand", 1), (text, text)
+    _check(by_hand, Sites(1, 3, 1, 1))
+    found = _found(by_hand)["cuda"]
+    assert (found["gelu"], found["gelu_gradient"]) == (1, 1)
 
 
 def test_the_relative_positions_of_t5_are_one_bias_of_all_samples_whose_cotangent_a_kernel_adds_up() -> None:
