@@ -52,6 +52,7 @@ from pcp.backends.regions.segmented import compiled_in_segments
 from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
 from pcp.backends.target import Option, Target
 from pcp.backends.whole_powers import with_whole_powers
+from pcp.backends.wide_sums import with_wide_sums_as_products
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
@@ -148,10 +149,9 @@ class XLABackend:
         """The program compiled by XLA, by the options of the target and no others, but for the one that has its conversions
         computed as they are written. Products of floats have their full precision, where the program does not say less.
 
-        Scores, logits and exponentials that are large are made in blocks. On a GPU, gradients of attention and cross entropy
-        compute those that are whole again instead of keeping them; on a processor, those of activations and norms do so.
-        For a processor, a deep program is compiled in segments, unless it would not fit in memory so. On a GPU that takes no
-        less time, and the program runs more slowly (`docs/rejected.md`).
+        Large scores, logits and exponentials are made in blocks. On a GPU, gradients of attention and cross entropy make again
+        what is whole in them; on a processor, those of activations and norms do so, and a deep program is compiled in segments,
+        unless it would not fit in memory so. On a GPU that takes no less time, and runs more slowly (`docs/rejected.md`).
 
         Raises:
             CompilationFailed: XLA refuses the program or an option.
@@ -170,7 +170,7 @@ class XLABackend:
         if device.kind == "cuda":
             program = with_casts_apart(with_gradients_apart(with_full_precision(program)), _KEPT)
         if device.kind == "cpu":
-            program = with_gradients_apart(program, CHEAP_INSIDE, _KEPT)
+            program = with_wide_sums_as_products(with_gradients_apart(program, CHEAP_INSIDE, _KEPT))
             program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(
                 program, target, lambda each: self._compiled(each, device, options, cache)
