@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 import pcp
+from benchmarks.gpu.fastest import fastest
 from benchmarks.models.zoo import MODELS, made
 from benchmarks.own_process import Run, is_lack_of_memory
 from pcp.backends import Target
@@ -25,6 +26,8 @@ from pcp.planning.paths.kinds import words_of
 RATE, BETAS, DECAY = 1e-4, (0.9, 0.99), 0.1
 NOTHING = 1e-6
 """Of the size of all gradients: what is smaller is zero in exact arithmetic."""
+BF16 = 2.0**-8
+"""How much numbers of bfloat16 are rounded, at most."""
 PARTS = 8
 """In so many parts of the batch the right gradient is computed, as far as it has so many samples."""
 
@@ -129,9 +132,13 @@ class Contestant(ABC):
 
 
 class WithPCP(Contestant):
-    """PCP, within a tolerance, or, if that is 0, as the program is written."""
+    """PCP, within a tolerance, or, if that is 0, as the program is written, or by the fastest kernels without a search.
 
-    def __init__(self, task: Task, tolerance: float, budget: float) -> None:
+    Arguments:
+        rounding: of these kernels, as of `fastest`; None for none of them.
+    """
+
+    def __init__(self, task: Task, tolerance: float, budget: float, rounding: float | None = None) -> None:
         super().__init__()
         module = made(task.model, task.layers)
         self.watch.ends("model")
@@ -143,10 +150,16 @@ class WithPCP(Contestant):
         more: dict[str, Any] = {}
         if tolerance:
             more = {"tolerance": tolerance, "budget": budget, "memory": task.memory}
-        self.plan = pcp.plan(step, device=task.device, **more)
+        self.tolerance, self.name = (
+            tolerance,
+            f"PCP within {tolerance:g}" if tolerance else "PCP, not searched",
+        )
+        if rounding is None:
+            self.plan = pcp.plan(step, device=task.device, **more)
+        else:
+            self.plan = fastest(step, task.device, rounding)
+            self.name = f"PCP, fastest kernels, {'bf16' if rounding else 'float32'}"
         self.watch.ends("plan")
-        self.tolerance = tolerance
-        self.name = f"PCP within {tolerance:g}" if tolerance else "PCP, not searched"
         if tolerance:
             error = self.plan.error
             self.about = "not measured in time" if error is None else f"the plan's error {error:.2g}"
@@ -237,6 +250,8 @@ class WithTorch(Contestant):
 CONTESTANTS = {
     "planned": WithPCP,
     "plain": lambda task, *_: WithPCP(task, 0.0, 0.0),
+    "fastest": lambda task, *_: WithPCP(task, 0.0, 0.0, BF16),
+    "fastest f32": lambda task, *_: WithPCP(task, 0.0, 0.0, 0.0),
     "torch.compile": lambda task, *_: WithTorch(task, True, True),
     "eager": lambda task, *_: WithTorch(task, False, True),
     "torch.compile f32": lambda task, *_: WithTorch(task, True, False),

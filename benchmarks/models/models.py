@@ -3,6 +3,7 @@
     python -m benchmarks models
     python -m benchmarks models --device cuda:0 --model vit qwen2 --budget 100
     python -m benchmarks models --only torch.compile planned --model bert --layers 2
+    python -m benchmarks models --only torch.compile fastest --model bert --layers 2
     python -m benchmarks models --tolerance torch
     python -m benchmarks models --dry
 
