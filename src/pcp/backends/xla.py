@@ -47,12 +47,11 @@ from pcp.backends.full_precision import (
 )
 from pcp.backends.nested_blocks import with_blocks_within_bounds
 from pcp.backends.processors import processor, processor_hardware
-from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.regions.segmented import compiled_in_segments
 from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
 from pcp.backends.target import Option, Target
 from pcp.backends.whole_powers import with_whole_powers
-from pcp.backends.wide_sums import with_wide_sums_as_products
+from pcp.backends.ynnpack import with_propagated_nan, with_wide_sums_as_products
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode

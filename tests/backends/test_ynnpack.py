@@ -1,5 +1,6 @@
-"""NaN among the elements is the largest and the smallest of them, whatever computes them."""
+"""NaN among the elements is the largest and the smallest of them, and wide sums are products, which are right."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,8 +10,8 @@ import pytest
 from jax import lax
 
 import pcp
-from pcp import ops
-from pcp.backends.propagated_nan import with_propagated_nan
+from pcp import Tensor, ops
+from pcp.backends.ynnpack import WIDE, with_propagated_nan, with_wide_sums_as_products
 from pcp.ir import DType
 
 FLOATS = tuple(map(DType, ("bf16", "f16", "f32", "f64")))
@@ -121,3 +122,38 @@ def test_the_shift_of_exponentials_is_left_to_the_compiler_and_rows_with_nan_are
 def test_other_extremes_propagate_nan_whatever_stands_beside_them(function: Any) -> None:
     program = pcp.trace(function, pcp.spec((8, 6000), "f32"))
     assert with_propagated_nan(program).digest != program.digest
+
+
+WIDTH = WIDE + 37
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((19, WIDTH), 0), ((3, 5, WIDTH), (0, 1)), ((3, 2, 7, 1 + WIDE // 7), (0, 1))]
+)
+def test_wide_sums_are_right_as_products(shape: tuple[int, ...], axes: int | tuple[int, ...]) -> None:
+    rng = np.random.default_rng()
+    x = rng.normal(size=shape).astype(np.float32)
+    x.reshape(x.shape[0], -1)[1, 3:5] = np.inf, np.nan
+    program = pcp.trace(lambda x: pcp.exp(x * 0.5).sum(axes), pcp.spec(shape, "f32"))
+    written = with_wide_sums_as_products(program)
+    assert b"dot_general" in written.bytecode
+    assert b"dot_general" not in program.bytecode
+    right = np.exp(x.astype(np.float64) * 0.5).sum(axes)
+    for each in (program, written):
+        np.testing.assert_allclose(np.asarray(pcp.plan(each, "cpu:0").run(x)), right, rtol=3e-6)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: x[:, :-40].sum(0),
+        lambda x: x.sum(1),
+        lambda x: x.max(0),
+        lambda x: x.reshape((1, -1)).sum(0),
+        lambda x: x.reshape((2, WIDTH, 2)).sum((0, 2)),
+    ],
+    ids=["narrow", "along rows", "largest", "one row", "an axis behind"],
+)
+def test_others_stay_as_they_are(build: Callable[[Tensor], Tensor]) -> None:
+    program = pcp.trace(build, pcp.spec((4, WIDTH), "f32"))
+    assert with_wide_sums_as_products(program) is program
