@@ -6,12 +6,9 @@
 """
 
 import argparse
-from itertools import islice
-
-import numpy as np
 
 import pcp
-from pcp.inference import Sampling, generate
+from pcp.inference import Sampling, TextModel
 from pcp.models import decoder
 from pcp.models.parameters import Parameters, parameter_count
 from pcp.models.published import gpt2_config
@@ -60,9 +57,8 @@ def main() -> None:
             print(f"step {number:5}  loss {float(metrics['loss']):.4f}")
 
     trained = {name: state["params"][name] for name in state["params"]}
-    prompt = tokenizer.encode(text[:8]).tolist()
-    written = generate(trained, config, prompt, 200, Sampling(temperature=0.8))
-    print(text[:8] + tokenizer.decode(np.array(list(islice(written, 200)))))
+    written = pcp.generate(TextModel(trained, config, tokenizer), text[:8], 200, Sampling(temperature=0.8))
+    print(text[:8] + written)
 
 
 if __name__ == "__main__":

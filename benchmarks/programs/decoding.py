@@ -3,14 +3,16 @@
     python -m benchmarks decoding
     python -m benchmarks decoding --only f32 bf16 torch --prompt 512 --tokens 48
     python -m benchmarks decoding --only int8 torch --tolerance 5e-2
+    python -m benchmarks decoding --rows 8
     python -m benchmarks decoding --dry
 
-Each contestant runs in a process of its own and takes turns with the others: it reads a prompt, then one token after another,
-each a call that waits for its scores, as greedy decoding does. All are given the same random parameters and the same tokens.
-The error is that of the last scores, in norm, beside the same network in float64 over all tokens at once: what storing weights
-in fewer bits costs is in it. With a tolerance PCP searches for the fastest way to read the prompt, and single tokens, that is
-within it beside exact arithmetic on the weights as they are stored; "fastest" takes what such a search tries first, whatever
-its error. What the first reading of each took is told at once.
+Each contestant runs in a process of its own and takes turns with the others: it reads a prompt, or as many as there are rows,
+then one token of each after another, each a call that waits for the tokens it draws, as greedy decoding does. PCP's calls are
+steps of its engine. All are given the same random parameters and the same tokens. The error is that of the last
+log-probabilities of the 20 likeliest tokens, in norm, beside the same network in float64 over all tokens at once, and relative
+to how far these are from those of equal chances: what storing weights in fewer bits costs is in it. With a tolerance PCP
+searches for the fastest way to read the prompt, and single tokens, that is within it beside exact arithmetic on the weights as
+they are stored; "fastest" takes what such a search tries first, whatever its error. What first readings took is told at once.
 """
 
 import argparse
@@ -29,7 +31,10 @@ import pcp
 from benchmarks.gpu.fastest import fastest
 from benchmarks.options import add_option
 from benchmarks.own_process import OwnProcess, Run
-from pcp.inference.generate import Reader
+from pcp.inference.request import MOST_LOGPROBS, Request
+from pcp.inference.runner import Runner
+from pcp.inference.sampling import Sampling
+from pcp.inference.scheduler import Part, Text
 from pcp.ir.tree import map_tree
 from pcp.models import decoder
 from pcp.models.config import DecoderConfig
@@ -52,11 +57,13 @@ class Task:
         config: of the model.
         prompt: tokens that are read at once.
         count: tokens that are read one by one after them.
+        rows: texts at once.
     """
 
     config: DecoderConfig
     prompt: int
     count: int
+    rows: int = 1
 
     @property
     def parameters(self) -> Any:
@@ -64,17 +71,28 @@ class Task:
         return decoder.initial_parameters(self.config, 0)
 
     @property
-    def tokens(self) -> list[int]:
-        """The prompt, and what follows it."""
-        size = self.prompt + self.count
-        return [int(each) for each in np.random.default_rng(0).integers(0, self.config.vocabulary, size)]
+    def tokens(self) -> np.ndarray:
+        """The prompts, and what follows them, (rows, prompt + count)."""
+        size = (self.rows, self.prompt + self.count)
+        return np.random.default_rng(0).integers(0, self.config.vocabulary, size, np.int32)
 
     def exactly(self) -> np.ndarray:
-        """Scores of the token after all, in float64."""
+        """Log-probabilities of the token after all of the first text, in float64."""
         wide = map_tree(lambda array: np.asarray(array, np.float64), self.parameters)
-        ids = np.asarray([self.tokens], np.int32)
+        ids = self.tokens[:1]
         program = pcp.trace(lambda p, x: decoder.logits(p, x, self.config)[0, -1], wide, ids)
-        return np.asarray(pcp.plan(program, device="cpu:0", cache=False).run(wide, ids))
+        return log_probabilities(np.asarray(pcp.plan(program, device="cpu:0", cache=False).run(wide, ids)))
+
+
+Told = tuple[np.ndarray, np.ndarray]
+"""The likeliest tokens after a text, and their log-probabilities."""
+
+
+def log_probabilities(scores: np.ndarray) -> np.ndarray:
+    """Of each token, from a vector of scores, in float64."""
+    wide = scores.astype(np.float64)
+    shifted: np.ndarray = wide - wide.max()
+    return shifted - np.log(np.exp(shifted).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,42 +103,63 @@ class Turn:
         first: seconds until the scores after the prompt.
         busy: seconds of the processor, all threads together, until then.
         each: seconds of every token after it.
-        scores: after the last.
+        told: of the first text, after the last token.
     """
 
     first: float
     busy: float
     each: list[float]
-    scores: np.ndarray
+    told: Told
 
 
-Read = Callable[[Sequence[int]], np.ndarray]
+Read = Callable[[np.ndarray, bool], Told | None]
+"""Reads tokens (rows, count), and tells the likeliest next ones if that is wanted."""
 
 
-class FastestReader(Reader):
+class FastestRunner(Runner):
     """By the fastest kernels of all families, which a search tries first."""
 
     def planned(self, program: pcp.Program) -> pcp.Plan:
-        """As of `Reader`."""
+        """As of `Runner`."""
         return fastest(program, "cpu:0")
 
 
 def by_pcp(task: Task, kind: str, tolerance: float | None) -> tuple[Read, Read]:
-    """How a prompt is read, and one token."""
+    """How prompts are read, and one token of each."""
     form, _, how = kind.partition(" ")
     given = task.parameters if form == "f32" else quantised(task.parameters, form)
-    reader = (FastestReader if how else Reader)(given, task.config, "cpu:0", tolerance)
-    state: dict[str, Any] = {}
+    size, greedy = 16, Sampling(temperature=0)
+    each = -(-(task.prompt + task.count) // size)
+    kind_of_runner = FastestRunner if how else Runner
+    runner = kind_of_runner(given, task.config, 1 + task.rows * each, size, "cpu:0", tolerance)
+    texts = {
+        tell: [
+            Text(
+                Request([0], sampling=greedy, logprobs=MOST_LOGPROBS if tell else None),
+                pages=list(range(1 + row * each, 1 + (row + 1) * each)),
+            )
+            for row in range(task.rows)
+        ]
+        for tell in (False, True)
+    }
+    state = {"place": 0}
 
-    def prompt(tokens: Sequence[int]) -> np.ndarray:
-        state["cache"], scores = reader.prompt(tokens)
-        state["place"] = len(tokens)
-        return np.asarray(scores)[0]
+    def token(tokens: np.ndarray, tell: bool) -> Told | None:
+        parts = [
+            Part(text, state["place"], own.tolist(), [])
+            for text, own in zip(texts[tell], tokens, strict=True)
+        ]
+        state["place"] += tokens.shape[1]
+        answer = runner.run(parts)
+        return (
+            None
+            if answer.top is None or answer.top_logprobs is None
+            else (answer.top[0, 0], answer.top_logprobs[0, 0])
+        )
 
-    def token(tokens: Sequence[int]) -> np.ndarray:
-        state["cache"], scores = reader.token(state["cache"], tokens[0], state["place"])
-        state["place"] += 1
-        return np.asarray(scores)[0]
+    def prompt(tokens: np.ndarray, tell: bool) -> Told | None:
+        state["place"] = 0
+        return token(tokens, tell)
 
     return prompt, token
 
@@ -155,18 +194,25 @@ def by_torch(task: Task, dtype: str) -> tuple[Read, Read]:
     model = model.eval().to(getattr(torch, dtype))
     state: dict[str, Any] = {"past": None}
 
-    def read(tokens: Sequence[int]) -> np.ndarray:
+    def read(tokens: np.ndarray, tell: bool) -> Told | None:
         with torch.inference_mode():
             found = model(
-                torch.tensor([list(tokens)]), past_key_values=state["past"], use_cache=True, logits_to_keep=1
+                torch.from_numpy(tokens.astype(np.int64)),
+                past_key_values=state["past"],
+                use_cache=True,
+                logits_to_keep=1,
             )
+            found.logits[:, -1].argmax(-1).tolist()
         state["past"] = found.past_key_values
-        scores: np.ndarray = found.logits[0, -1].float().numpy()
-        return scores
+        if not tell:
+            return None
+        told = log_probabilities(found.logits[0, -1].float().numpy())
+        likeliest = np.argsort(-told)[:MOST_LOGPROBS]
+        return likeliest, told[likeliest]
 
-    def prompt(tokens: Sequence[int]) -> np.ndarray:
+    def prompt(tokens: np.ndarray, tell: bool) -> Told | None:
         state["past"] = None
-        return read(tokens)
+        return read(tokens, tell)
 
     return prompt, read
 
@@ -184,14 +230,15 @@ def contestant(kind: str, task: Task, tolerance: float | None) -> tuple[str, Run
 
     def turn(_: Any) -> Turn:
         began, was_busy = time.perf_counter(), time.process_time()
-        scores = prompt(tokens[: task.prompt])
+        prompt(tokens[:, : task.prompt], False)
         first, busy, each = time.perf_counter() - began, time.process_time() - was_busy, []
-        for next_one in tokens[task.prompt :]:
+        for place in range(task.prompt, tokens.shape[1] - 1):
             began = time.perf_counter()
-            scores = token([next_one])
-            int(scores.argmax())
+            token(tokens[:, place : place + 1], False)
             each.append(time.perf_counter() - began)
-        return Turn(first, busy, each, scores)
+        told = token(tokens[:, -1:], True)
+        assert told is not None
+        return Turn(first, busy, each, told)
 
     turn(None)
     form, _, how = kind.partition(" ")
@@ -226,24 +273,27 @@ def compared(
                 continue
             there.append(process)
             taken.append([process.call(None)[1]])
-            tell(_row(process.made, taken[-1], exact))
+            tell(_row(process.made, taken[-1], exact, task.rows))
         for _ in range(turns - 1):
             for place, process in enumerate(there):
                 taken[place].append(process.call(None)[1])
-        return [_row(process.made, each, exact) for process, each in zip(there, taken, strict=True)] + rows
+        made = zip(there, taken, strict=True)
+        return [_row(process.made, each, exact, task.rows) for process, each in made] + rows
 
 
-def _row(name: str, turns: Sequence[Turn], exact: np.ndarray) -> Row:
+def _row(name: str, turns: Sequence[Turn], exact: np.ndarray, texts: int) -> Row:
     each = [seconds for turn in turns for seconds in turn.each]
-    wrong = np.linalg.norm(turns[-1].scores.astype(np.float64) - exact)
+    likeliest, told = turns[-1].told
+    right = exact[likeliest]
+    apart = np.linalg.norm(right + np.log(exact.size))
     return {
         "contestant": name,
         "first_seconds": statistics.median(turn.first for turn in turns),
         "first_processor_seconds": statistics.median(turn.busy for turn in turns),
         "token_seconds": statistics.median(each),
         "fastest_token_seconds": min(each),
-        "tokens_per_second": 1 / statistics.median(each),
-        "error": float(wrong / np.linalg.norm(exact)),
+        "tokens_per_second": texts / statistics.median(each),
+        "error": float(np.linalg.norm(told - right) / apart),
     }
 
 
@@ -266,6 +316,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=KINDS, help="contestants (default: all)")
     add_option(parser, "--prompt", 512, "tokens that are read at once")
     add_option(parser, "--tokens", 48, "tokens that are read one by one")
+    add_option(parser, "--rows", 1, "texts at once")
     add_option(parser, "--turns", 3, "readings of each contestant, in turn")
     parser.add_argument("--tolerance", type=float, help="of PCP's plans (default: nothing is searched)")
     parser.add_argument("--dry", action="store_true", help="tiny sizes, one turn")
@@ -273,13 +324,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    task = Task(CONFIGURATIONS["gpt2"], arguments.prompt, arguments.tokens)
+    task = Task(CONFIGURATIONS["gpt2"], arguments.prompt, arguments.tokens, arguments.rows)
     turns = arguments.turns
     if arguments.dry:
-        task, turns = Task(DRY, 32, 4), 1
+        task, turns = Task(DRY, 32, 4, arguments.rows), 1
     tell = functools.partial(print, flush=True)
     if not arguments.json:
-        tell(f"decoding: {task.config}, a prompt of {task.prompt}, then {task.count} tokens\n{HEAD}")
+        tell(
+            f"decoding: {task.config}, {task.rows} prompts of {task.prompt}, then {task.count} tokens\n{HEAD}"
+        )
 
     def at_once(row: Row) -> None:
         if not arguments.json:

@@ -27,6 +27,7 @@ from pcp.importers.jax_callable import to_jax as to_jax
 from pcp.importers.jax_trees import jax_arrays as jax_arrays
 from pcp.importers.loading import load as load
 from pcp.importers.lora import lora as lora
+from pcp.importers.text import generate as generate
 from pcp.importers.torch import Imported as Imported
 from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.programs import decoding
 from benchmarks.programs.decoding import DRY, Task, compared, contestant, line_of
 
-TASK = Task(DRY, prompt=20, count=3)
+TASK = Task(DRY, prompt=20, count=3, rows=2)
 
 
 class Here:
@@ -39,7 +39,7 @@ def test_all_read_the_same_tokens_and_are_as_wrong_as_their_weights(monkeypatch:
         lambda kind, task, tolerance: None if kind == "torch" else made(kind, task, tolerance),
     )
     rows = {row["contestant"]: row for row in compared(["f32", "int4", "torch"], TASK, turns=2)}
-    assert rows["PCP, f32 weights"]["error"] < 1e-5 < 1e-2 < rows["PCP, int4 weights"]["error"] < 0.5
+    assert rows["PCP, f32 weights"]["error"] < 1e-4 < 1e-2 < rows["PCP, int4 weights"]["error"] < 0.5
     assert rows["torch"] == {"contestant": "torch", "about": "not installed"}
     assert "tokens/s" in decoding.HEAD
     for row in rows.values():
@@ -50,6 +50,8 @@ def test_a_turn_reads_every_token() -> None:
     made = contestant("f32", TASK, None)
     assert made is not None
     turn = made[1](None)
-    assert len(turn.each) == TASK.count
+    assert len(turn.each) == TASK.count - 1  # the last one is told, too
+    tokens, told = turn.told
     exact = TASK.exactly()
-    assert np.linalg.norm(turn.scores - exact) < 1e-5 * np.linalg.norm(exact)
+    assert set(tokens) == set(np.argsort(-exact)[:20])
+    np.testing.assert_allclose(told, exact[tokens], atol=1e-5)

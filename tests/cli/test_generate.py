@@ -10,7 +10,7 @@ from pcp.cli import main
 from pcp.ir.tree import map_tree
 from pcp.models import decoder
 from pcp.models.published import gpt2_config
-from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer
+from pcp.training.data.tokenizer import CharacterTokenizer
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder, save_state
 
@@ -56,17 +56,6 @@ def test_seed_temperature_and_top_k_choose_the_text(
     greedy = text_of(capsys, *arguments, "--temperature", "0")
     assert text_of(capsys, *arguments, "--top-k", "1", "--seed", "9") == greedy
     assert text_of(capsys, *arguments, "--temperature", "0", "--seed", "9") == greedy
-
-
-def test_a_character_of_several_bytes_is_printed_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = RunFolder.create(tmp_path / "run", TrainingConfig(tokenizer="bytes"))
-    folder.write_tokenizer(ByteTokenizer())
-    save_state(folder, 1, {"params": {}}, {}, "")
-    drawn = [*"Zoë ♥".encode(), 0xC3]
-    monkeypatch.setattr("pcp.inference.text_model.generate", lambda *_: iter(drawn))
-    assert text_of(capsys, str(folder.path)) == "Zoë ♥�"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import pcp
 from pcp.cli import main
 from pcp.importers.transformers_folder import read_transformers_folder
-from pcp.inference import Sampling, generate
+from pcp.inference import Sampling, TextModel
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import decoder
 from pcp.models.names import to_transformers
@@ -72,7 +73,9 @@ def test_text_comes_from_the_weights_and_the_tokenizer_of_the_folder(
     folder: Path, parameters: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokens = generate(parameters, CONFIG, tokenizer.encode(TEXT).ids, 9, Sampling(temperature=0))
+    tokens = pcp.generate(
+        TextModel(parameters, CONFIG), tokenizer.encode(TEXT).ids, 9, Sampling(temperature=0)
+    )
     expected = tokenizer.decode(list(tokens))
     assert len(set(expected)) > 1
     assert text_of(folder, capsys) == expected

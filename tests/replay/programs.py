@@ -12,9 +12,10 @@ import numpy as np
 
 import pcp
 from pcp import nn, optimizers
-from pcp.inference.generate import decode_program, prefill_program
+from pcp.inference.runner import Shape, step_program
 from pcp.ir import TensorSpec
 from pcp.models import decoder
+from pcp.models.decoder import empty_cache
 from pcp.models.parameters import quantised
 from pcp.models.published import gpt2_config, llama_config
 from tests.autodiff.rows import ROWS
@@ -94,10 +95,14 @@ def inference(name: str) -> Iterator[tuple[str, Make]]:
     """What generating runs: the first tokens, and one more, with weights as they are trained and stored in fewer bits."""
     config = _CONFIGURATIONS[name]
     plain = decoder.initial_parameters(config, 0)
-    yield f"prefill of {name}", lambda: prefill_program(plain, config, 8)
-    yield f"decode of {name}", lambda: decode_program(plain, config)
+    cache = empty_cache(config, 5, 4)
+    yield f"prefill of {name}", lambda: step_program(plain, config, cache, Shape(1, 8, 2))
+    yield f"decode of {name}", lambda: step_program(plain, config, cache, Shape(2, 1, 2))
     for form in ("int8", "int4"):
-        yield f"decode of {name} in {form}", lambda form=form: decode_program(quantised(plain, form), config)
+        yield (
+            f"decode of {name} in {form}",
+            lambda form=form: step_program(quantised(plain, form), config, cache, Shape(2, 1, 2)),
+        )
 
 
 def rules() -> list[tuple[str, Row]]:

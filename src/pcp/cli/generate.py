@@ -7,13 +7,9 @@ from pathlib import Path
 
 from pcp.backends import default_device
 from pcp.errors import PCPError
-from pcp.importers.transformers_folder import read_transformers_folder
-from pcp.inference import Sampling
-from pcp.inference.text_model import TextModel
+from pcp.importers.text import open_model
+from pcp.inference.sampling import Sampling
 from pcp.nn.quantised import FORMS
-from pcp.training.recipes.model_folder import holds_transformers_model
-from pcp.training.recipes.written_model import write_model
-from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
     "description": "Continue a text with a trained model.",
@@ -35,32 +31,9 @@ examples:
 """,
 }
 
-_EXPECTED = (
-    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a GPT-2 or a Llama that "
-    "transformers saved (config.json, model.safetensors, tokenizer.json)"
-)
-
-_PROGRAM = "is a program, without weights and tokenizer; `pcp run` runs it on arrays"
-_WEIGHTS = "holds weights only; config.json and a tokenizer must be beside them"
-
-# The ending of a file's name -> what the file is.
-_FILES = {
-    ".mlir": _PROGRAM,
-    ".mlirbc": _PROGRAM,
-    ".pcp": _PROGRAM,
-    ".safetensors": _WEIGHTS,
-    ".npz": _WEIGHTS,
-    ".bin": _WEIGHTS,
-    ".toml": "holds the settings of a run; `pcp train --config` trains it",
-}
-
 
 class NothingToGenerate(PCPError):
     """A negative number of tokens."""
-
-
-class NoTextModel(PCPError):
-    """A path at which there is no model that makes text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,26 +77,3 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     sys.stdout.write("\n")
     return 0
-
-
-def open_model(path: Path) -> TextModel:
-    """The model of a run, or of a folder that transformers wrote.
-
-    Raises:
-        NoTextModel: there is nothing at the path, a file, or a folder of something else.
-        PCPError: the model there cannot be used; see `TextModel.of_run` and `read_transformers_folder`.
-    """
-    if not path.exists():
-        raise NoTextModel(f"there is no folder {path}; {_EXPECTED}. PCP downloads no models")
-    if not path.is_dir():
-        raise NoTextModel(f"{path} {_FILES.get(path.suffix, 'is a file')}. Instead, {_EXPECTED}")
-    if not (path / "config.json").exists():
-        runs = sorted(inner.parent for inner in path.glob("*/config.json"))
-        hint = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
-        raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{hint}")
-    if holds_transformers_model(path):
-        return read_transformers_folder(path)
-    run = RunFolder.open(path)
-    if run.source_folder.exists():
-        return read_transformers_folder(write_model(run, run.model_folder))
-    return TextModel.of_run(run)

@@ -4,9 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
-
-import numpy as np
 
 from pcp.errors import PCPError
 
@@ -24,7 +21,7 @@ class Sampling:
 
     Arguments:
         temperature: divides the scores; 0 always takes the best token.
-        top_k: draw among the k best only; None among all.
+        top_k: draw among the k best only; None among all. This and the next two draw among the 256 best at most.
         top_p: draw among the fewest best tokens that have this share of the probability together.
         min_p: draw among tokens that have at least this share of the best one's probability.
         repetition_penalty: divides positive and multiplies negative scores of tokens in the prompt or the text so far.
@@ -74,16 +71,3 @@ class Sampling:
             self.presence_penalty,
             self.frequency_penalty,
         ) != (1, 0, 0)
-
-    def draw(self, scores: np.ndarray[Any, np.dtype[np.floating[Any]]], position: int) -> int:
-        """A token for the given place, from scores of shape (vocabulary,)."""
-        if self.temperature == 0:
-            return int(scores.argmax())
-        wide = scores.astype(np.float64) / self.temperature
-        if self.top_k is not None and self.top_k < wide.size:
-            wide[wide < np.partition(wide, -self.top_k)[-self.top_k]] = -np.inf
-        weights = np.exp(wide - wide.max())
-        draw = np.random.Generator(np.random.Philox(key=(self.seed, position))).random()
-        return int(
-            np.searchsorted(np.cumsum(weights) / weights.sum(), draw, side="right").clip(0, wide.size - 1)
-        )

@@ -1,22 +1,39 @@
 """A model that makes text: parameters, sizes and tokenizer, from the folder of a run."""
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from pcp.errors import PCPError
-from pcp.inference.generate import generate
+from pcp.inference.engine import Engine
+from pcp.inference.guessing import PromptLookup
+from pcp.inference.pages import Pages
+from pcp.inference.request import Request
+from pcp.inference.runner import Runner, element_type
 from pcp.inference.sampling import Sampling
+from pcp.inference.scheduler import Limits, Scheduler, power_of_two
+from pcp.ir.tree import flatten
 from pcp.models.config import DecoderConfig
-from pcp.models.parameters import Parameters
+from pcp.models.decoder import empty_cache
+from pcp.models.parameters import Parameters, quantised
 from pcp.models.published import CONFIGURATIONS, configuration
 from pcp.training.checkpoint import CheckpointNotFound
-from pcp.training.data.tokenizer import Tokenizer, decode_stream
+from pcp.training.data.tokenizer import Tokenizer
 from pcp.training.run_folder import RunFolder, load_state
 
 
 class NoTextFromALoss(PCPError):
     """Text is asked of a run that trains a loss from a file."""
+
+
+class NoTokenizer(PCPError):
+    """A text is given to a model that has no tokenizer."""
+
+
+CACHE_BYTES = 4 << 30
+"""Most memory that a cache takes unless it is told otherwise, and unless one text alone needs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +43,15 @@ class TextModel:
     Arguments:
         parameters: arrays, nested as `initial_parameters` of its model makes them.
         config: the sizes of the model.
-        tokenizer: text to tokens and back.
+        tokenizer: text to tokens and back; None for a model that is only given tokens.
+        ends: tokens that end an answer.
     """
 
     parameters: Parameters
     config: DecoderConfig
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None = None
+    ends: tuple[int, ...] = ()
+    _held: dict[Any, "_Compiled"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @staticmethod
     def of_run(folder: RunFolder) -> "TextModel":
@@ -60,21 +80,112 @@ class TextModel:
         config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
         return TextModel(state["params"], config, tokenizer)
 
+    def engine(
+        self,
+        device: str | None = None,
+        weights: str = "",
+        tolerance: float | None = None,
+        rows: int = 8,
+        page: int = 16,
+        pages: int | None = None,
+        chunk: int = 512,
+        most_waiting: int = 1024,
+        guesses: int = 0,
+        invariant: bool = False,
+    ) -> Engine:
+        """An engine that answers many requests at once. What is compiled stays with the model for the next engine.
+
+        Arguments:
+            device: where to run; see `plan`.
+            weights: `bf16`, `int8` or `int4`: how matrices are stored, see `nn.quantise`; empty as they are.
+            tolerance: of the plans, beside exact arithmetic on weights as they are stored; see `plan`. None searches nothing:
+                native kernels then read stored weights and attend, where there are any.
+            rows: most texts at once.
+            page: tokens of a page of the cache.
+            pages: of the cache; None for whole contexts of all rows, in at most 4 GiB.
+            chunk: most tokens of prompts that one step reads.
+            most_waiting: with so many waiting, another request is refused.
+            guesses: tokens that are guessed from what the text said before, and verified at once; texts stay the same, but for
+                scores that round otherwise in a program of more tokens.
+            invariant: always compute `rows` rows, so that a text does not depend on what runs beside it, not in its last bit.
+
+        Raises:
+            NotQuantisable: there is no such form of weights, or a matrix does not fit it.
+            ToleranceUnreachable, InvalidTolerance: of the plans, at the first request.
+        """
+        key = (device, weights, tolerance, rows, page, pages, invariant)
+        compiled = self._held.get(key)
+        if compiled is None or not compiled.free.acquire(blocking=False):
+            compiled = self._compiled(device, weights, tolerance, rows, page, pages, invariant)
+            compiled.free.acquire()
+            self._held[key] = compiled
+        scheduler = Scheduler(Limits(self.config.context, rows, chunk), compiled.pages)
+        guesser = PromptLookup(guesses) if guesses else None
+        done = compiled.free.release
+        return Engine(compiled.runner, scheduler, self.tokenizer, self.ends, most_waiting, guesser, done)
+
+    def _compiled(
+        self,
+        device: str | None,
+        weights: str,
+        tolerance: float | None,
+        rows: int,
+        page: int,
+        pages: int | None,
+        invariant: bool,
+    ) -> "_Compiled":
+        parameters = quantised(self.parameters, weights) if weights else self.parameters
+        a_context = -(-self.config.context // page)
+        if pages is None:
+            of_page = empty_cache(self.config, 1, page, element_type(parameters))
+            fits = CACHE_BYTES // sum(leaf.nbytes for leaf in flatten(of_page)[0])
+            pages = 1 + max(min(rows * a_context, fits), a_context)
+        fixed = power_of_two(rows) if invariant else 0
+        runner = Runner(parameters, self.config, pages, page, device, tolerance, fixed)
+        return _Compiled(runner, Pages(pages, page))
+
+    def tokens_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        """The tokens of a prompt.
+
+        Raises:
+            UnknownCharacter: it has characters that the tokenizer lacks.
+            NoTokenizer: it is a text, and the model has no tokenizer.
+        """
+        if not isinstance(prompt, str):
+            return prompt
+        if self.tokenizer is None:
+            raise NoTokenizer("a text was given to a model without a tokenizer; give token numbers")
+        tokens: list[int] = self.tokenizer.encode(prompt).tolist()
+        return tokens
+
     def continuation(
         self,
         prompt: str,
         count: int,
         sampling: Sampling,
-        device: str,
+        device: str | None = None,
         weights: str = "",
         tolerance: float | None = None,
     ) -> Iterator[str]:
-        """Yield the text of `count` new tokens; a token that ends inside a character waits for the next.
+        """Yield the text of up to `count` new tokens, piece by piece; when the context is full, its last half is read again.
 
         Raises:
-            NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `generate`.
+            NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `engine`.
             UnknownCharacter, EmptyPrompt: the prompt has characters that the tokenizer lacks, or none.
         """
-        start = self.tokenizer.encode(prompt).tolist()
-        new = generate(self.parameters, self.config, start, count, sampling, device, weights, tolerance)
-        yield from decode_stream(self.tokenizer, new)
+        request = Request(self.tokens_of(prompt), count, sampling, slide=True)
+        with self.engine(device, weights, tolerance, rows=1) as engine:
+            stream = engine.submit(request)
+            for piece in stream:
+                yield piece.text
+            if stream.error is not None:
+                raise stream.error.__cause__ or stream.error
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """Programs and a cache, and who may use them: one engine at a time."""
+
+    runner: Runner
+    pages: Pages
+    free: threading.Lock = field(default_factory=threading.Lock)

@@ -97,6 +97,8 @@ class Chunk:
 
     def last(self, x: Tensor) -> Tensor:
         """What stands at the last token of each row, (rows, 1, width), of x (rows, chunk, width)."""
+        if x.shape[1] == 1:
+            return x
         at = reshape(maximum(self.count - 1, 0), (x.shape[0], 1, 1))
         return take_along_axis(x, at, 1)
 

@@ -38,12 +38,12 @@ def checked_key(key: TensorLike) -> Tensor:
     return tensor
 
 
-def threefry(key: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
+def threefry(key: Tensor | tuple[Tensor, Tensor], high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
     """20 rounds of Threefry on counters.
 
     Arguments:
-        key: u32[2].
-        high, low: the two words of the counters, u32 of one shape.
+        key: u32[2], or its two words.
+        high, low: the two words of the counters, u32 of one shape, to which those of the key broadcast.
 
     Returns:
         Two words of random bits for every counter.

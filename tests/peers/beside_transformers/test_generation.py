@@ -9,9 +9,10 @@ import tokenizers
 import torch
 import transformers
 
+import pcp
 from pcp.cli import main
 from pcp.importers.weights import map_weights
-from pcp.inference import Sampling, generate
+from pcp.inference import Sampling, TextModel
 from pcp.models.names import from_transformers
 from pcp.models.published import gpt2_config
 
@@ -59,7 +60,10 @@ def test_greedy_text_is_equal(theirs: Any, length: int, tmp_path: Path) -> None:
     prompt = torch.randint(CONFIG.vocabulary, (length,), generator=torch.manual_seed(length)).tolist()
     expected = their_text(theirs, prompt)
     parameters = from_transformers(map_weights(tmp_path / "model.safetensors"), CONFIG)
-    assert list(generate(parameters, CONFIG, prompt, len(expected), Sampling(temperature=0))) == expected
+    assert (
+        pcp.generate(TextModel(parameters, CONFIG), prompt, len(expected), Sampling(temperature=0))
+        == expected
+    )
 
 
 def test_the_command_takes_the_folder(

@@ -15,7 +15,7 @@ from tests.execution import run
 import pcp
 from pcp.cli import main
 from pcp.importers.weights import map_weights
-from pcp.inference import Sampling, generate
+from pcp.inference import Sampling, TextModel
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import decoder
 from pcp.models.config import DecoderConfig
@@ -105,7 +105,7 @@ def test_a_saved_model_continues_as_transformers_does(
     parameters = from_transformers(map_weights(tmp_path), config)
     for a, b in zip(flatten(parameters)[0], flatten(weights_of(model, config))[0], strict=True):
         np.testing.assert_array_equal(a, b)
-    assert list(generate(parameters, config, prompt, 28, Sampling(temperature=0))) == expected
+    assert pcp.generate(TextModel(parameters, config), prompt, 28, Sampling(temperature=0)) == expected
     text = " ".join(f"w{token}" for token in prompt)
     arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--json"]
     assert main(["generate", str(tmp_path), *arguments]) == 0

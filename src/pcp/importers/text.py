@@ -1,0 +1,128 @@
+"""Models that make text, by what a user names, and the texts that they make."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.importers.transformers_folder import read_transformers_folder
+from pcp.inference.request import Request, Stream
+from pcp.inference.sampling import Sampling
+from pcp.inference.text_model import TextModel
+from pcp.training.recipes.model_folder import holds_transformers_model
+from pcp.training.recipes.written_model import write_model
+from pcp.training.run_folder import RunFolder
+
+_EXPECTED = (
+    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a GPT-2 or a Llama that "
+    "transformers saved (config.json, model.safetensors, tokenizer.json)"
+)
+
+_PROGRAM = "is a program, without weights and tokenizer; `pcp run` runs it on arrays"
+_WEIGHTS = "holds weights only; config.json and a tokenizer must be beside them"
+
+# The ending of a file's name -> what the file is.
+_FILES = {
+    ".mlir": _PROGRAM,
+    ".mlirbc": _PROGRAM,
+    ".pcp": _PROGRAM,
+    ".safetensors": _WEIGHTS,
+    ".npz": _WEIGHTS,
+    ".bin": _WEIGHTS,
+    ".toml": "holds the settings of a run; `pcp train --config` trains it",
+}
+
+
+class NoTextModel(PCPError):
+    """A path at which there is no model that makes text."""
+
+
+def generate(
+    model: TextModel | str | PathLike[str],
+    prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+    count: int = 300,
+    sampling: Sampling | None = None,
+    *,
+    stop: Sequence[str] = (),
+    ignore_end: bool = False,
+    device: str | None = None,
+    weights: str = "",
+    tolerance: float | None = None,
+    rows: int = 8,
+) -> Any:
+    """Continue texts with a model, many at once; each answer is what it would be alone.
+
+    Arguments:
+        model: of `open_model`, or the folder that it would be given. A model that is kept is compiled once.
+        prompts: a text or a list of texts; or token numbers, or a list of those.
+        count: most new tokens of each. When the context is full, its last half is read again.
+        sampling: how tokens are drawn; the default if None.
+        stop: texts that end an answer.
+        ignore_end: go on behind tokens that end an answer.
+        device, weights, tolerance: see `TextModel.engine`.
+        rows: most texts at once.
+
+    Returns:
+        What follows each prompt, in their order: a text for a text, a list of tokens for tokens, a list of them for a list.
+
+    Raises:
+        NoTextModel: there is no model that makes text.
+        EmptyPrompt, InvalidSampling, TokenOutOfRange, UnknownCharacter: of a prompt, or of the settings.
+        NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `TextModel.engine`.
+    """
+    opened = model if isinstance(model, TextModel) else open_model(Path(model))
+    alone = isinstance(prompts, str) or (
+        len(prompts) > 0 and not isinstance(prompts[0], str) and np.ndim(prompts[0]) == 0
+    )
+    asked: Sequence[Any] = [prompts] if alone else prompts
+    requests = [
+        Request(
+            opened.tokens_of(each), count, sampling or Sampling(), stop, ignore_end=ignore_end, slide=True
+        )
+        for each in asked
+    ]
+    if not requests:
+        return []
+    with opened.engine(
+        device, weights, tolerance, min(rows, len(requests)), most_waiting=len(requests)
+    ) as engine:
+        streams = [engine.submit(request) for request in requests]
+        answers = [
+            _answer(stream, isinstance(each, str)) for stream, each in zip(streams, asked, strict=True)
+        ]
+    return answers[0] if alone else answers
+
+
+def _answer(stream: Stream, as_text: bool) -> str | list[int]:
+    pieces = list(stream)
+    if stream.error is not None:
+        raise stream.error.__cause__ or stream.error
+    if as_text:
+        return "".join(piece.text for piece in pieces)
+    return [piece.token for piece in pieces if piece.token is not None]
+
+
+def open_model(path: Path) -> TextModel:
+    """The model of a run, or of a folder that transformers wrote.
+
+    Raises:
+        NoTextModel: there is nothing at the path, a file, or a folder of something else.
+        PCPError: the model there cannot be used; see `TextModel.of_run` and `read_transformers_folder`.
+    """
+    if not path.exists():
+        raise NoTextModel(f"there is no folder {path}; {_EXPECTED}. PCP downloads no models")
+    if not path.is_dir():
+        raise NoTextModel(f"{path} {_FILES.get(path.suffix, 'is a file')}. Instead, {_EXPECTED}")
+    if not (path / "config.json").exists():
+        runs = sorted(inner.parent for inner in path.glob("*/config.json"))
+        hint = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
+        raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{hint}")
+    if holds_transformers_model(path):
+        return read_transformers_folder(path)
+    run = RunFolder.open(path)
+    if run.source_folder.exists():
+        return read_transformers_folder(write_model(run, run.model_folder))
+    return TextModel.of_run(run)

@@ -1,0 +1,261 @@
+"""Steps of a model on a device: a few compiled shapes, a cache in pages that each call consumes, tokens drawn inside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import Target
+from pcp.backends.registry import DEFAULT
+from pcp.inference.engine import Answer
+from pcp.inference.sampler import Drawn, draw
+from pcp.inference.scheduler import Part, power_of_two
+from pcp.ir import Program, Role
+from pcp.ir.tree import flatten
+from pcp.kernels import kernel_named, sites_of
+from pcp.models.config import DecoderConfig
+from pcp.models.decoder import empty_cache, read
+from pcp.models.parameters import Parameters
+from pcp.ops.movement import iota, repeat, reshape
+from pcp.planning import Plan, plan
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.tensor import Tensor
+from pcp.tracing import spec, specs_of, trace
+
+NATIVE = ("quantised_product.native", "quantised_product.native_many", "attention.native")
+"""Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
+float32 and the other brings whole caches into another order."""
+
+SHORTEST_CHUNK = 16
+"""Parts of a prompt are padded to this, or a power of two above."""
+
+LEAST_WIDTH = 8
+"""Pages that every row's table has room for, so that short texts have one shape."""
+
+WORD = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a program is compiled for.
+
+    Arguments:
+        rows: texts.
+        chunk: tokens of each.
+        width: pages of each.
+        every: whether a token is drawn behind each of the chunk, and not only behind the last.
+        edited: whether scores are changed before: penalties, biases, masks.
+    """
+
+    rows: int
+    chunk: int
+    width: int
+    every: bool = False
+    edited: bool = False
+
+    @property
+    def draws(self) -> int:
+        """Tokens drawn, all rows together."""
+        return self.rows * (self.chunk if self.every else 1)
+
+
+def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shape: Shape) -> Program:
+    """The Program of a step: `(parameters, cache, tokens, table, whole, real, tell) -> (cache, drawn)`.
+
+    Arguments:
+        parameters, cache: arrays or their specs.
+        config: the model's sizes.
+        shape: of the step. `whole` has the columns start, count, and those of `sampler.WHOLE`.
+    """
+    rows, chunk = shape.rows, shape.chunk
+
+    def step(
+        parameters: Any,
+        cache: Any,
+        tokens: Tensor,
+        table: Tensor,
+        whole: Tensor,
+        real: Tensor,
+        tell: Tensor,
+        edit: Any,
+    ) -> tuple[Any, Drawn]:
+        cache, scores = read(
+            parameters, cache, tokens, whole[:, 0], whole[:, 1], table, config, every=shape.every
+        )
+        settings = whole[:, 2:]
+        if shape.every:
+            scores = reshape(scores, (rows * chunk, -1))
+            behind = iota((rows, chunk, 1), 1) * np.array([0, 0, 0, 1], np.int32)
+            settings = reshape(settings[:, None, :] + behind, (rows * chunk, 4))
+            real = repeat(real, chunk, 0)
+        return cache, draw(scores.astype("f32"), settings, real, tell, edit)
+
+    edit_specs = None
+    if shape.edited:
+        scores_shape = (shape.draws, config.vocabulary)
+        edit_specs = (spec(scores_shape, "f32"), spec(scores_shape, "bool"))
+    return trace(
+        step,
+        specs_of(parameters),
+        specs_of(cache, Role.state),
+        spec((rows, chunk), "i32"),
+        spec((rows, shape.width), "i32"),
+        spec((rows, 6), "i32"),
+        spec((rows, 4), "f32"),
+        spec((), "bool"),
+        edit_specs,
+    )
+
+
+def planned(program: Program, device: str | None, tolerance: float | None) -> Plan:
+    """A plan within a tolerance; without one, as written but for native kernels that round no more."""
+    if tolerance is not None:
+        return plan(program, device, tolerance, binds=("parameters",))
+    target = Target.of(device)
+    if target.backend != DEFAULT or target.platform != "cpu":
+        return plan(program, device)
+    kernels = {
+        site.key: kernel_named(name)
+        for site in sites_of(prepared(program), target)
+        for name in NATIVE
+        if name in site.kernels
+    }
+    return plan(program, device, path=Path.of(program, kernels) if kernels else None)
+
+
+def element_type(parameters: Parameters) -> Any:
+    """The element type that is computed in: vectors are never stored in fewer bits."""
+    return next(leaf.dtype for leaf in flatten(parameters)[0] if len(leaf.shape) == 1)
+
+
+class Runner:
+    """Computes steps of a model.
+
+    Arguments:
+        parameters: arrays, perhaps stored in fewer bits. They are placed on the device once.
+        config: the model's sizes.
+        pages: of the cache, with page 0, which is nobody's.
+        size: tokens of a page.
+        device: where to run; see `plan`.
+        tolerance: of plans; see `planned`.
+        fixed_rows: every step has so many rows, so that no text depends on how many run beside it, not in its last bit;
+            0 takes powers of two.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        config: DecoderConfig,
+        pages: int,
+        size: int,
+        device: str | None = None,
+        tolerance: float | None = None,
+        fixed_rows: int = 0,
+    ) -> None:
+        self.config, self._pages, self._size = config, pages, size
+        self._device, self._tolerance, self._fixed_rows = device, tolerance, fixed_rows
+        self._parameters, self._specs = parameters, specs_of(parameters)
+        self._dtype = element_type(parameters)
+        self._cache_specs = specs_of(self._empty())
+        self._plans: dict[Shape, Plan] = {}
+        self._bound: Any = None
+        self._cache: Any = None
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens."""
+        return self.config.vocabulary
+
+    def _empty(self) -> Any:
+        return empty_cache(self.config, self._pages, self._size, self._dtype)
+
+    def reset(self) -> None:
+        """Begin with an empty cache."""
+        self._cache = None
+
+    def shape(self, parts: Sequence[Part]) -> Shape:
+        """The compiled shape that parts are padded to."""
+        every = any(part.guesses for part in parts)
+        chunk = max(len(part.tokens) + len(part.guesses) for part in parts)
+        if chunk > 1:
+            chunk = power_of_two(chunk) if every else max(power_of_two(chunk), SHORTEST_CHUNK)
+        longest = max(part.start + len(part.tokens) + len(part.guesses) for part in parts)
+        pages = max(-(-longest // self._size), LEAST_WIDTH)
+        width = min(power_of_two(pages), -(-self.config.context // self._size))
+        edited = any(part.text.request.sampling.edits or part.text.request.mask is not None for part in parts)
+        rows = max(self._fixed_rows, power_of_two(len(parts)))
+        return Shape(rows, min(chunk, self.config.context), width, every, edited)
+
+    def planned(self, program: Program) -> Plan:
+        """How a step is computed."""
+        return planned(program, self._device, self._tolerance)
+
+    def plan(self, shape: Shape) -> Plan:
+        """The plan of a shape, compiled when it is first asked for."""
+        if shape not in self._plans:
+            program = step_program(self._specs, self.config, self._cache_specs, shape)
+            found = self.planned(program)
+            if self._bound is None:
+                self._bound = found.place_first(self._parameters)
+                self._parameters = self._specs
+            self._plans[shape] = found.bind(*self._bound)
+        return self._plans[shape]
+
+    def run(self, parts: Sequence[Part]) -> Answer:
+        """Read the parts, and draw behind the last token of each, and behind each guess."""
+        shape = self.shape(parts)
+        tell = any(part.text.request.logprobs is not None for part in parts)
+        cache = self._empty() if self._cache is None else self._cache
+        self._cache = None  # a call consumes it
+        self._cache, drawn = self.plan(shape).run(
+            cache, *self._packed(parts, shape), np.bool_(tell), self._edit(parts, shape)
+        )
+        places = (shape.rows, shape.chunk if shape.every else 1)
+        tokens = np.asarray(drawn[0]).reshape(places)
+        if not tell:
+            return Answer(tokens)
+        logprobs, top, tops = (np.asarray(each) for each in drawn[1:])
+        return Answer(tokens, logprobs.reshape(places), top.reshape(*places, -1), tops.reshape(*places, -1))
+
+    def _packed(self, parts: Sequence[Part], shape: Shape) -> tuple[Any, Any, Any, Any]:
+        """Tokens, table, whole numbers and real ones of each row; rows without a part are idle."""
+        tokens = np.zeros((shape.rows, shape.chunk), np.int32)
+        table = np.zeros((shape.rows, shape.width), np.int32)
+        whole = np.zeros((shape.rows, 6), np.uint32)
+        real = np.zeros((shape.rows, 4), np.float32)
+        for row, part in enumerate(parts):
+            given, sampling = [*part.tokens, *part.guesses], part.text.request.sampling
+            tokens[row, : len(given)] = given
+            pages = part.text.pages[: shape.width]
+            table[row, : len(pages)] = pages
+            seed = sampling.seed
+            whole[row] = part.start, len(given), sampling.top_k or 0, seed // WORD, seed % WORD, part.place
+            real[row] = sampling.temperature, sampling.top_p, sampling.min_p, sampling.repetition_penalty
+        return tokens, table, whole.view(np.int32), real
+
+    def _edit(self, parts: Sequence[Part], shape: Shape) -> Any:
+        """What is added to scores, and which of them the repetition penalty is for."""
+        if not shape.edited:
+            return None
+        added = np.zeros((shape.draws, self.vocabulary), np.float32)
+        repeated = np.zeros(added.shape, np.bool_)
+        each = shape.draws // shape.rows
+        for row, part in enumerate(parts):
+            rows, sampling, request = (
+                slice(row * each, (row + 1) * each),
+                part.text.request.sampling,
+                part.text.request,
+            )
+            new = part.text.tokens[len(request.prompt) :]
+            if sampling.repetition_penalty != 1:
+                repeated[rows, part.text.tokens] = True
+            if new and (sampling.presence_penalty or sampling.frequency_penalty):
+                tokens, counts = np.unique(new, return_counts=True)
+                added[rows, tokens] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+            for token, bias in sampling.logit_bias.items():
+                added[rows, token] += bias
+            if request.mask is not None:
+                added[rows] = np.where(request.mask(new), added[rows], -np.inf)
+        return added, repeated
