@@ -1,9 +1,9 @@
 """Reductions that XLA gives to YNNPACK on processors, which gets some of them wrong, and takes long for others.
 
-Its maximum and minimum of a few thousand elements and more leave out NaN (jaxlib 0.10.2: `jax.jit(jnp.max)` of 10,000 numbers
-and a NaN is a number). StableHLO's propagate it. YNNPACK takes only a reduction whose body is that one operation, so here the
-body chooses NaN itself, which changes no number. That takes twice as long, so what is only taken off its own elements before the
-sum of their exponentials, as in softmax, stays as it is: that sum is NaN without it.
+Its maximum and minimum of a few thousand elements and more leave out NaN (jaxlib 0.10.2: `jax.jit(jnp.max)` of 10,000
+numbers and a NaN is a number). StableHLO's propagate it. YNNPACK takes only a reduction whose body is that one operation, so
+here the body chooses NaN itself, which changes no number. That takes twice as long, so what is only taken off its own elements
+before the sum of their exponentials, as in softmax, stays as it is: that sum is NaN without it.
 
 Sums over the first axes of an array with many columns, as of the gradient of a bias of logits, it copies into another order
 first (a sum over 512 rows of 30,522 columns takes 72 ms of CPU time, the product with a vector of ones 2 ms). Such a sum is
