@@ -53,8 +53,8 @@ def jacobian(
 
     Returns:
         For a Program, a Program with the same arguments; for a function, a function that computes with arrays outside of
-        any trace. The result is nested like that of `function`, and in the place of each of its arrays stands what `wrt` names
-        (a tuple of such if it is a sequence), with arrays of shape `(*shape of the result, *shape of the argument)`.
+        any trace. The result is nested like that of `function`. In the place of each of its arrays stands what `wrt` names (a
+        tuple, if it is a sequence), with arrays of shape `(*shape of the result, *shape of the argument)`.
 
     Raises:
         NoJacobian: a result is of integers, a number is complex, or there is no such mode.

@@ -117,8 +117,8 @@ class Convolution:
     ) -> Callable[[], Tensor] | None:
         """What makes the convolution as a product of matrices; None where it is no product.
 
-        It is one if the kernel is a single place, as in the layers between those of wider kernels, if there is a single place
-        for the whole kernel, as in the gradients of such layers, or if each place of x is met once, as in patches.
+        It is one in three cases: the kernel is a single place; there is a single place for the whole kernel, as in gradients of
+        such layers; or each place of x is met once, as in patches.
 
         Arguments:
             padded: whether also where the kernel meets padding, whose product with an infinity or NaN is then 0.

@@ -5,8 +5,8 @@ right is the operation in float64; where that takes too long, the operation as i
 
 How wrong a kernel may be on operands of a kind depends on how sensitive the operation is there: its results are also computed
 for operands that are a few roundings away. A kernel as precise as its results on normal operands say may err as much more as
-results move more there, so one that keeps 8 bits of its operands need not tell apart what lies beyond them, and one that
-claims the roundings of float32 has to. What it claims bounds its own error: one that says that it only sums up in another order
+results move more there. So one that keeps 8 bits of its operands need not tell apart what lies beyond them; one that claims the
+roundings of float32 has to. What it claims bounds its own error: one that says that it only sums up in another order
 gets no more for being wrong on normal operands, too.
 """
 

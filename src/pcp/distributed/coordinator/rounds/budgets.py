@@ -60,8 +60,8 @@ def _newcomer_part(typical: float, pace: Pace) -> float:
 def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """Return how many of a round's pending batches a worker gets: 0 where others are done with them sooner.
 
-    With step budgets, who delivered nothing yet gets a quarter of a segment beside others that did, so that a slow one
-    is found out soon, and half as much after each lease from the third on that it let expire.
+    With step budgets, who delivered nothing yet, beside others that did, gets a quarter of a segment: so a slow one is found
+    out soon. After each lease that it let expire, from the third on, it gets half as much.
 
     Arguments:
         turn: the turn in which the lease is granted.
