@@ -1,8 +1,8 @@
 """Programs that are equal by algebra: other orders of products, merged products, sums that are multiplied out or factored.
 
 `matrices` reads the parts of a program that are made of matrices. `saturation` finds all that is equal to one within limits, by
-egglog. `extraction` chooses from that by the cost of its operations. `form` writes down what was chosen, and `emission` makes the
-program of a form; these two do without egglog.
+egglog. `extraction` chooses from that by the cost of its operations. `form` writes down what was chosen, and `emission` makes
+the program of a form; these two do without egglog.
 
 Source: Willsey et al., "egg: fast and extensible equality saturation", POPL 2021; Zhang et al., "Better together: unifying
 datalog and equality saturation", PLDI 2023; Yang et al., "Equality saturation for tensor graph superoptimization", MLSys 2021.
