@@ -30,6 +30,12 @@ WRONG: list[tuple[str, Any, int, str]] = [
     (COMPLETIONS, b"\xff", 400, "the body is not JSON in UTF-8"),
     (COMPLETIONS, b"[" * 100_000, 400, "the body is not JSON in UTF-8"),
     (COMPLETIONS, b'{"temperature": NaN}', 400, "NaN is no number of JSON"),
+    (COMPLETIONS, b'{"prompt": "\\ud800"}', 400, "the body is not JSON in UTF-8: 'utf-8' codec can't encode character"),
+    (CHAT, {"messages": HI, "chat_template_kwargs": {"messages": []}}, 400, "chat_template_kwargs has 'messages', which is the request's own"),
+    (CHAT, b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "a", "parameters": '
+     + b'{"a":' * 700 + b"1" + b"}" * 700 + b"}}]}", 400, ""),
+    ("/v1/embeddings", {"input": "x"}, 404, "there is no POST /v1/embeddings; ask by POST /v1/completions, /v1/chat/completions"),
+    (MESSAGES + "/batches", {}, 404, "there is no POST /v1/messages/batches; ask by POST"),
     (COMPLETIONS, [1], 400, 'the body is a list; expected an object, as {"model": ...}'),
     (COMPLETIONS, {"model": "gpt-9", "prompt": "x"}, 404, "this server has no model 'gpt-9'; it serves 'tiny'"),
     (COMPLETIONS, {"prompt": "x", "max_tokens": "4"}, 400, 'max_tokens is "4"; expected a whole number from 0'),
@@ -74,7 +80,7 @@ def test_a_wrong_request_is_told_what_is_wrong(server: Running, row: int) -> Non
     path, body, status, words = WRONG[row]
     found, _, answer = server.ask(path, body)
     assert (found, words in answer["error"]["message"]) == (status, True), answer
-    if path == MESSAGES:
+    if path.startswith(MESSAGES):
         assert answer["type"] == "error"
         assert set(answer["error"]) == {"type", "message"}
     else:

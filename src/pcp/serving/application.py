@@ -31,7 +31,9 @@ from pcp.serving.refusals import (
     Failed,
     InvalidField,
     KeyRefused,
+    MalformedJson,
     ModelNotServed,
+    NoSuchAddress,
     Refused,
     WeightsChanged,
 )
@@ -87,7 +89,17 @@ class Application:
             Route("/metrics", self._metrics),
         ]
         checked = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-        return Starlette(routes=routes, middleware=[checked])
+        absent: Any = {404: self._absent, 405: self._absent}
+        return Starlette(routes=routes, middleware=[checked], exception_handlers=absent)
+
+    async def _absent(self, request: Request, _: Exception) -> Response:
+        known = (
+            "POST "
+            + ", ".join((*_ADAPTERS, "/v1/messages/count_tokens"))
+            + ", or GET /v1/models, /health, /metrics"
+        )
+        wanted = f"{request.method} {request.url.path[:80]}"
+        return self._refusal(NoSuchAddress(f"there is no {wanted}; ask by {known}"), request.url.path)
 
     async def _health(self, _: Request) -> Response:
         state = "draining" if self.is_draining else "ok"
@@ -163,6 +175,8 @@ class Application:
                 return _Nothing()
             except PCPError as error:
                 return self._refusal(InvalidField(str(error)), path)
+            except RecursionError:
+                return self._refusal(MalformedJson("the body is nested too deeply; send a flatter one"), path)
             except Exception:
                 log.exception("a request to %s failed", path)
                 return self._refusal(Failed("the server made a mistake; its log says which"), path)

@@ -16,10 +16,12 @@ def parsed(body: bytes) -> "Fields":
     """The object that a body holds.
 
     Raises:
-        MalformedJson: it is not JSON in UTF-8, or no object.
+        MalformedJson: it is not JSON in UTF-8, or no object, or a text in it has half of a character.
     """
     try:
         content = json.loads(body.decode("utf-8"), parse_constant=_no_number)
+        if b"\\u" in body:
+            json.dumps(content, ensure_ascii=False).encode()  # half of a pair of surrogates is no UTF-8
     except (ValueError, RecursionError) as error:
         raise MalformedJson(f"the body is not JSON in UTF-8: {error}; send one object, as {{...}}") from None
     if not isinstance(content, dict):

@@ -59,6 +59,12 @@ class ModelNotServed(Refused):
     status, kind, code = 404, "not_found_error", "model_not_found"
 
 
+class NoSuchAddress(Refused):
+    """An address at which nothing answers."""
+
+    status, kind, code = 404, "not_found_error", "unknown_url"
+
+
 class BodyTooLarge(Refused):
     """A body of more bytes than are read."""
 

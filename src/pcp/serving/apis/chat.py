@@ -30,7 +30,7 @@ from pcp.serving.apis.conversation import (
 from pcp.serving.ask import MOST_CHOICES, Answer, Ask, Token, Told, Usage
 from pcp.serving.fields import Fields
 from pcp.serving.model import ServedModel
-from pcp.serving.refusals import Refused
+from pcp.serving.refusals import InvalidField, Refused
 from pcp.serving.tool_calls import Call
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -54,6 +54,10 @@ class Chat:
         tools, masked, form = chosen_tools(_choice(fields), list(_tools(fields)), model)
         masked = masked or form_of_answer(fields.object("response_format"), model)
         variables = fields.object("chat_template_kwargs").content
+        if own := sorted({"messages", "tools", "self"}.intersection(variables)):
+            raise InvalidField(
+                f"chat_template_kwargs has {own[0]!r}, which is the request's own", "chat_template_kwargs"
+            )
         prompt = model.tokens_of_messages(_messages(fields), tools, variables, "messages")
         name = "max_completion_tokens" if fields.has("max_completion_tokens") else "max_tokens"
         count = model.count_for(prompt, fields.whole(name, None, 1, LARGEST_COUNT), name)

@@ -1,0 +1,82 @@
+"""What serving a model will take, before it is loaded: memory, and how fast it can be by what its device reads and computes."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from pcp.backends import Target
+from pcp.inference.text_model import CACHE_BYTES, TextModel
+from pcp.ir.tree import flatten
+from pcp.models.decoder import empty_cache
+from pcp.planning import plan
+from pcp.planning.capacity import memory_limit
+from pcp.tracing import spec, trace
+from pcp.training.utilisation import peak_of
+
+BITS = {"": 0, "bf16": 16, "int8": 8, "int4": 4, "fp8": 8, "fp8_e5m2": 8}
+"""Of an element of a stored matrix; 0 as it is."""
+PROMPT = 512
+"""Tokens of the prompt that a forecast speaks of, or the context if that is shorter."""
+_PROBE_BYTES, _TRIES = 1 << 28, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a model takes and gives.
+
+    Arguments:
+        weight_bytes: of the weights as they are stored on the device.
+        cache_bytes: of keys and values.
+        limit_bytes: of the device's memory that may be used.
+        tokens_per_second: of one text, at most: each token reads all weights.
+        prompt: tokens of a prompt.
+        first_token_seconds: after that prompt, at least: each of its tokens is multiplied with all weights.
+    """
+
+    weight_bytes: int
+    cache_bytes: int
+    limit_bytes: int
+    tokens_per_second: float
+    prompt: int
+    first_token_seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory is enough."""
+        return self.weight_bytes + self.cache_bytes <= self.limit_bytes
+
+
+def forecast(model: TextModel, device: str, weights: str, rows: int) -> Forecast:
+    """The forecast for a model whose weights are mapped and not read.
+
+    Arguments:
+        weights: how matrices are stored; see `TextModel.engine`.
+        rows: texts at once.
+    """
+    leaves = [(np.dtype(leaf.dtype).itemsize * 8, leaf.shape) for leaf in flatten(model.parameters)[0]]
+    sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape in leaves]
+    stored = BITS.get(weights, 0)
+    bits = [stored if stored and len(shape) > 1 else own for own, shape in leaves]
+    weight_bytes = sum(size * each // 8 for size, each in zip(sizes, bits, strict=True))
+    of_token = sum(leaf.nbytes for leaf in flatten(empty_cache(model.config, 1, 1))[0])
+    cache = max(min(rows * model.config.context * of_token, CACHE_BYTES), model.config.context * of_token)
+    prompt = min(PROMPT, model.config.context - 1)
+    reading = bytes_per_second(device)
+    flops = 2 * sum(size for size, (_, shape) in zip(sizes, leaves, strict=True) if len(shape) > 1)
+    seconds = max(prompt * flops / peak_of(device).flops_per_second, weight_bytes / reading)
+    limit = memory_limit(Target.of(device))
+    return Forecast(weight_bytes, cache, limit, reading / weight_bytes, prompt, seconds)
+
+
+def bytes_per_second(device: str) -> float:
+    """How fast a device reads its memory: the fastest of a few sums of 256 MiB, measured now."""
+    shape = (_PROBE_BYTES // 4096, 1024)
+    summed = plan(trace(lambda x: x.sum(axis=1), spec(shape, "f32")), device)
+    run = summed.bind(*summed.place_first(np.ones(shape, np.float32))).run
+    seconds = []
+    for _ in range(_TRIES):
+        start = time.perf_counter()
+        np.asarray(run())
+        seconds.append(time.perf_counter() - start)
+    return _PROBE_BYTES / min(seconds)
