@@ -20,7 +20,8 @@ from tests.kernels.gpu import lowers_for_gpus
 from tests.kernels.gpu.emulated import HERE, interpreted
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
-BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 4, 24, 40, 16
+# Several blocks of queries and keys, the last of which are not whole.
+BATCH, HEADS, QUERIES, KEYS, WIDTH = (2, 4, 200, 330, 64) if HERE else (2, 4, 24, 40, 16)
 FAMILIES = {"attention": triton._attention, "attention_gradient": triton._gradient}
 
 CASES: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
@@ -118,8 +119,8 @@ def test_masks_biases_and_their_cotangents(case: str, monkeypatch: pytest.Monkey
         for exact, y in zip((right[0], *right[1]), (found[0], *found[1]), strict=True):
             exact, y = np.asarray(exact, np.float64), np.asarray(y, np.float64)
             assert not np.any(np.isnan(y) & ~np.isnan(exact))
-            skipped = np.isnan(exact) & ~np.isnan(y)  # keys that no query looks at: 0 for 0 NaN
-            assert not np.any(y[skipped])
+            # Keys that a query does not look at get 0 of it instead of 0 NaN.
+            assert "offset" in settings or np.array_equal(np.isnan(y), np.isnan(exact))
             error = np.linalg.norm(np.nan_to_num(y - exact))
             assert error <= 1.5e-2 * np.linalg.norm(np.nan_to_num(exact)), storage
         assert np.array_equal(np.isnan(found[0]), np.isnan(right[0]))
