@@ -28,17 +28,17 @@ def test_the_distance_is_about_that_of_the_results(dtype: Any, shape: tuple[int,
     wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
     before, after = (array.astype(wide).ravel() for array in (right, other))
     true = float(np.linalg.norm(after - before) / np.linalg.norm(before))
-    assert sketch(other).is_near(sketch(right), 3 * true)
-    assert not sketch(other).is_near(sketch(right), true / 3)
-    assert sketch(right).is_near(sketch(right), 0.0)
+    assert sketch(other).distance(sketch(right)) <= 3 * true
+    assert sketch(other).distance(sketch(right)) > true / 3
+    assert sketch(right).distance(sketch(right)) == 0.0
 
 
 def test_a_row_of_a_thousand_counts() -> None:
     right = RNG.standard_normal((1000, 300)).astype(np.float32)
     other = right.copy()
     other[617] = 0
-    assert not sketch(other).is_near(sketch(right), 0.01)
-    assert not sketch(right[::-1]).is_near(sketch(right), 0.5)
+    assert sketch(other).distance(sketch(right)) > 0.01
+    assert sketch(right[::-1]).distance(sketch(right)) > 0.5
 
 
 def test_of_state_what_is_new_counts() -> None:
@@ -56,37 +56,37 @@ def test_of_state_what_is_new_counts() -> None:
         results[place] = weights - step * x
         return Sketch.of(program, arguments, results)
 
-    assert after(1e-3).is_near(after(1.001e-3), 0.01)
-    assert not after(1e-3).is_near(after(1.2e-3), 0.01)  # though the weights differ by 2e-4 of their norm
+    assert after(1e-3).distance(after(1.001e-3)) < 0.01
+    assert after(1e-3).distance(after(1.2e-3)) > 0.01  # though the weights differ by 2e-4 of their norm
 
 
 def test_bits_count_where_no_norm_does() -> None:
     numbers = RNG.integers(0, 9, (70, 3), np.int32)
     other = numbers.copy()
     other[69, 2] += 1
-    assert sketch(numbers).is_near(sketch(numbers.copy()), 0.0)
-    assert not sketch(other).is_near(sketch(numbers), 0.9)
-    assert sketch(other, ignored=(0,)).is_near(sketch(numbers, ignored=(0,)), 0.0)
+    assert sketch(numbers).distance(sketch(numbers.copy())) == 0.0
+    assert sketch(other).distance(sketch(numbers)) > 0.9
+    assert sketch(other, ignored=(0,)).distance(sketch(numbers, ignored=(0,))) == 0.0
     floats = RNG.standard_normal(90).astype(np.float32)
     near = floats * np.float32(1 + 1e-6)
-    assert sketch(near).is_near(sketch(floats), 1e-4)
-    assert not sketch(near, exact=True).is_near(sketch(floats, exact=True), 1e-4)
+    assert sketch(near).distance(sketch(floats)) <= 1e-4
+    assert sketch(near, exact=True).distance(sketch(floats, exact=True)) > 1e-4
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 3e38])
 def test_what_is_no_number_is_near_nothing(wrong: float) -> None:
     array = np.full(3 * WIDTH, wrong, np.float32)
     for one, other in ((array, np.ones_like(array)), (np.ones_like(array), array)):
-        assert not sketch(one).is_near(sketch(other), 0.9)
-    assert wrong == 3e38 or not sketch(array).is_near(sketch(array), 0.9)
+        assert sketch(one).distance(sketch(other)) > 0.9
+    assert wrong == 3e38 or sketch(array).distance(sketch(array)) > 0.9
 
 
 def test_bytes() -> None:
     made = sketch(RNG.standard_normal((5, 99)).astype(np.float32))
     again = Sketch.from_bytes(made.to_bytes())
-    assert again.is_near(made, 0.0)
+    assert again.distance(made) == 0.0
     for damaged in (b"", made.to_bytes()[:-1], made.to_bytes()[:31], made.to_bytes() + bytes(4 * WIDTH)):
-        assert not made.is_near(Sketch.from_bytes(damaged), 0.9)
+        assert made.distance(Sketch.from_bytes(damaged)) > 0.9
 
 
 def test_arrays_have_one_digest_only_if_their_bits_types_shapes_and_order_are_the_same() -> None:

@@ -88,10 +88,6 @@ class Sketch:
         """All of it."""
         return self.rest + self.numbers.astype("<f4").tobytes()
 
-    def is_near(self, right: "Sketch", tolerance: float) -> bool:
-        """Whether every result is as near to a right one, relative to the norm of that, or of the same bits."""
-        return self.distance(right) <= tolerance
-
     def distance(self, right: "Sketch") -> float:
         """Of the result that is the farthest from the right one, relative to the norm of that; infinite where bits differ."""
         if self.rest != right.rest or self.numbers.shape != right.numbers.shape:
@@ -100,7 +96,7 @@ class Sketch:
             ours, theirs = self.numbers.astype(np.float64), right.numbers.astype(np.float64)
             apart, norms = (np.linalg.norm(each, axis=1) for each in (ours - theirs, theirs))
             relative = np.where(apart == 0, 0.0, apart / norms)
-            return float(np.max(np.where(np.isfinite(norms), relative, np.inf), initial=0.0))
+            return float(np.max(np.where(np.isfinite(norms + relative), relative, np.inf), initial=0.0))
 
 
 def digest_of_bits(arrays: Sequence[Array]) -> bytes:

@@ -1,10 +1,10 @@
 """Whether a path computes in the user's process what it computed where it was measured.
 
 The compiled form that the user will call is called once, unless the same bytes of it agreed in an earlier process, and all of
-its kernels are PCP's own. Its results have to be within the tolerance of those that it had on the same arguments in the child
-that judged it, or that agreed in an earlier process: both are remembered in a sketch. Otherwise the plain program is called
-beside it, which takes time, and may take several times the memory. What differs from that by more than the tolerance explains
-is no path here, whatever a child process measured of it.
+its kernels are PCP's own. Its results have to be within three tolerances of those that it had on the same arguments in the
+child that judged it, or that agreed in an earlier process: both are remembered in a sketch. Otherwise the plain program is
+called beside it, which takes time, and may take several times the memory. What differs from that by more than the tolerance
+explains is no path here, whatever a child process measured of it.
 """
 
 import functools
@@ -120,9 +120,9 @@ def _unlike_what_was_right(whole: Whole, called: "_Called", evidence: Evidence, 
     sketch = Sketch.of(whole.program, arrays, results, whole.ignored, exact=not whole.tolerance)
     known = evidence.agreed(asked)
     # With other algorithms for its products a call rounds otherwise. Those that agreed are within a tolerance of exact results,
-    # so these are within two, of the `TIMES_TOLERANCE` that are allowed.
+    # so these are within the `TIMES_TOLERANCE` that are allowed.
     apart = sketch.distance(Sketch.from_bytes(known)) if known is not None else math.inf
-    if apart <= (whole.tolerance or 0.0):
+    if apart <= (TIMES_TOLERANCE - 1) * (whole.tolerance or 0.0):
         return None
     log.info(
         "results here are %.2g from those that were right, so that the plain program is called beside", apart
