@@ -77,5 +77,5 @@ def test_the_command_takes_the_folder(
     text = " ".join(WORDS[token] for token in prompt)
     arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--json"]
     assert main(["generate", str(tmp_path), *arguments]) == 0
-    expected = "".join(WORDS[token] for token in their_text(theirs, prompt))
+    expected = "".join(f" {WORDS[token]}" for token in their_text(theirs, prompt))
     assert json.loads(capsys.readouterr().out)["text"] == expected

@@ -109,4 +109,4 @@ def test_a_saved_model_continues_as_transformers_does(
     text = " ".join(f"w{token}" for token in prompt)
     arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--json"]
     assert main(["generate", str(tmp_path), *arguments]) == 0
-    assert json.loads(capsys.readouterr().out)["text"] == "".join(f"w{token}" for token in expected)
+    assert json.loads(capsys.readouterr().out)["text"] == "".join(f" w{token}" for token in expected)
