@@ -119,7 +119,8 @@ class MadeUpEngine:
         self._finished[finish] = self._finished.get(finish, 0) + 1
         stopped = finish == "stop" and request.stop and any(s.encode() in told for s in request.stop)
         if not stopped:
-            stream.put(Piece(None, held.decode("utf-8", "replace"), finish=finish))  # type: ignore[arg-type]  # one of them
+            last, logprob = (END, -0.5) if finish == "stop" else (None, None)
+            stream.put(Piece(last, held.decode("utf-8", "replace"), logprob, finish=finish))  # type: ignore[arg-type]  # one of them
 
     def _tokens(self, request: Request, answer: str | BaseException | None) -> Iterator[int]:
         if isinstance(answer, str):

@@ -95,7 +95,7 @@ def test_logprobs_of_a_chat() -> None:
 
 
 def test_logprobs_of_a_completion() -> None:
-    body = {"prompt": "x", "logprobs": 1, "max_tokens": 2}
+    body = {"prompt": "x", "logprobs": 1, "max_tokens": 9}
     with serving(MadeUpEngine("ab")) as server:
         _, _, whole = server.ask("/v1/completions", body)
     assert whole["choices"][0]["logprobs"] == {

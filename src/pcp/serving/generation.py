@@ -137,7 +137,10 @@ class Generation:
         if piece.token is not None:
             answer.count += 1
             self._numbers[choice].append(piece.token)
-            if piece.logprob is not None:
+            is_end = piece.finish == "stop" and piece.token in self._model.habits.ends
+            if (
+                piece.logprob is not None and not is_end
+            ):  # an end has no text, and clients read these as the text's
                 tokens = (Token(piece.token, piece.logprob, piece.top),)
         text = piece.text
         calls: tuple[Call, ...] = ()
