@@ -64,7 +64,7 @@ def test_seed_temperature_and_top_k_choose_the_text(
         (["--prompt", "xyz"], "'x'"),
         (["--prompt", ""], "the prompt is empty; give at least one character or token to begin with"),
         (["--temperature", "-1"], "temperature is -1.0; expected at least 0"),
-        (["--top-k", "0"], "top_k is 0; expected at least 1"),
+        (["--top-k", "-2"], "top_k is -2; expected at least 1"),
         (["--seed", "-1"], "seed is -1; expected at least 0"),
         (["--tokens", "-3"], "--tokens is -3; expected at least 0"),
         (["--device", "tpu:0"], "tpu"),

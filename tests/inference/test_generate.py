@@ -10,6 +10,7 @@ import pytest
 import pcp
 from pcp import nn
 from pcp.inference import EmptyPrompt, Request, Sampling, TextModel
+from pcp.inference.habits import Habits
 from pcp.inference.runner import Shape, planned, step_program
 from pcp.inference.sampler import draw
 from pcp.inference.text_model import NoTokenizer
@@ -182,7 +183,7 @@ def test_texts_and_tokens_alone_and_in_lists(model: TextModel) -> None:
 
 def test_a_token_that_ends_answers(model: TextModel) -> None:
     whole = pcp.generate(model, [1], 7, GREEDY)
-    ending = TextModel(model.parameters, CONFIG, ends=(whole[3],))
+    ending = TextModel(model.parameters, CONFIG, habits=Habits((whole[3],)))
     assert pcp.generate(ending, [1], 7, GREEDY) == whole[: whole.index(whole[3]) + 1]
     assert pcp.generate(ending, [1], 7, GREEDY, ignore_end=True) == whole
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from pcp.distributed.wire.sockets import listen
+from pcp.inference.habits import Habits
 from pcp.inference.request import Counts, EngineClosed, EngineFailed, EngineFull, Piece, Request, Stream
 from pcp.serving.application import Application
 from pcp.serving.measures import Measures
-from pcp.serving.model import Habits, ServedModel
+from pcp.serving.model import ServedModel
 from pcp.serving.server import Server
 from pcp.serving.weights_watch import WeightsWatch
 from pcp.training.data.chat.template import Written

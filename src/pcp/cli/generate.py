@@ -8,7 +8,7 @@ from pathlib import Path
 from pcp.backends import default_device
 from pcp.errors import PCPError
 from pcp.importers.text import open_model
-from pcp.inference.sampling import Sampling
+from pcp.inference.habits import Habits
 from pcp.nn.quantised import FORMS
 
 DESCRIPTION = {
@@ -19,6 +19,10 @@ MODEL is one of:
   a folder with a GPT-2 or a Llama that the library transformers saved (save_pretrained): config.json, model.safetensors, and
   tokenizer.json or vocab.json with merges.txt. This needs the package `tokenizers`:
   pip install 'planetary-compute-protocol[tokenizers]'
+
+The text ends at a token by which the model ends an answer, as generation_config.json, config.json or the tokenizer name it;
+--ignore-end goes on. What --temperature, --top-k and
+--top-p leave open is as generation_config.json recommends, if there is one.
 
 The prompt is read in one call. Of a prompt that fills the model's context, only the last half context is read.
 
@@ -42,9 +46,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", type=Path, help="folder of a run, or of a model of transformers, see below"
     )
     parser.add_argument("--prompt", help="text to continue; a line break if not given")
-    parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
-    parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens only")
+    parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add at most")
+    parser.add_argument("--ignore-end", action="store_true", help="go on behind tokens that end an answer")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        help="0 always takes the most likely token; the model's own if not given, else 0.8",
+    )
+    parser.add_argument(
+        "--top-k",
+        type=int,
+        help="draw among the k most likely tokens only, 0 among all; the model's own if not given",
+    )
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        help="draw among the fewest likely tokens of this probability together; the model's own if not given",
+    )
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
     parser.add_argument("--device", default=default_device(), help="where the model runs")
     parser.add_argument(
@@ -60,13 +78,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    sampling = Sampling(arguments.temperature, arguments.top_k, seed=arguments.seed)
+    named = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    said = {name: value for name, value in named.items() if value is not None}
+    Habits().drawing(said)  # what is wrong is told before a model is read
     if arguments.tokens < 0:
         raise NothingToGenerate(f"--tokens is {arguments.tokens}; expected at least 0")
     model = open_model(arguments.model)
     prompt = "\n" if arguments.prompt is None else arguments.prompt
     pieces = model.continuation(
-        prompt, arguments.tokens, sampling, arguments.device, arguments.weights, arguments.tolerance
+        prompt,
+        arguments.tokens,
+        model.habits.drawing(said),
+        arguments.device,
+        arguments.weights,
+        arguments.tolerance,
+        arguments.ignore_end,
     )
     if arguments.json:
         print(json.dumps({"prompt": prompt, "text": "".join(pieces)}))

@@ -242,7 +242,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
 
 def _sample(folder: RunFolder, device: str) -> str:
     """Text from the trained model, which is also kept."""
-    pieces = TextModel.of_run(folder).continuation(_opening(folder), 300, Sampling(), device)
+    pieces = TextModel.of_run(folder).continuation(_opening(folder), 300, Sampling(), device, ignore_end=True)
     text = "".join(pieces).strip()
     folder.sample_file.write_text(text + "\n", encoding="utf-8")
     return text

@@ -59,9 +59,9 @@ def generate(
         model: of `open_model`, or the folder that it would be given. A model that is kept is compiled once.
         prompts: a text or a list of texts; or token numbers, or a list of those.
         count: most new tokens of each. When the context is full, its last half is read again.
-        sampling: how tokens are drawn; the default if None.
+        sampling: how tokens are drawn; None: as the model's generation_config.json recommends, else the default.
         stop: texts that end an answer.
-        ignore_end: go on behind tokens that end an answer.
+        ignore_end: go on behind the model's end tokens, of which the first otherwise ends an answer.
         device, weights, tolerance: see `TextModel.engine`.
         rows: most texts at once.
 
@@ -78,10 +78,9 @@ def generate(
         len(prompts) > 0 and not isinstance(prompts[0], str) and np.ndim(prompts[0]) == 0
     )
     asked: Sequence[Any] = [prompts] if alone else prompts
+    drawing = sampling or opened.habits.drawing({})
     requests = [
-        Request(
-            opened.tokens_of(each), count, sampling or Sampling(), stop, ignore_end=ignore_end, slide=True
-        )
+        Request(opened.tokens_of(each), count, drawing, stop, ignore_end=ignore_end, slide=True)
         for each in asked
     ]
     if not requests:

@@ -9,6 +9,7 @@ import numpy as np
 from pcp import backends
 from pcp.errors import PCPError
 from pcp.importers.weights import WeightsUnreadable, map_weights
+from pcp.inference.habits import Habits
 from pcp.inference.text_model import TextModel
 from pcp.ir import DTypeLike
 from pcp.models.config import DecoderConfig
@@ -51,7 +52,8 @@ def read_transformers_folder(
             f"the tokenizer in {folder} has {tokenizer.vocabulary_size} tokens, its model {config.vocabulary}; write the "
             f"tokenizer of this model there: AutoTokenizer.from_pretrained(NAME).save_pretrained({str(folder)!r})"
         )
-    return TextModel(read_weights(folder, config, device, dtype), config, tokenizer)
+    parameters = read_weights(folder, config, device, dtype)
+    return TextModel(parameters, config, tokenizer, Habits.of(folder, tokenizer))
 
 
 def read_weights(

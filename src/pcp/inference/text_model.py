@@ -9,6 +9,7 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.inference.engine import Engine
 from pcp.inference.guessing import PromptLookup
+from pcp.inference.habits import Habits
 from pcp.inference.pages import Pages
 from pcp.inference.request import Request
 from pcp.inference.runner import Runner, element_type
@@ -44,13 +45,13 @@ class TextModel:
         parameters: arrays, nested as `initial_parameters` of its model makes them.
         config: the sizes of the model.
         tokenizer: text to tokens and back; None for a model that is only given tokens.
-        ends: tokens that end an answer.
+        habits: where answers end, and how they are drawn if nobody says otherwise.
     """
 
     parameters: Parameters
     config: DecoderConfig
     tokenizer: Tokenizer | None = None
-    ends: tuple[int, ...] = ()
+    habits: Habits = field(default_factory=Habits)
     _held: dict[Any, "_Compiled"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @staticmethod
@@ -78,7 +79,7 @@ class TextModel:
             ) from None
         config = configuration(folder.config().model)
         config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
-        return TextModel(state["params"], config, tokenizer)
+        return TextModel(state["params"], config, tokenizer, Habits.of(folder.path, tokenizer))
 
     def engine(
         self,
@@ -122,7 +123,9 @@ class TextModel:
         scheduler = Scheduler(Limits(self.config.context, rows, chunk), compiled.pages)
         guesser = PromptLookup(guesses) if guesses else None
         done = compiled.free.release
-        return Engine(compiled.runner, scheduler, self.tokenizer, self.ends, most_waiting, guesser, done)
+        return Engine(
+            compiled.runner, scheduler, self.tokenizer, self.habits.ends, most_waiting, guesser, done
+        )
 
     def _compiled(
         self,
@@ -162,18 +165,25 @@ class TextModel:
         self,
         prompt: str,
         count: int,
-        sampling: Sampling,
+        sampling: Sampling | None = None,
         device: str | None = None,
         weights: str = "",
         tolerance: float | None = None,
+        ignore_end: bool = False,
     ) -> Iterator[str]:
         """Yield the text of up to `count` new tokens, piece by piece; when the context is full, its last half is read again.
+
+        Arguments:
+            sampling: how tokens are drawn; None: as the model's makers recommend, else the default.
+            ignore_end: go on behind tokens that end an answer.
+            device, weights, tolerance: see `engine`.
 
         Raises:
             NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `engine`.
             UnknownCharacter, EmptyPrompt: the prompt has characters that the tokenizer lacks, or none.
         """
-        request = Request(self.tokens_of(prompt), count, sampling, slide=True)
+        drawing = sampling or self.habits.drawing({})
+        request = Request(self.tokens_of(prompt), count, drawing, ignore_end=ignore_end, slide=True)
         with self.engine(device, weights, tolerance, rows=1) as engine:
             stream = engine.submit(request)
             for piece in stream:

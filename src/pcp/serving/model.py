@@ -1,12 +1,11 @@
 """The model that is served: its engine, its tokens, its template, and what it must not exceed."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from pcp.inference.habits import Habits
 from pcp.inference.request import Serves
 from pcp.inference.sampling import Sampling
 from pcp.serving.constraint import Constraints
@@ -17,37 +16,6 @@ from pcp.serving.weights_watch import WeightsWatch
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.chat.template import Written
 from pcp.training.data.tokenizer import Tokenizer, UnknownCharacter, UnknownToken
-
-_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What the files of a model say of its answers.
-
-    Arguments:
-        ends: tokens that end an answer.
-        sampling: settings of `Sampling` that its makers recommend; what a client says goes before.
-    """
-
-    ends: tuple[int, ...] = ()
-    sampling: dict[str, float] = field(default_factory=dict)
-
-    @staticmethod
-    def of(folder: Path, tokenizer: Tokenizer) -> "Habits":
-        """The habits in a folder of transformers: generation_config.json, config.json, and the tokenizer's own end."""
-        generation, config = (_json_in(folder / name) for name in ("generation_config.json", "config.json"))
-        found = generation.get("eos_token_id", config.get("eos_token_id"))
-        ends = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, int)]
-        own = tokenizer.end_of_text if isinstance(tokenizer, BytePairTokenizer) else None
-        if own is not None and own not in ends:
-            ends.append(own)
-        known = {
-            name: generation[name] for name in _SETTINGS if isinstance(generation.get(name), int | float)
-        }
-        if generation.get("do_sample") is False:
-            known = {name: value for name, value in known.items() if name == "repetition_penalty"}
-        return Habits(tuple(each for each in ends if each < tokenizer.vocabulary_size), known)
 
 
 @dataclass(slots=True)
@@ -165,15 +133,4 @@ class ServedModel:
 
     def sampling(self, **said: Any) -> Sampling:
         """How tokens are drawn: as the client says, else as the model's makers recommend, else with a temperature of 1."""
-        settings = {"temperature": 1.0} | self.habits.sampling | said
-        if settings.get("top_k") in (0, -1):  # how some say "among all"
-            settings["top_k"] = None
-        return Sampling(**settings)
-
-
-def _json_in(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):  # whoever reads the model has complained of what matters
-        return {}
-    return content if isinstance(content, dict) else {}
+        return self.habits.drawing(said, {"temperature": 1.0})

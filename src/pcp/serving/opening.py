@@ -1,13 +1,13 @@
 """A model in a folder made ready to be served: its engine, its template, its habits, the files that it was mapped from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pcp.errors import PCPError
 from pcp.importers.text import open_model
 from pcp.inference.request import Request, Serves
 from pcp.inference.text_model import TextModel
-from pcp.serving.model import Habits, ServedModel
+from pcp.serving.model import ServedModel
 from pcp.serving.weights_watch import WeightsWatch
 from pcp.training.data.chat.template import NoChatTemplate, Written, written_in
 from pcp.training.recipes.model_folder import holds_transformers_model
@@ -61,8 +61,6 @@ def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
             "the tokenizer beside the weights that it was trained with, or resize the model's embeddings and save it again"
         )
     folder = _folder_of(path)
-    habits = Habits.of(folder, model.tokenizer)
-    habits = replace(habits, ends=tuple(dict.fromkeys((*habits.ends, *model.ends))))
     template: Written | None = None
     why = ""
     try:
@@ -75,7 +73,7 @@ def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
     config = model.config
     _warm(engine)
     served = ServedModel(
-        name, engine, model.tokenizer, config.context, config.vocabulary, habits, template, why, watch
+        name, engine, model.tokenizer, config.context, config.vocabulary, model.habits, template, why, watch
     )
     return model, served
 

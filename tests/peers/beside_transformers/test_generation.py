@@ -66,16 +66,54 @@ def test_greedy_text_is_equal(theirs: Any, length: int, tmp_path: Path) -> None:
     )
 
 
+def save(theirs: Any, folder: Path) -> None:
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, "w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    theirs.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+
+
 def test_the_command_takes_the_folder(
     theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, "w0"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    theirs.save_pretrained(tmp_path)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
+    save(theirs, tmp_path)
     prompt = torch.randint(CONFIG.vocabulary, (20,), generator=torch.manual_seed(3)).tolist()
     text = " ".join(WORDS[token] for token in prompt)
     arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--json"]
     assert main(["generate", str(tmp_path), *arguments]) == 0
     expected = "".join(f" {WORDS[token]}" for token in their_text(theirs, prompt))
     assert json.loads(capsys.readouterr().out)["text"] == expected
+
+
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+def test_an_answer_ends_where_theirs_does(
+    theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    save(theirs, tmp_path)
+    prompt = torch.randint(CONFIG.vocabulary, (20,), generator=torch.manual_seed(3)).tolist()
+    whole = their_text(theirs, prompt)
+    absent = next(token for token in range(CONFIG.vocabulary) if token not in whole)
+    # Drawn among one token, which is greedy, as the file recommends.
+    settings = {"eos_token_id": [absent, whole[7]]} | (
+        {"do_sample": True, "top_k": 1} if file[0] == "g" else {}
+    )
+    (tmp_path / "generation_config.json").unlink()
+    held = json.loads((tmp_path / file).read_text()) if file == "config.json" else {}
+    (tmp_path / file).write_text(json.dumps(held | settings))
+    reloaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    mask = torch.ones((1, 20), dtype=torch.long)
+    their_answer = reloaded.generate(
+        torch.tensor([prompt]), attention_mask=mask, max_new_tokens=28, pad_token_id=0
+    )
+    expected = their_answer[0, 20:].tolist()
+    assert len(expected) == whole.index(whole[7]) + 1 < len(whole)
+
+    sampling = None if file[0] == "g" else Sampling(temperature=0)
+    assert pcp.generate(tmp_path, prompt, 28, sampling) == expected
+    assert pcp.generate(tmp_path, prompt, 28, sampling, ignore_end=True) == whole
+    text = " ".join(WORDS[token] for token in prompt)
+    arguments = ["generate", str(tmp_path), "--prompt", text, "--tokens", "28", "--json"]
+    arguments += [] if sampling is None else ["--temperature", "0"]
+    for more, tokens in (([], expected[:-1]), (["--ignore-end"], whole)):
+        assert main([*arguments, *more]) == 0
+        assert json.loads(capsys.readouterr().out)["text"] == "".join(f" {WORDS[token]}" for token in tokens)

@@ -107,6 +107,6 @@ def test_a_saved_model_continues_as_transformers_does(
         np.testing.assert_array_equal(a, b)
     assert pcp.generate(TextModel(parameters, config), prompt, 28, Sampling(temperature=0)) == expected
     text = " ".join(f"w{token}" for token in prompt)
-    arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--json"]
+    arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--ignore-end", "--json"]
     assert main(["generate", str(tmp_path), *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == "".join(f" w{token}" for token in expected)
