@@ -150,3 +150,10 @@ def test_ranges_of_indices_are_those_of_what_they_index() -> None:
     one_hot = pcp.trace(lambda labels: pcp.one_hot(labels, 9), pcp.spec((5,), "i32"))
     assert index_ranges(one_hot) == (("labels", 0, 9),)
     assert index_ranges(pcp.trace(lambda x: x + x, pcp.spec((5,), "i32"))) == ()
+    ids, lengths = pcp.spec((2, 6), "i32"), pcp.spec((2,), "i32")
+    read = pcp.trace(lambda lengths: pcp.arange(6)[None] < lengths[:, None], lengths)
+    assert index_ranges(read) == (("lengths", 1, 6),)  # a sample of nothing would be divided by nothing
+    places = pcp.trace(
+        lambda places, w: (w[places], pcp.arange(6)[None] < places), ids, pcp.spec((6, 3), "f32")
+    )
+    assert index_ranges(places) == (("places", 0, 6),)

@@ -15,7 +15,10 @@ _INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_s
 
 
 def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
-    """For integer arguments that are used as indices: their names, 0, and the length of what they index."""
+    """For integer arguments that are used as indices: their names, 0, and the length of what they index.
+
+    One that is only told to be more or less than places is a length, and at least 1: a sample of nothing is divided by nothing.
+    """
     module = flat(program).module()
     block = entry_block(module)
     places = {value: index for index, value in enumerate(block.arguments)}
@@ -23,16 +26,23 @@ def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
         value: frozenset((index,)) if _is_integer(value) else frozenset() for value, index in places.items()
     }
     limits: dict[int, int] = {}
+    lengths: set[int] = set()
     for view in block.operations:
         op = view.operation
         inputs = [sources.get(value, frozenset()) for value in op.operands]
         for argument, limit in _limits(op, inputs):
+            if not _is_order(op):
+                lengths.discard(argument)
+            elif argument not in limits:
+                lengths.add(argument)
             limits[argument] = min(limit, limits.get(argument, limit))
         flowing = frozenset().union(*inputs) if not op.regions else frozenset()
         for result in op.results:
             sources[result] = flowing if _is_integer(result) else frozenset()
     return tuple(
-        (program.arguments[index].name, 0, limit) for index, limit in sorted(limits.items()) if limit > 0
+        (program.arguments[index].name, int(index in lengths and limit > 1), limit)
+        for index, limit in sorted(limits.items())
+        if limit > 0
     )
 
 
@@ -68,6 +78,12 @@ def _limits(op: ir.Operation, inputs: list[frozenset[int]]) -> list[tuple[int, i
         ]
     axes = WindowAxes.of(op).index_map
     return [(argument, min(indexed[axis] for axis in axes)) for argument in inputs[first] if axes]
+
+
+def _is_order(op: ir.Operation) -> bool:
+    """Whether it says what is more and what is less, rather than what is equal."""
+    words = str(op.attributes["comparison_direction"]) if op.name == "stablehlo.compare" else "EQ"
+    return "EQ" not in words and "NE" not in words
 
 
 def _counted(value: Value) -> list[int]:
