@@ -11,7 +11,8 @@ import pcp
 from pcp import nn
 from pcp.inference import EmptyPrompt, Request, Sampling, TextModel
 from pcp.inference.habits import Habits
-from pcp.inference.runner import Shape, planned, step_program
+from pcp.inference.readiness import Shape
+from pcp.inference.runner import planned, step_program
 from pcp.inference.sampler import draw
 from pcp.inference.text_model import NoTokenizer
 from pcp.ir.tree import map_tree

@@ -12,7 +12,8 @@ import numpy as np
 
 import pcp
 from pcp import nn, optimizers
-from pcp.inference.runner import Shape, step_program
+from pcp.inference.readiness import Shape
+from pcp.inference.runner import step_program
 from pcp.ir import TensorSpec
 from pcp.models import decoder
 from pcp.models.decoder import empty_cache

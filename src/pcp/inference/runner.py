@@ -1,7 +1,8 @@
 """Steps of a model on a device: a few compiled shapes, a cache in pages that each call consumes, tokens drawn inside."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from pcp.backends import Target
 from pcp.backends.registry import DEFAULT
 from pcp.inference.engine import Answer
+from pcp.inference.readiness import LEAST_WIDTH, SHORTEST_CHUNK, Beside, Shape, first_shapes, next_width
 from pcp.inference.sampler import Drawn, draw
-from pcp.inference.scheduler import Part, power_of_two
+from pcp.inference.scheduler import Limits, Part, power_of_two
 from pcp.ir import Program, Role
 from pcp.ir.tree import flatten
 from pcp.kernels import kernel_named, sites_of
@@ -28,37 +30,9 @@ NATIVE = ("quantised_product.native", "quantised_product.native_many", "attentio
 """Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
 float32 and the other brings whole caches into another order."""
 
-SHORTEST_CHUNK = 16
-"""Parts of a prompt are padded to this, or a power of two above."""
-
-LEAST_WIDTH = 8
-"""Pages that every row's table has room for, so that short texts have one shape."""
+log = logging.getLogger("pcp.inference")
 
 WORD = 1 << 32
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a program is compiled for.
-
-    Arguments:
-        rows: texts.
-        chunk: tokens of each.
-        width: pages of each.
-        every: whether a token is drawn behind each of the chunk, and not only behind the last.
-        edited: whether scores are changed before: penalties, biases, masks.
-    """
-
-    rows: int
-    chunk: int
-    width: int
-    every: bool = False
-    edited: bool = False
-
-    @property
-    def draws(self) -> int:
-        """Tokens drawn, all rows together."""
-        return self.rows * (self.chunk if self.every else 1)
 
 
 def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shape: Shape) -> Program:
@@ -160,6 +134,7 @@ class Runner:
         self._dtype = element_type(parameters)
         self._cache_specs = specs_of(self._empty())
         self._plans: dict[Shape, Plan] = {}
+        self._beside: Beside | None = None
         self._bound: Any = None
         self._cache: Any = None
 
@@ -181,8 +156,7 @@ class Runner:
         chunk = max(len(part.tokens) + len(part.guesses) for part in parts)
         if chunk > 1:
             chunk = power_of_two(chunk) if every else max(power_of_two(chunk), SHORTEST_CHUNK)
-        longest = max(part.start + len(part.tokens) + len(part.guesses) for part in parts)
-        pages = max(-(-longest // self._size), LEAST_WIDTH)
+        pages = max(-(-_longest(parts) // self._size), LEAST_WIDTH)
         width = min(power_of_two(pages), -(-self.config.context // self._size))
         edited = any(part.text.request.sampling.edits or part.text.request.mask is not None for part in parts)
         rows = max(self._fixed_rows, power_of_two(len(parts)))
@@ -194,22 +168,86 @@ class Runner:
 
     def plan(self, shape: Shape) -> Plan:
         """The plan of a shape, compiled when it is first asked for."""
+        if shape not in self._plans and self._beside is not None:
+            self._beside.wait(shape)
         if shape not in self._plans:
-            program = step_program(self._specs, self.config, self._cache_specs, shape)
-            found = self.planned(program)
-            if self._bound is None:
-                self._bound = found.place_first(self._parameters)
-                self._parameters = self._specs
-            self._plans[shape] = found.bind(*self._bound)
+            self._plans[shape] = self._compiled(shape)
         return self._plans[shape]
+
+    def _compiled(self, shape: Shape) -> Plan:
+        found = self.planned(step_program(self._specs, self.config, self._cache_specs, shape))
+        if self._bound is None:
+            self._bound = found.place_first(self._parameters)
+            self._parameters = self._specs
+        return found.bind(*self._bound)
+
+    def prepare(self, limits: Limits, edited: bool, told: Callable[[int, int], None]) -> None:
+        """Compile a few shapes now that compute every step, if not in the least time, and others beside steps from now on.
+
+        Arguments:
+            limits: of the steps to come.
+            edited: whether scores are changed before they are drawn from where nobody says otherwise.
+            told: called with how many are compiled, and how many will be.
+        """
+        first = first_shapes(limits, self._size, edited)
+        shapes = list(dict.fromkeys(replace(each, rows=max(each.rows, self._fixed_rows)) for each in first))
+        for count, shape in enumerate(shapes):
+            told(count, len(shapes))
+            self._run_in([], shape, tell=False)  # idle rows write nothing
+        told(len(shapes), len(shapes))
+        if not self._fixed_rows:  # whose texts do not depend on which shapes are compiled yet
+            self._beside = Beside(self._compile_beside)
+
+    def rest(self) -> None:
+        """Compile no more beside steps."""
+        if self._beside is not None:
+            self._beside.close()
+            self._beside = None
+
+    def _compile_beside(self, shape: Shape) -> None:
+        try:
+            self._plans[shape] = self._compiled(shape)
+        except Exception:
+            log.exception("%s could not be compiled; steps of it are computed in larger ones", shape)
+            raise
 
     def run(self, parts: Sequence[Part]) -> Answer:
         """Read the parts, and draw behind the last token of each, and behind each guess."""
-        shape = self.shape(parts)
         tell = any(part.text.request.logprobs is not None for part in parts)
+        shape = self.shape(parts)
+        if self._beside is None:
+            return self._run_in(parts, shape, tell)
+        wider = next_width(shape, _longest(parts), self._size, self.config.context)
+        for each in (shape, wider):
+            # A search measures, which it cannot beside steps.
+            if each is not None and each not in self._plans and self._tolerance is None:
+                self._beside.ask(each)
+        known = self._known(shape)
+        if known is None and len(parts) > 1 and not shape.every:
+            alone = [self._known(self.shape([part])) for part in parts]
+            if None not in alone:
+                return joined(
+                    [
+                        self._run_in([part], each, tell)
+                        for part, each in zip(parts, alone, strict=True)
+                        if each
+                    ]
+                )
+        return self._run_in(parts, known or shape, tell)
+
+    def _known(self, shape: Shape) -> Shape | None:
+        """The shape that is compiled and computes a step of this one with the least work."""
+        return min(
+            (each for each in list(self._plans) if each.covers(shape)),
+            key=lambda each: each.work,
+            default=None,
+        )
+
+    def _run_in(self, parts: Sequence[Part], shape: Shape, tell: bool) -> Answer:
+        plan = self.plan(shape)
         cache = self._empty() if self._cache is None else self._cache
         self._cache = None  # a call consumes it
-        self._cache, drawn = self.plan(shape).run(
+        self._cache, drawn = plan.run(
             cache, *self._packed(parts, shape), np.bool_(tell), self._edit(parts, shape)
         )
         places = (shape.rows, shape.chunk if shape.every else 1)
@@ -259,3 +297,17 @@ class Runner:
             if request.mask is not None:
                 added[rows] = np.where(request.mask(new), added[rows], -np.inf)
         return added, repeated
+
+
+def _longest(parts: Sequence[Part]) -> int:
+    return max(part.start + len(part.tokens) + len(part.guesses) for part in parts)
+
+
+def joined(answers: Sequence[Answer]) -> Answer:
+    """The answer of a step from those of its parts, each computed alone."""
+
+    def each(name: str) -> Any:
+        arrays = [getattr(answer, name) for answer in answers]
+        return None if arrays[0] is None else np.concatenate([array[:1] for array in arrays])
+
+    return Answer(each("tokens"), each("logprobs"), each("top"), each("top_logprobs"))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,7 @@ class TextModel:
         most_waiting: int = 1024,
         guesses: int = 0,
         invariant: bool = False,
+        prepared: Callable[[int, int], None] | None = None,
     ) -> Engine:
         """An engine that answers many requests at once. What is compiled stays with the model for the next engine.
 
@@ -109,6 +110,9 @@ class TextModel:
             guesses: tokens that are guessed from what the text said before, and verified at once; texts stay the same, but for
                 scores that round otherwise in a program of more tokens.
             invariant: always compute `rows` rows, so that a text does not depend on what runs beside it, not in its last bit.
+            prepared: compile what answers anything at once before this returns, and other shapes beside steps; called with how
+                many of the first are compiled, and how many will be. Texts then differ by rounding with what is compiled. None
+                compiles each shape when a step first needs it.
 
         Raises:
             NotQuantisable: there is no such form of weights, or a matrix does not fit it.
@@ -120,11 +124,17 @@ class TextModel:
             compiled = self._compiled(device, weights, tolerance, rows, page, pages, invariant)
             compiled.free.acquire()
             self._held[key] = compiled
-        scheduler = Scheduler(Limits(self.config.context, rows, chunk), compiled.pages)
+        limits = Limits(self.config.context, rows, chunk)
+        if prepared is not None:
+            try:
+                compiled.runner.prepare(limits, self.habits.drawing({}).edits, prepared)
+            except BaseException:
+                compiled.free.release()
+                raise
+        scheduler = Scheduler(limits, compiled.pages)
         guesser = PromptLookup(guesses) if guesses else None
-        done = compiled.free.release
         return Engine(
-            compiled.runner, scheduler, self.tokenizer, self.habits.ends, most_waiting, guesser, done
+            compiled.runner, scheduler, self.tokenizer, self.habits.ends, most_waiting, guesser, compiled.done
         )
 
     def _compiled(
@@ -199,3 +209,8 @@ class _Compiled:
     runner: Runner
     pages: Pages
     free: threading.Lock = field(default_factory=threading.Lock)
+
+    def done(self) -> None:
+        """Let another engine have it."""
+        self.runner.rest()
+        self.free.release()

@@ -1,5 +1,6 @@
 """A model in a folder made ready to be served: its engine, its template, its habits, the files that it was mapped from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Settings:
     Arguments:
         name: under which clients ask for it; empty for that of its folder.
         device, weights, tolerance, rows: see `TextModel.engine`.
+        prepared: see `TextModel.engine`.
         chat_template: `plain`, a file with a template in Jinja, or empty for the model's own.
     """
 
@@ -38,6 +40,7 @@ class Settings:
     tolerance: float | None = None
     rows: int = 8
     chat_template: str = ""
+    prepared: Callable[[int, int], None] | None = None
 
 
 def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
@@ -68,7 +71,9 @@ def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
     except NoChatTemplate as error:
         why = str(error)
     watch = WeightsWatch(sorted(folder.glob("*.safetensors")) if holds_transformers_model(folder) else ())
-    engine = model.engine(settings.device, settings.weights, settings.tolerance, rows=settings.rows)
+    engine = model.engine(
+        settings.device, settings.weights, settings.tolerance, rows=settings.rows, prepared=settings.prepared
+    )
     name = settings.name or path.resolve().name
     config = model.config
     _warm(engine)

@@ -120,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.tolerance,
         arguments.rows,
         arguments.chat_template,
+        _tell_prepared,
     )
     _, model = opened(arguments.model, settings)
     facts = {
@@ -148,3 +149,12 @@ def run(arguments: argparse.Namespace) -> int:
         model.engine.close(drain=False)
         model.close()
     return 0
+
+
+def _tell_prepared(count: int, of: int) -> None:
+    """A line on a terminal that counts; elsewhere one line at the beginning."""
+    if sys.stderr.isatty():
+        end = "\n" if count == of else ""
+        print(f"\rpcp: compiling, {count} of {of} programs", end=end, file=sys.stderr, flush=True)
+    elif count == 0:
+        print(f"pcp: compiling {of} programs", file=sys.stderr, flush=True)
