@@ -106,8 +106,8 @@ def test_no_text_waits_for_a_program_and_each_is_what_it_is_alone(
     requests = [
         Request(
             generator.integers(0, 13, length).tolist(),
-            int(generator.integers(5, 12)),
-            Sampling(1.3, (None, 5)[place % 2], seed=place),
+            int(generator.integers(5, 10)),
+            Sampling(6.0, (None, 5)[place % 2], seed=place),
             logprobs=(None, 3)[place > 3],
         )
         for place, length in enumerate([110, 120, 125, 3, 14, 9])
@@ -115,11 +115,12 @@ def test_no_text_waits_for_a_program_and_each_is_what_it_is_alone(
     with model.engine(rows=4, prepared=lambda *each: told.append(each)) as engine:
         at_start = len(compiled)
         together = [list(stream) for stream in [engine.submit(each) for each in requests]]
+        one_by_one = [list(engine.submit(each)) for each in requests]
     assert told == [(count, at_start) for count in range(at_start + 1)]
     assert {name.split("_")[0] for name, _ in compiled[at_start:]} <= {"pcp compiler"}
-    for request, pieces in zip(requests, together, strict=True):
-        with model.engine(rows=1) as engine:
-            alone = list(engine.submit(request))
+    with model.engine(rows=1) as engine:  # programs of the very shapes
+        assert [piece.token for piece in engine.submit(requests[0])] == [each.token for each in together[0]]
+    for pieces, alone in zip(together, one_by_one, strict=True):
         tokens = [piece.token for piece in pieces]
         assert tokens == [piece.token for piece in alone]
         assert len(set(tokens)) > 2
