@@ -357,7 +357,8 @@ def test_the_bits_do_not_depend_on_the_moment(queries: int) -> None:
 ATTRIBUTES = {
     "batch": [2], "sizes": [1, 3, 5, 4, 6], "starts": [0, 0, 0], "query": [12, 0, 4], "key": [20, 4], "value": [30, 6],
     "result": [18, 0, 6], "for_query": [12, 0, 4], "for_key": [20, 4], "for_value": [30, 6],
-    "mask": [], "bias": [], "scale": 1.0, "fill": 0.0, "causal": 1, "skips": 1, "offset": 2, "window": 4,
+    "mask": [], "bias": [], "table": [], "page": [], "held": [],
+    "scale": 1.0, "fill": 0.0, "causal": 1, "skips": 1, "offset": 2, "window": 4,
 }  # fmt: skip
 FORWARD = [(2, 3, 4), (2, 5, 4), (2, 5, 6)], [(2, 3, 6), (12,)]
 

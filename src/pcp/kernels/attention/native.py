@@ -10,6 +10,7 @@ from pcp.ir.composites.records import ATTENTION
 from pcp.kernels.artifact import Native
 from pcp.kernels.attention.heads import Heads, Names, Order
 from pcp.kernels.attention.lengths import Masked, takes_lengths
+from pcp.kernels.attention.pages import NO_PAGES, Pages
 from pcp.kernels.attention.sight import MASKS
 from pcp.kernels.attention.tiles import bias_cotangent
 from pcp.kernels.kernel import Kernel
@@ -118,33 +119,47 @@ class _Call:
     masked: Masked
     layout: _Layout
     operands: Sequence[Tensor]
-    masks: Mapping[str, Tensor]
+    masks: Sequence[Tensor]
     attributes: Mapping[str, float | Sequence[int]]
 
     @classmethod
-    def of(cls, op: ir.Operation) -> "_Call":
-        """Those of an operation."""
+    def of(cls, op: ir.Operation, reads_pages: bool = False) -> "_Call":
+        """Those of an operation.
+
+        Arguments:
+            reads_pages: whether keys and values that the program gathers out of pages are read there.
+        """
         masked = Masked.of(op)
-        layout, masks = _Layout(masked.heads), masked.heads.masks(masked.operands)
-        read = [layout.read(x, kind) for x, kind in zip(masked.operands, ATTENTION.operands, strict=False)]
-        return cls(masked, layout, [each.tensor for each in read], masks, layout.attributes(read, masks))
+        heads = masked.heads
+        layout, masks = _Layout(heads), heads.masks(masked.operands)
+        kinds = dict(zip(ATTENTION.operands, masked.operands, strict=False))
+        pages = Pages.of(heads, kinds["key"], kinds["value"]) if reads_pages else None
+        read = [layout.read(kinds["query"], "query")]
+        if pages is None:
+            read += [layout.read(kinds[kind], kind) for kind in ("key", "value")]
+        else:
+            read += [_Read(each.stored, each.start, each.strides) for each in (pages.key, pages.value)]
+        of_pages = NO_PAGES if pages is None else pages.attributes
+        attributes = {**layout.attributes(read, masks), **of_pages}
+        further = () if pages is None else pages.operands
+        return cls(masked, layout, [each.tensor for each in read], (*masks.values(), *further), attributes)
 
     def forward(self, storage: Storage) -> list[Tensor]:
         """The result as it is written, and the normalisers."""
-        operands = (*self.operands, *self.masks.values())
+        operands = (*self.operands, *self.masks)
         results = (self.layout.spec("result"), self.layout.normalisers)
         return native_call(_LIBRARY, f"attention_{storage}", operands, results, self.attributes)
 
     def gradient(self, storage: Storage, cotangent: Tensor, forward: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of query, key and value as they are written."""
         taken = self.masked.turned(cotangent, "result", Order.apart)
-        operands = (*self.operands, taken, *forward, *self.masks.values())
+        operands = (*self.operands, taken, *forward, *self.masks)
         results = [self.layout.spec(kind) for kind in ATTENTION.operands]
         return native_call(_LIBRARY, f"attention_gradient_{storage}", operands, results, self.attributes)
 
 
 def _attention(op: ir.Operation, storage: Storage) -> list[Tensor]:
-    call = _Call.of(op)
+    call = _Call.of(op, reads_pages=True)
     y, normalisers = call.forward(storage)
     return [call.masked.returned(y, "result", Order.apart), y, normalisers]
 
@@ -171,7 +186,7 @@ register_with_gradient(
         _applies,
         Native(_LIBRARY, _attention),
         nonfinite="skips",
-        version=3,
+        version=4,
         hands=("attention.native_result", "attention.native_normaliser"),
         storages=(F32, BF16),
         keeps="operands of products",

@@ -89,6 +89,24 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, Lines<
   return true;
 }
 
+// Of one set, with keys and values in a row, copied from their pages if they are in some; false if there is no memory for them.
+bool in_a_row(const Call& call, int64_t set, Heads& heads, Scratch& copy) {
+  const Pages pages = call.pages_of(set);
+  if (!pages.table) return true;
+  const Sizes& of = call.sizes;
+  float *key = copy.as<float>(), *value = key + of.keys * of.width;
+  if (!key) return false;
+  for (int64_t row = 0; row < of.keys; ++row) {
+    std::copy_n(pages.keys(heads.key.lines, row)[row], of.width, key + row * of.width);
+    if (pages.holds(row))
+      std::copy_n(pages.values(heads.value.lines, row)[row], of.depth, value + row * of.depth);
+    else
+      std::fill_n(value + row * of.depth, of.depth, 0.0f);
+  }
+  heads.key = {{key, of.width}, 0}, heads.value = {{value, of.depth}, 0};
+  return true;
+}
+
 // Results of few queries; false if there is no memory.
 template <typename Panels>
 bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, Lines<float> normalisers) {
@@ -99,11 +117,12 @@ bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, Lines<fl
   ones.reserve(sets * of_set);
   for (int64_t set = 0; set < sets; ++set) {
     const Heads heads = call.heads(set);
+    const Pages pages = call.pages_of(set);
     const auto to = layout.grouped(result, layout.result, set);
     for (int64_t i = 0; i < of_set; ++i) {
       const int64_t group = i / sizes.queries, query = i % sizes.queries;
       ones.push_back({heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), heads.sight_of(group).from(query),
-                      to.of(group, query).at, {normalisers[0] + set * of_set + i, normalisers.apart}});
+                      to.of(group, query).at, pages, {normalisers[0] + set * of_set + i, normalisers.apart}});
     }
   }
   const int64_t count = static_cast<int64_t>(ones.size());
@@ -129,8 +148,12 @@ bool attend_few(ffi::ThreadPool& pool, const Call& call, float* result, Lines<fl
       bool is_complete = true;
       for (int64_t i = place * sizes.queries; i < (place + 1) * sizes.queries; ++i) is_complete &= complete(sizes, ones[i], i, chunks);
       const int64_t set = place / sizes.groups, group = place % sizes.groups;
-      if (!is_complete && !attend<Panels>(sizes, call.heads(set), layout.grouped(result, layout.result, set),
-                                          {normalisers[0] + set * of_set, normalisers.apart}, group, group + 1))
+      if (is_complete) continue;
+      Heads heads = call.heads(set);
+      Scratch copy(call.pages.table ? sizes.keys * (sizes.width + sizes.depth) * static_cast<int64_t>(sizeof(float)) : 1);
+      if (!in_a_row(call, set, heads, copy) ||
+          !attend<Panels>(sizes, heads, layout.grouped(result, layout.result, set), {normalisers[0] + set * of_set, normalisers.apart},
+                          group, group + 1))
         has_memory = false;
     }
   });
@@ -284,6 +307,7 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   if (auto error = take(call, query, key, value, masks); error.failure()) return error;
   if (auto words = complaint(call, result->element_count(), normalisers->element_count()); !words.empty()) return refused(words);
   const Sizes& sizes = call.sizes;
+  if (call.pages.table && sizes.queries > kFew) return refused("pages are read by few queries alone");
   ask_for_huge_pages_of(result);
   const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), threads = std::max<int64_t>(1, pool.num_threads());
   const int64_t of_set = sizes.groups * sizes.queries;
@@ -317,6 +341,7 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
   if (auto error = take(call, query, key, value, masks); error.failure()) return error;
   if (auto words = complaint(call, result.element_count(), normalisers.element_count()); !words.empty()) return refused(words);
   const Sizes& sizes = call.sizes;
+  if (call.pages.table) return refused("gradients read no pages");
   const std::vector<int64_t> of_queries{sizes.groups, sizes.queries}, of_keys{sizes.keys};
   for (auto words : {complaint("the cotangent", cotangent.element_count(), layout, of_queries, sizes.depth, layout.result),
                      complaint("the query's", for_query->element_count(), layout, of_queries, sizes.width, layout.for_query),

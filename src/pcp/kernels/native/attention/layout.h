@@ -28,6 +28,27 @@ struct Groups {
   Lines<T> of(int64_t group, int64_t row) const { return {lines[row] + group * apart, lines.apart}; }
 };
 
+// Where keys and values lie that are in pages, which a table gives to a set of keys in the order of its rows; without a table the rows
+// follow each other.
+struct Pages {
+  const int32_t* table = nullptr;
+  int64_t rows = 0, count = 0, key = 0, value = 0;  // rows of a page; pages; elements from one to the next, of keys and of values
+  const bool* held = nullptr;                       // whether a value is what its page says; if not, it is 0
+  int64_t held_right = 0;
+
+  bool holds(int64_t row) const { return !held || held[row * held_right]; }
+  // The end of those of the rows up to `last` that are in the page of one of them.
+  int64_t end(int64_t row, int64_t last) const { return table ? std::min(last, (row / rows + 1) * rows) : last; }
+  // Lines whose rows from one on to the end of its page are where the page is.
+  Lines<const float> of(Lines<const float> lines, int64_t apart, int64_t row) const {
+    if (!table) return lines;
+    const int64_t place = row / rows, page = std::clamp<int64_t>(table[place], 0, count - 1);
+    return {lines.at + (page * apart - place * rows * lines.apart), lines.apart};
+  }
+  Lines<const float> keys(Lines<const float> lines, int64_t row) const { return of(lines, key, row); }
+  Lines<const float> values(Lines<const float> lines, int64_t row) const { return of(lines, value, row); }
+};
+
 // One set of keys and the queries that see it; `sight` is that of the first group.
 struct Heads {
   Groups<const float> query, key, value;
@@ -43,9 +64,10 @@ struct Heads {
 };
 
 // Attributes as they are given: sizes of the batch, the first elements of query, key and value in their arrays, then strides of each
-// array: of the batch, of groups where it has them, of rows.
+// array: of the batch, of groups where it has them, of rows. Keys and values that are in pages have three sizes of a page, its rows and
+// its elements from one to the next, strides of the table along the batch, and those of what is held, along the batch and the keys.
 struct Layout {
-  Numbers batch, sizes, starts, query, key, value, result, for_query, for_key, for_value, mask, bias;
+  Numbers batch, sizes, starts, query, key, value, result, for_query, for_key, for_value, mask, bias, table, page, held;
   float scale, fill;
   int64_t causal, skips, offset, window;
 
@@ -75,6 +97,14 @@ struct Call {
   const float *query, *key, *value;
   const bool* mask = nullptr;
   const float* bias = nullptr;
+  Pages pages = {};
+
+  Pages pages_of(int64_t set) const {
+    Pages found = pages;
+    if (found.table) found.table += layout.start(layout.table, set);
+    if (found.held) found.held += layout.start(layout.held, set);
+    return found;
+  }
 
   Heads heads(int64_t set) const {
     const size_t rank = layout.batch.size();
@@ -128,16 +158,55 @@ inline std::string complaint(const Layout& layout) {
   return "";
 }
 
+// What is wrong with keys or values that lie in pages.
+inline std::string complaint_of_pages(const char* name, int64_t elements, const Layout& layout, int64_t apart, int64_t width,
+                                      Numbers strides, int64_t start) {
+  if (apart < 1 || elements < apart || elements % apart != 0 || start < 0 || start > apart - width)
+    return std::string(name) + " has " + std::to_string(elements) + " elements; expected pages of " + std::to_string(apart);
+  std::vector<int64_t> sizes(layout.batch.begin(), layout.batch.end());
+  sizes.push_back(layout.page[0]);
+  return unreadable(name, apart - start - (width - 1), sizes, strides);
+}
+
+// The table of pages, and what is held, which follow masks.
+inline std::string take_pages(Call& call, const Array& key, const Array& value, xla::ffi::RemainingArgs rest, size_t place) {
+  const Layout& layout = call.layout;
+  const Sizes& of = call.sizes;
+  std::vector<int64_t> sizes(layout.batch.begin(), layout.batch.end());
+  if (layout.page.size() != 3 || layout.page[0] < 1) return "the page has no three sizes";
+  for (auto words : {complaint_of_pages("key", key.element_count(), layout, layout.page[1], of.width, layout.key, layout.starts[1]),
+                     complaint_of_pages("value", value.element_count(), layout, layout.page[2], of.depth, layout.value, layout.starts[2])})
+    if (!words.empty()) return words;
+  auto table = rest.get<xla::ffi::Buffer<xla::ffi::S32>>(place);
+  if (!table) return "the table is not of 32-bit integers";
+  const int64_t many = table->element_count(), needed = divided_up(of.keys, layout.page[0]);
+  if (many < needed) return "the table has " + std::to_string(many) + " pages; expected " + std::to_string(needed);
+  if (auto words = unreadable("the table", many - (needed - 1), sizes, layout.table); !words.empty()) return words;
+  call.pages = {table->typed_data(), layout.page[0],
+                std::min<int64_t>(key.element_count() / layout.page[1], value.element_count() / layout.page[2]), layout.page[1], layout.page[2]};
+  if (layout.held.size() == 0) return "";
+  auto held = rest.get<xla::ffi::Buffer<xla::ffi::PRED>>(place + 1);
+  if (!held) return "what is held is not of booleans";
+  sizes.push_back(of.keys);
+  call.pages.held = held->typed_data(), call.pages.held_right = layout.held[layout.held.size() - 1];
+  return unreadable("what is held", held->element_count(), sizes, layout.held);
+}
+
 // The operands that all calls have, and the masks that may follow others; or what is wrong with them.
 inline xla::ffi::Error take(Call& call, const Array& query, const Array& key, const Array& value, xla::ffi::RemainingArgs masks) {
   const Layout& layout = call.layout;
   if (auto words = complaint(layout); !words.empty()) return refused(words);
   const Sizes& of = call.sizes = layout.size();
-  for (auto words : {complaint("query", query.element_count(), layout, {of.groups, of.queries}, of.width, layout.query, layout.starts[0]),
-                     complaint("key", key.element_count(), layout, {of.keys}, of.width, layout.key, layout.starts[1]),
-                     complaint("value", value.element_count(), layout, {of.keys}, of.depth, layout.value, layout.starts[2])})
-    if (!words.empty()) return refused(words);
-  const size_t expected = (layout.mask.size() > 0) + (layout.bias.size() > 0);
+  const bool has_pages = layout.page.size() > 0;
+  if (auto words = complaint("query", query.element_count(), layout, {of.groups, of.queries}, of.width, layout.query, layout.starts[0]);
+      !words.empty())
+    return refused(words);
+  if (!has_pages)
+    for (auto words : {complaint("key", key.element_count(), layout, {of.keys}, of.width, layout.key, layout.starts[1]),
+                       complaint("value", value.element_count(), layout, {of.keys}, of.depth, layout.value, layout.starts[2])})
+      if (!words.empty()) return refused(words);
+  const size_t own = (layout.mask.size() > 0) + (layout.bias.size() > 0);
+  const size_t expected = own + (has_pages ? 1 + (layout.held.size() > 0) : 0);
   if (masks.size() != expected)
     return refused("there are " + std::to_string(masks.size()) + " masks; expected " + std::to_string(expected));
   std::vector<int64_t> sizes(layout.batch.begin(), layout.batch.end());
@@ -155,6 +224,7 @@ inline xla::ffi::Error take(Call& call, const Array& query, const Array& key, co
     words = unreadable("what is added to scores", found->element_count(), sizes, layout.bias);
     call.bias = found->typed_data();
   }
+  if (has_pages && words.empty()) words = take_pages(call, key, value, masks, own);
   call.query = query.typed_data() + layout.starts[0];
   call.key = key.typed_data() + layout.starts[1];
   call.value = value.typed_data() + layout.starts[2];
@@ -176,6 +246,7 @@ XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
     StructMember<pcp::Numbers>("query"), StructMember<pcp::Numbers>("key"), StructMember<pcp::Numbers>("value"),
     StructMember<pcp::Numbers>("result"), StructMember<pcp::Numbers>("for_query"), StructMember<pcp::Numbers>("for_key"),
     StructMember<pcp::Numbers>("for_value"),
-    StructMember<pcp::Numbers>("mask"), StructMember<pcp::Numbers>("bias"), StructMember<float>("scale"),
+    StructMember<pcp::Numbers>("mask"), StructMember<pcp::Numbers>("bias"), StructMember<pcp::Numbers>("table"),
+    StructMember<pcp::Numbers>("page"), StructMember<pcp::Numbers>("held"), StructMember<float>("scale"),
     StructMember<float>("fill"), StructMember<int64_t>("causal"), StructMember<int64_t>("skips"), StructMember<int64_t>("offset"),
     StructMember<int64_t>("window"));

@@ -26,6 +26,7 @@ struct One {
   Lines<const float> key, value;
   Sight sight;
   float* result;
+  Pages pages;
   Lines<float> normaliser;      // its largest score, and the logarithm of the sum of its weights beside that
   int64_t begin = 0, keys = 0;  // it sees none before the one, and from the other on
 
@@ -49,14 +50,15 @@ inline void ask_for_row(Lines<const float> rows, int64_t row, int64_t width) {
 // Scores of a query with keys [first, last), the largest, and whether some are not seen.
 inline void score_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, float* scores, float& top, bool& hides) {
   const int64_t whole = sizes.width / kLanes * kLanes;
+  const Lines<const float> keys = one.pages.keys(one.key, first);
   for (int64_t key = first; key < last; ++key, ++scores) {
     *scores = -kInfinity;
     if (!one.is_seen(key)) {
       hides = true;
       continue;
     }
-    ask_for_row(one.key, key, sizes.width);
-    const float* at = one.key[key];
+    ask_for_row(keys, key, sizes.width);
+    const float* at = keys[key];
     Lanes sums = {};
     for (int64_t column = 0; column < whole; column += kLanes) sums += load(one.query + column) * load(at + column);
     if (whole < sizes.width) sums += load_part(one.query + whole, sizes.width - whole) * load_part(at + whole, sizes.width - whole);
@@ -69,7 +71,7 @@ inline void score_rows(const Sizes& sizes, const One& one, int64_t first, int64_
 // which `rest` are there.
 template <int64_t count>
 void mix_columns(const One& one, int64_t first, int64_t last, const float* weights, int64_t column, int64_t rest, float* to, bool begins) {
-  const Lines<const float> value{one.value.at + column, one.value.apart};
+  const Lines<const float> values = one.pages.values(one.value, first), value{values.at + column, values.apart};
   constexpr int64_t kLast = (count - 1) * kLanes;
   Lanes sums[count] = {};
   if (!begins) {
@@ -78,7 +80,7 @@ void mix_columns(const One& one, int64_t first, int64_t last, const float* weigh
     sums[count - 1] = part<Lanes>(to + kLast, rest);
   }
   for (int64_t key = first; key < last; ++key, ++weights) {
-    if (!one.is_seen(key)) continue;
+    if (!one.is_seen(key) || !one.pages.holds(key)) continue;
     ask_for_row(value, key, kLast + rest);
     const float *at = value[key], weight = *weights;
 #pragma GCC unroll 4
@@ -119,12 +121,15 @@ inline int64_t find_keys(const Sizes& sizes, std::vector<One>& ones) {
 inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64_t begin, int64_t end, int64_t chunk, const Chunks& to) {
   float weights[kTogether][kChunk];
   const int64_t from = chunk * kChunk;
-  // Calls `work(i, first, last)` for all rows of the chunk that each sees, a few of each in turn.
+  // Calls `work(i, first, last)` for all rows of the chunk that each sees, a few of each in turn, which are of one page.
   const auto for_rows = [&](const auto& work) {
     for (int64_t first = from; first < from + kChunk; first += kRows)
       for (int64_t i = begin; i < end; ++i)
-        if (first < ones[i].keys && first + kRows > ones[i].begin)
-          work(i, std::max(first, ones[i].begin), std::min(first + kRows, ones[i].keys));
+        for (int64_t row = std::max(first, ones[i].begin), last = std::min(first + kRows, ones[i].keys); row < last;) {
+          const int64_t end = ones[i].pages.end(row, last);
+          work(i, row, end);
+          row = end;
+        }
   };
   for_rows([&](int64_t i, int64_t first, int64_t last) {
     score_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.tops[i * to.room + chunk], to.hide[i * to.room + chunk]);
