@@ -188,19 +188,22 @@ def training_step(
         _by_argument(initial, {group: group for group in _groups(initial, kept_by(optimizer))}),
     )
     begins = (
-        _begins(loss, with_buffers.has_buffers, initial, held if apart else None)
+        _begins(loss, with_buffers.has_buffers, initial, held if apart else None, whole)
         if isinstance(loss, Program)
         else {}
     )
     return TrainingStep(described.bytecode, optimizer=optimizer, begins=begins)
 
 
-def _begins(loss: Program, has_buffers: bool, initial: dict[str, Any], apart: Any) -> dict[str, Beginning]:
-    """What a state is known to begin with: parameters and buffers as the loss says, moments as the optimizer does.
+def _begins(
+    loss: Program, has_buffers: bool, initial: dict[str, Any], apart: Any, batch: Any
+) -> dict[str, Beginning]:
+    """What a step is known to begin with: parameters, buffers and a batch as the loss says, moments as the optimizer does.
 
     Arguments:
         initial: a state whose parameters are zeros.
         apart: nested like the buffers, where they are no part of it.
+        batch: nested specs.
     """
     names = [entry.name for entry in loss.arguments]
     begins: dict[str, Beginning] = {}
@@ -212,6 +215,10 @@ def _begins(loss: Program, has_buffers: bool, initial: dict[str, Any], apart: An
             new: loss.begins[old] for new, old in zip(state, names, strict=False) if old in loss.begins
         }
         names = names[own:]
+    own_names = flatten({"batch": batch})[1].names()
+    begins |= {
+        new: loss.begins[old] for new, old in zip(own_names, names, strict=False) if old in loss.begins
+    }
     leaves, tree = flatten({"state": {"optimizer": initial["optimizer"]}})
     moments = zip(tree.names(), map(np.asarray, leaves), strict=True)
     return begins | {name: Beginning.like(each) for name, each in moments if each.size and each.any()}

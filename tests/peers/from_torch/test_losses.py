@@ -86,3 +86,25 @@ def test_gradients_without_logits_are_those_of_torch(name: str, monkeypatch: pyt
     np.testing.assert_allclose(found, loss.item(), rtol=1e-12)
     for key, each in model.named_parameters():
         np.testing.assert_allclose(gradients[key], each.grad.numpy(), rtol=1e-9, atol=1e-14)
+
+
+def test_a_loss_with_weights_of_samples_is_planned_on_weights_like_those_of_the_example() -> None:
+    """Normal numbers add up to nothing now and then, and what is divided by that is nothing but roundings."""
+
+    class Loss(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(8, 4))
+
+        def forward(self, x: Any, lengths: Any, weights: Any) -> Any:
+            each = ((x @ self.w) ** 2).mean(-1) / lengths
+            return (each * weights).sum() / weights.sum().clamp(min=1e-6)
+
+    x, lengths, weights = torch.randn(16, 8), torch.randint(1, 9, (16,)), torch.rand(16)
+    for examples in ((x, lengths, weights), (x, lengths.numpy(), weights.numpy())):
+        step = pcp.training_step(pcp.from_torch(Loss(), *examples), pcp.optimizers.sgd(1e-2))
+        assert {"batch.2"} == {name for name in step.begins if name.startswith("batch")}
+        assert step.begins["batch.2"].mean > step.begins["batch.2"].deviation
+    without = pcp.from_torch(Loss(), pcp.spec((16, 8), "f32"), lengths, torch.zeros(16))
+    assert list(without.program.begins) == ["weights.w"]
+    assert [entry.name for entry in without.program.arguments][1:] == ["x", "lengths", "weights_"]

@@ -121,3 +121,14 @@ def test_numbers_that_cannot_be_packed_are_drawn_alike_and_large_integers_as_bef
     assert not known.held
     assert known.deviation == pytest.approx(1.0, rel=0.25)
     assert Beginning.of(np.random.default_rng(0).integers(1 << 62, size=1 << 18)) is None
+
+
+def test_examples_of_one_kind_begin_alike_and_those_that_say_nothing_not_at_all() -> None:
+    rng = np.random.default_rng(0)
+    shares = [Beginning.given(rng.uniform(0, 1, (64, 40)).astype(np.float32)) for _ in range(8)]
+    assert shares[0] is not None
+    assert set(shares) == {shares[0]}
+    assert (shares[0].mean, shares[0].deviation) == pytest.approx((0.5, 0.29), rel=0.3)
+    filled = np.zeros(8, np.float32), np.ones(8, np.float32), np.full(8, np.nan, np.float32), np.zeros(0)
+    for nothing in (*filled, rng.normal(size=400), rng.integers(0, 9, 400), np.array([1e30, -1e30])):
+        assert Beginning.given(nothing) is None

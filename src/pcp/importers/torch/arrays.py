@@ -52,6 +52,14 @@ def example_from(value: Any) -> Any:
     return value
 
 
+def numbers_of(value: Any) -> np.ndarray[Any, Any] | None:
+    """What an example of one argument holds; None of a spec, of several tensors, and of one that is not of real floats."""
+    if isinstance(value, torch_package().Tensor):
+        is_known = value.is_floating_point() and not value.is_meta
+        return value.detach().cpu().float().numpy() if is_known else None
+    return value if isinstance(value, np.ndarray) else None
+
+
 def _zeros(torch: Any, shape: Sequence[int], dtype: DType) -> Any:
     """Zeros that take memory only where somebody looks at them, which an export does nowhere, however large they are."""
     kind = getattr(torch, TORCH_NAMES[dtype])

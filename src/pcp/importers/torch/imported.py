@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.importers.torch.arrays import Arrays, example_from
+from pcp.importers.torch.arrays import Arrays, example_from, numbers_of
 from pcp.importers.torch.caches import without_caches
 from pcp.importers.torch.checking import check_beside_torch
 from pcp.importers.torch.dynamic import mapped, of_exported
@@ -99,9 +99,10 @@ def from_torch(
     Arguments:
         module: a `torch.nn.Module`, a function of tensors that has no parameters, or what `torch.export.export` made; that
             brings its arguments, of which dynamic sizes become symbols (`s77`), and their ranges.
-        inputs: an example of each argument of `forward`, nested: tensors, arrays, or what `pcp.spec` makes; only shapes and
-            element types count, and they become fixed. Numbers, strings, flags and None are constants of the program. Where a
-            spec has symbols, the module is exported at a few sizes, and the program is a `SymbolicProgram`.
+        inputs: an example of each argument of `forward`, nested: tensors, arrays, or what `pcp.spec` makes. Shapes and element
+            types become fixed; of floats, mean and deviation say what `pcp.plan` draws where it has no example. Numbers,
+            strings, flags and None are constants of the program. Where a spec has symbols, the module is exported at a few
+            sizes, and the program is a `SymbolicProgram`.
         keywords: examples of keyword arguments; those that are tensors follow the others as arguments of the program.
         named: the same, written as the module is called: `from_torch(model, input_ids=tokens)`. An argument that is called
             like one of `from_torch` goes into `keywords`.
@@ -206,17 +207,21 @@ def _imported(
     if check:
         held_arrays = [border.weights, buffers] if buffers else [border.weights]
         check_beside_torch(wrapped, program, held_arrays, inputs, keywords, output)
-    return Imported(
-        replace(program, begins=_begins(program, border.weights, buffers)), border.weights, buffers
-    )
+    everything = [*inputs, *keywords.values()]
+    begins = _begins(program, border.weights, buffers, [everything[place] for place in border.places])
+    return Imported(replace(program, begins=begins), border.weights, buffers)
 
 
-def _begins(program: Program, weights: Arrays, buffers: Arrays) -> dict[str, Beginning]:
-    """What weights and buffers begin with, by the names of the program's arguments."""
+def _begins(
+    program: Program, weights: Arrays, buffers: Arrays, inputs: Sequence[Any]
+) -> dict[str, Beginning]:
+    """What weights and buffers begin with, and of what kind examples of inputs are, by the names of the program's arguments."""
     named = program.argument_tree.unflatten([entry.name for entry in program.arguments])
     begins = {named[0][name]: Beginning.like(array) for name, array in weights.items()}
     kept = {named[1][name]: Beginning.of(array) for name, array in buffers.items()}
-    return begins | {name: each for name, each in kept.items() if each is not None}
+    examples = zip(named[2 if buffers else 1 :], map(numbers_of, inputs), strict=True)
+    given = {name: Beginning.given(array) for name, array in examples if array is not None}
+    return begins | {name: each for name, each in (kept | given).items() if each is not None}
 
 
 def _as_module(module: Any) -> Any:
@@ -288,7 +293,10 @@ def _place(number: int, inputs: Sequence[Any], named: Mapping[str, Any]) -> int 
 def _name_arguments(
     function: Callable[..., Any], module: Any, has_buffers: bool, places: Sequence[int | str]
 ) -> None:
-    """Give the traced function a signature, from which the program takes the names of its arguments."""
+    """Give the traced function a signature, from which the program takes the names of its arguments.
+
+    An argument that is called as what the module holds gets an underscore behind it, as Python's keywords do: `weights_`.
+    """
     try:
         parameters = inspect.signature(getattr(module, "forward", module)).parameters.values()
     except ValueError:  # a function written in C++ need not say what it takes
@@ -300,6 +308,7 @@ def _name_arguments(
         for place in places
     ]
     leading = ["weights", "buffers"] if has_buffers else ["weights"]
+    names = [f"{name}_" if name in leading else name for name in names]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(name, kind) for name in (*leading, *names)])
     function.__signature__ = signature  # type: ignore[attr-defined]  # functions may have attributes
