@@ -75,6 +75,6 @@ def test_what_takes_only_programs_says_what_to_do() -> None:
         match=r"to_stablehlo was asked .*; expected a Program, .*: program.at\(n=...\).to_stablehlo",
     ):
         program_of(vector).to_stablehlo()
-    with pytest.raises(SizesNeeded, match="module was asked of a symbolic program"):
+    with pytest.raises(SizesNeeded, match="bytecode was asked of a symbolic program"):
         next(iter(pcp.paths(program_of(vector))))
     assert not hasattr(program_of(vector), "elsewhere")

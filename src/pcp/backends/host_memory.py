@@ -68,7 +68,7 @@ def keep_temporaries_of(memory: MemoryUse, platform: str) -> None:
 
 
 @functools.cache
-def _temporaries() -> ctypes.CDLL | None:
+def _temporaries() -> "ctypes.CDLL | None":
     """The library that keeps large blocks; None where there is none, or these are not to be kept."""
     if not keep_freed_memory():
         return None

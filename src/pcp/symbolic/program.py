@@ -378,7 +378,7 @@ class SymbolicProgram(Runs):
         return _LOCATION.sub("", "\n".join(line for line in lines if not line.startswith("#loc")))
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and hasattr(Program, name):
+        if not name.startswith("_") and (hasattr(Program, name) or name in Program.__dataclass_fields__):
             raise SizesNeeded(
                 f"{name} was asked of a symbolic program; expected a Program, which has it at a size: program.at("
                 f"{listed(dict.fromkeys(self.symbols, '...'))}).{name}"

@@ -214,7 +214,7 @@ def test_the_process_finds_what_was_built_while_it_waited(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its folder of builds was empty when it was confined, and nothing that it asked before is held against them."""
-    called = ("activations", "optimizers", "products")
+    called = ("activations", "optimizers", "products", "temporaries")
     builds = [native.built(native.LIBRARIES[name]) for name in called]
     names = list[str]()
 

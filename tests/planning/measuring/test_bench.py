@@ -105,9 +105,9 @@ def test_right_results_are_told_in_a_sketch_and_wrong_ones_are_not(bench: Bench)
     assert found.failure is None
     results = [np.asarray(pcp.plan(BF16).run(*example))]
     mine, [theirs] = Sketch.of(PRODUCT, example, results), told
-    assert Sketch.from_bytes(theirs).is_near(mine, 1e-6)
+    assert Sketch.from_bytes(theirs).distance(mine) < 1e-6
     exactly = [np.asarray(pcp.plan(PRODUCT).run(*example))]
-    assert not Sketch.from_bytes(theirs).is_near(Sketch.of(PRODUCT, example, exactly), 1e-6)
+    assert Sketch.from_bytes(theirs).distance(Sketch.of(PRODUCT, example, exactly)) > 1e-6
     found = bench.measure(request(BF16, inputs=[example], tolerance=1e-6, sketched=told.append))
     assert (found.failure, len(told)) == (Failure.inaccurate, 1)
 
