@@ -26,6 +26,8 @@ from pcp.planning.search.site_classes import kernels_by_site, site_classes
 from pcp.tracing import spec, specs_of, trace
 
 DEVICE = "cpu:0"
+PAGES = 16
+"""Of each sequence."""
 FAMILIES = ("product_epilogue", "product", "attention")
 STORAGES = {"native": (".native",), "native bf16": (".native:bf16", ".native")}
 """For each contestant the ends of names of kernels, those first that are taken where they apply."""
@@ -43,15 +45,16 @@ def run(options: argparse.Namespace) -> None:
     config = replace(configuration(options.model), context=256)
     parameters = decoder.initial_parameters(config, 0)
     for batch in options.batches:
-        cache = decoder.whole_cache(config, batch)
+        table = np.arange(1, 1 + batch * PAGES, dtype=np.int32).reshape(batch, PAGES)
+        cache = decoder.empty_cache(config, 1 + table.size, config.context // PAGES)
         program = trace(
-            lambda parameters, cache, token, position: decoder.decode(
-                parameters, cache, token, position, config
+            lambda parameters, cache, token, position, table=table: decoder.read(
+                parameters, cache, token[:, None], position, np.ones(len(table), np.int32), table, config
             ),
             specs_of(parameters),
             specs_of(cache, Role.state),
             spec((batch,), "i32"),
-            spec((), "i32"),
+            spec((batch,), "i32"),
         )
         plans = {name: plan.bind(parameters) for name, plan in _plans(program).items()}
         for name, facts in _measured(plans, cache, batch, options.turns).items():
@@ -78,7 +81,7 @@ def _plans(program: Program) -> dict[str, pcp.Plan]:
 
 
 def _measured(plans: dict[str, pcp.Plan], cache: Any, batch: int, turns: int) -> dict[str, dict[str, Any]]:
-    tokens, start = np.arange(batch, dtype=np.int32), np.int32(100)
+    tokens, start = np.arange(batch, dtype=np.int32), np.full(batch, 100, np.int32)
     states = {name: plan.place(cache, tokens, start) for name, plan in plans.items()}
     times: dict[str, list[float]] = {name: [] for name in plans}
     scores: dict[str, np.ndarray[Any, Any]] = {}

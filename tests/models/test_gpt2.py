@@ -113,53 +113,6 @@ def test_no_token_sees_a_later_one() -> None:
     assert (np.abs(before[:, 6:] - after[:, 6:]).max(-1) > 1e-3).all()
 
 
-@pytest.mark.parametrize("config", [TINY, BARE], ids=["with biases", "without"])
-def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: DecoderConfig) -> None:
-    parameters, tokens = random_parameters(config), random_tokens(config, 2, config.context)
-    whole = run(logits_program(parameters, tokens, config), parameters, tokens)
-    cache = decoder.whole_cache(config, batch=2, dtype="f64")
-    # What lies beyond the position must not matter.
-    cache = map_tree(lambda array: array + np.random.default_rng(5).normal(size=array.shape), cache)
-    program = pcp.trace(
-        lambda p, c, t, i: decoder.decode(p, c, t, i, config),
-        pcp.specs_of(parameters),
-        pcp.specs_of(cache, "state"),
-        pcp.spec((2,), "i32"),
-        pcp.spec((), "i32"),
-    )
-    for position in range(config.context):
-        cache, scores = run(program, parameters, cache, tokens[:, position], position)
-        expected = whole[:, position]
-        assert np.linalg.norm(scores - expected) <= 1e-12 * np.linalg.norm(expected), position
-
-
-@pytest.mark.parametrize("config", [TINY, BARE], ids=["with biases", "without"])
-@pytest.mark.parametrize("length", [1, 5, 7])
-def test_prefill_leaves_what_decoding_token_by_token_does(config: DecoderConfig, length: int) -> None:
-    parameters, padded = random_parameters(config), random_tokens(config, 2, 7)
-    cache = decoder.whole_cache(config, batch=2, dtype="f64")
-    decode = pcp.trace(
-        lambda p, c, t, i: decoder.decode(p, c, t, i, config),
-        pcp.specs_of(parameters),
-        pcp.specs_of(cache, "state"),
-        pcp.spec((2,), "i32"),
-        pcp.spec((), "i32"),
-    )
-    for position in range(length):
-        cache, scores = run(decode, parameters, cache, padded[:, position], position)
-    prefill = pcp.trace(
-        lambda p, t, n: decoder.prefill(p, t, n, config),
-        pcp.specs_of(parameters),
-        pcp.spec((2, 7), "i32"),
-        pcp.spec((), "i32"),
-    )
-    read, read_scores = run(prefill, parameters, padded, np.int32(length))
-    assert np.linalg.norm(read_scores - scores) <= NEAR * np.linalg.norm(scores)
-    for found, expected in zip(flatten(read)[0], flatten(cache)[0], strict=True):
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found[:, :length], expected[:, :length], atol=NEAR, rtol=NEAR)
-
-
 @pytest.mark.parametrize(
     ("name", "count"),
     [

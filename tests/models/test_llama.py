@@ -88,16 +88,6 @@ def logits_program(parameters: Any, tokens: Any, config: DecoderConfig) -> pcp.P
     return pcp.trace(lambda p, t: decoder.logits(p, t, config), parameters, tokens)
 
 
-def decode_program(parameters: Any, cache: Any, config: DecoderConfig) -> pcp.Program:
-    return pcp.trace(
-        lambda p, c, t, i: decoder.decode(p, c, t, i, config),
-        pcp.specs_of(parameters),
-        pcp.specs_of(cache, "state"),
-        pcp.spec((2,), "i32"),
-        pcp.spec((), "i32"),
-    )
-
-
 @EACH
 def test_logits_equal_plain_jax(config: DecoderConfig) -> None:
     parameters, tokens = random_parameters(config), random_tokens(config, 3, 7)
@@ -124,39 +114,6 @@ def test_loss_and_every_gradient_are_those_of_plain_jax() -> None:
         assert np.linalg.norm(a - b) <= NEAR * np.linalg.norm(b), name
     program = pcp.trace(lambda p, x, y: decoder.window_losses(p, x, y, config), parameters, tokens, targets)
     np.testing.assert_allclose(run(program, parameters, tokens, targets), windows(parameters), rtol=NEAR)
-
-
-@EACH
-def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: DecoderConfig) -> None:
-    parameters, tokens = random_parameters(config), random_tokens(config, 2, config.context)
-    whole = run(logits_program(parameters, tokens, config), parameters, tokens)
-    cache = decoder.whole_cache(config, batch=2, dtype="f64")
-    # What lies beyond the position must not matter.
-    cache = map_tree(lambda array: array + np.random.default_rng(5).normal(size=array.shape), cache)
-    program = decode_program(parameters, cache, config)
-    for position in range(config.context):
-        cache, scores = run(program, parameters, cache, tokens[:, position], position)
-        expected = whole[:, position]
-        assert np.linalg.norm(scores - expected) <= 1e-12 * np.linalg.norm(expected), position
-
-
-def test_prefill_leaves_what_decoding_token_by_token_does() -> None:
-    parameters, padded, length = random_parameters(TINY), random_tokens(TINY, 2, 7), 5
-    cache = decoder.whole_cache(TINY, batch=2, dtype="f64")
-    decode = decode_program(parameters, cache, TINY)
-    for position in range(length):
-        cache, scores = run(decode, parameters, cache, padded[:, position], position)
-    prefill = pcp.trace(
-        lambda p, t, n: decoder.prefill(p, t, n, TINY),
-        pcp.specs_of(parameters),
-        pcp.spec((2, 7), "i32"),
-        pcp.spec((), "i32"),
-    )
-    read, read_scores = run(prefill, parameters, padded, np.int32(length))
-    assert np.linalg.norm(read_scores - scores) <= NEAR * np.linalg.norm(scores)
-    for found, expected in zip(flatten(read)[0], flatten(cache)[0], strict=True):
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found[:, :length], expected[:, :length], atol=NEAR, rtol=NEAR)
 
 
 def test_kernels_find_its_attention_with_shared_keys() -> None:

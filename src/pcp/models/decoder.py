@@ -12,7 +12,7 @@ import numpy as np
 
 from pcp import nn
 from pcp.ir import DType, DTypeLike
-from pcp.models import caches, paged
+from pcp.models import paged
 from pcp.models.config import DecoderConfig, Rotary
 from pcp.models.experts import experts
 from pcp.models.initial import initial_parameters as initial_parameters
@@ -24,7 +24,7 @@ from pcp.ops.elementwise import clip, convert, exp, log, maximum, tanh, where
 from pcp.ops.indexing.reading import take
 from pcp.ops.movement import concatenate, iota, reshape, slice_
 from pcp.ops.reductions.primitives import mean, widened
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 
 Cache = paged.Cache
 Mix = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -50,7 +50,7 @@ def logits(parameters: Parameters, tokens: TensorLike, config: DecoderConfig) ->
     Raises:
         ShapeMismatch: the tokens have another rank, or are more than the context.
     """
-    return _scores(parameters, _of_sequences(parameters, tokens, config)[0], config)
+    return _scores(parameters, _of_sequences(parameters, tokens, config), config)
 
 
 def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: DecoderConfig) -> Tensor:
@@ -130,80 +130,20 @@ def read(
     ]
 
 
-def whole_cache(config: DecoderConfig, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:
-    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads of keys, width of a head)."""
-    return caches.zeros(
-        config.layers, (batch, config.context, config.key_value_heads, config.head_width), dtype
-    )
-
-
-def prefill(
-    parameters: Parameters, tokens: TensorLike, length: TensorLike, config: DecoderConfig
-) -> tuple[list[dict[str, Tensor]], Tensor]:
-    """Take in the first tokens of each sequence at once and score the next: what `decode` does one token at a time.
-
-    Arguments:
-        tokens: integers of shape (batch, padded), padded at most the context. What follows the first `length` does not matter.
-        length: how many tokens count, an integer scalar from 1 to padded.
-
-    Returns:
-        The cache, in which positions from `length` on hold what `decode` does not see, and scores of shape (batch, vocabulary).
-
-    Raises:
-        ShapeMismatch: the tokens have another rank, or are more than the context.
-    """
-    x, seen = _of_sequences(parameters, tokens, config, reshape(as_tensor(length), (1,)))
-    return caches.of_sequence(seen, config.context), _scores(
-        parameters, caches.last_place(x, length), config
-    )[:, 0]
-
-
-def decode(
-    parameters: Parameters,
-    cache: list[dict[str, Tensor]],
-    token: TensorLike,
-    position: TensorLike,
-    config: DecoderConfig,
-) -> tuple[list[dict[str, Tensor]], Tensor]:
-    """Take in one token of each sequence and score the next.
-
-    Arguments:
-        cache: keys and values of the tokens before, as of `whole_cache`.
-        token: integers of shape (batch,).
-        position: how many tokens came before, an integer scalar below the context.
-
-    Returns:
-        The cache with this token's keys and values, and scores of shape (batch, vocabulary).
-    """
-    ids, place = as_tensor(token), as_tensor(position)
-    every, grown = iota((config.context,)), []
-    before = every <= place
+def _of_sequences(parameters: Parameters, tokens: TensorLike, config: DecoderConfig) -> Tensor:
+    """What the last block leaves of whole sequences, (batch, length, width)."""
+    ids, context = as_tensor(tokens), config.context
+    if ids.ndim != 2 or ids.shape[1] > context:
+        raise ShapeMismatch(
+            f"tokens {ids.shape} do not fit a {config.family} with a context of {context}; expected (batch, length), "
+            f"length at most {context}"
+        )
 
     def mix(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        grown.append(caches.grown(cache[layer], k, v, place))
-        window, cap = config.window_of(layer), config.attention_cap
-        seen = before if window is None else before & (every > place - window)
-        held = grown[layer]
-        return nn.scaled_dot_product_attention(q, held["key"], held["value"], mask=seen, cap=cap)
-
-    x = _residual_stream(parameters, ids[:, None], place, reshape(place + 1, (1,)), config, mix)
-    return grown, _scores(parameters, x, config)[:, 0]
-
-
-def _of_sequences(
-    parameters: Parameters, tokens: TensorLike, config: DecoderConfig, lengths: Tensor | None = None
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """What the last block leaves of whole sequences, (batch, length, width), and the keys and values of each block."""
-    ids, seen = caches.checked_tokens(tokens, config.context, config.family), []
-
-    def mix(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        seen.append((k, v))
         window, cap = config.window_of(layer), config.attention_cap
         return nn.scaled_dot_product_attention(q, k, v, causal=True, window=window, cap=cap)
 
-    return _residual_stream(
-        parameters, ids, None, ids.shape[1] if lengths is None else lengths, config, mix
-    ), seen
+    return _residual_stream(parameters, ids, None, ids.shape[1], config, mix)
 
 
 def _residual_stream(
@@ -218,7 +158,7 @@ def _residual_stream(
 
     Arguments:
         ids: tokens (rows, chunk).
-        places: where they stand, (rows, chunk), or one number for all; None: from 0 on.
+        places: where they stand, (rows, chunk); None: from 0 on.
         lengths: how long each text is with them, (rows,).
     """
     x = nn.embedding(ids, parameters[named("embedding", config)])
@@ -229,7 +169,7 @@ def _residual_stream(
         x = x + (
             slice_(table, (0, 0), (ids.shape[1], config.width)) if places is None else take(table, places, 0)
         )
-    at = iota((ids.shape[1],)) if places is None else reshape(places, (1,)) if places.ndim == 0 else places
+    at = iota((ids.shape[1],)) if places is None else places
     for layer, block in enumerate(parameters["blocks"]):
         normed = _normed(x, block[named("norm_1", config)], config)
         q, k, v = _projected(normed, block["attn"], config)

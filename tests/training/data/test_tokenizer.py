@@ -16,7 +16,6 @@ from pcp.training.data.tokenizer import (
     TokenizerUnreadable,
     UnknownCharacter,
     UnknownToken,
-    decode_stream,
     token_dtype,
 )
 from pcp.training.extras import MissingExtra
@@ -121,16 +120,3 @@ def test_byte_pairs_of_another_format() -> None:
     pytest.importorskip("tokenizers")
     with pytest.raises(TokenizerUnreadable, match=r"not a tokenizer\.json of the package tokenizers"):
         BytePairTokenizer('{"model": 3}')
-
-
-def test_a_stream_of_bytes_never_shows_half_a_character() -> None:
-    text = "a é 漢 🜚 z"
-    tokenizer = ByteTokenizer()
-    pieces = list(decode_stream(tokenizer, tokenizer.encode(text).tolist()))
-    assert pieces == list(text)
-
-
-def test_a_stream_of_bytes_that_are_no_text_goes_on() -> None:
-    tokenizer = ByteTokenizer()
-    pieces = list(decode_stream(tokenizer, [0xFF, 0xFF, 0xFF, 0xFF, 0x61, 0xC3]))
-    assert pieces == ["\ufffd" * 4, "a", "\ufffd"]

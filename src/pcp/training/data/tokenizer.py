@@ -1,7 +1,7 @@
 """Text to token numbers and back: by character, by byte, or by byte-pair encoding."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -148,26 +148,6 @@ class NumberTokenizer:
     def to_json(self) -> str:
         """Write how many there are as JSON."""
         return json.dumps({"kind": "numbers", "count": self.vocabulary_size})
-
-
-def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
-    """Yield the text of tokens as they come.
-
-    A token that ends inside a character waits for those that complete it, which are at most three more, because
-    no character has more than four bytes.
-
-    Arguments:
-        tokens: numbers, perhaps not known yet.
-    """
-    pending: list[int] = []
-    for token in tokens:
-        pending.append(token)
-        text = tokenizer.decode(pending)
-        if not text.endswith("\ufffd") or len(pending) == 4:
-            yield text
-            pending = []
-    if pending:
-        yield tokenizer.decode(pending)
 
 
 def _in_range(tokens: Iterable[int], vocabulary_size: int) -> Sequence[int]:
