@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,22 @@ def interpreted(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@dataclass(frozen=True)
+class _OnProcessor:
+    """A function that JAX does not take for the same one that it has traced for a GPU."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *operands: Any) -> Any:
+        return self.function(*operands)
+
+
 def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have programs with kernels for a GPU of compute capability 8.0 run on a processor."""
     real_lowered = jax_lowering.lowered_program
 
     def lowered(function: Callable[..., Any], specs: tuple[TensorSpec, ...], _: str) -> Program:
-        return real_lowered(function, specs, "cpu")
+        return real_lowered(_OnProcessor(function), specs, "cpu")
 
     monkeypatch.setattr(features, "_found", lambda platform: frozenset({platform, "sm_80"}))
     monkeypatch.setattr(pallas, "pallas_call", _interpreted_call)
