@@ -122,7 +122,9 @@ def test_random_numbers_and_control_flow_compute_at_once() -> None:
     planned = pcp.jit(lambda key: pcp.random.normal(key, (3,)))(key)
     np.testing.assert_allclose(drawn, planned, rtol=1e-5)
     x = pcp.array(X)
-    np.testing.assert_allclose(pcp.cond(x.sum() > 0, lambda: x + 1, lambda: x), X + (X.sum() > 0), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        pcp.cond(x.sum() > 0, lambda: x + 1, lambda: x), X + (X.sum() > 0), rtol=1e-6, atol=1e-6
+    )
     assert int(pcp.while_loop(lambda i: i < 10, lambda i: i + 3, 0)) == 12
     total, parts = pcp.scan(lambda carry, row: (carry + row, carry), pcp.zeros((4,)), x)
     np.testing.assert_allclose(total, X.sum(0), rtol=1e-5, atol=1e-6)
