@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.inference.request import NOTHING
 from pcp.inference.sampler import draw
 from tests.execution import run
 
@@ -123,3 +124,12 @@ def test_logprobs_are_those_of_the_scores_as_they_are(program: Any, scores: Any)
     assert np.array_equal(top[0], np.argsort(-exact)[:20])
     np.testing.assert_allclose(tops[0], exact[top[0]], atol=2e-6)
     assert not drawn(program, scores, (5, 0.3, 1.0, 0.0, 1.0))[1].any()
+
+
+def test_nothing_is_drawn_from_scores_that_are_no_numbers(program: Any, scores: Any) -> None:
+    spoilt = np.tile(scores, (ROWS, 1))
+    spoilt[1::2, 5] = np.nan
+    for temperature in (0.0, 1.0):
+        tokens = drawn(program, spoilt, (0, temperature, 1.0, 0.0, 1.0))[0]
+        assert (tokens[1::2] == NOTHING).all()
+        assert (tokens[::2] >= 0).all()

@@ -16,7 +16,7 @@ DESCRIPTION = {
     "epilog": """\
 MODEL is one of:
   the folder of a run that `pcp train` made; its newest checkpoint is used
-  a folder with a GPT-2 or a Llama that the library transformers saved (save_pretrained): config.json, model.safetensors, and
+  a folder with a decoder that the library transformers saved (save_pretrained): config.json, model.safetensors, and
   tokenizer.json or vocab.json with merges.txt. This needs the package `tokenizers`:
   pip install 'planetary-compute-protocol[tokenizers]'
 

@@ -17,7 +17,7 @@ from pcp.training.recipes.written_model import write_model
 from pcp.training.run_folder import RunFolder
 
 _EXPECTED = (
-    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a GPT-2 or a Llama that "
+    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a model that "
     "transformers saved (config.json, model.safetensors, tokenizer.json)"
 )
 

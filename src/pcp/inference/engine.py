@@ -15,6 +15,7 @@ import numpy as np
 
 from pcp.inference.guessing import Guesser
 from pcp.inference.request import (
+    NOTHING,
     Counts,
     EngineClosed,
     EngineFailed,
@@ -23,6 +24,7 @@ from pcp.inference.request import (
     InvalidRequest,
     Piece,
     Request,
+    ScoresNotFinite,
     Stream,
 )
 from pcp.inference.scheduler import Part, Scheduler, Text
@@ -262,6 +264,11 @@ class Engine:
         text = part.text
         reader = self._readers[text]
         new = self._scheduler.advance(part, answer.tokens[row])
+        if NOTHING in new:
+            self._fail_one(
+                reader, ScoresNotFinite("scores of the next token are NaN; look for NaN in the weights")
+            )
+            return
         for place, token in enumerate(new):
             if reader.first is None:
                 reader.first = time.monotonic()

@@ -36,6 +36,14 @@ class EngineClosed(PCPError):
     """A request to an engine that takes none any more."""
 
 
+NOTHING = -1
+"""The token that is drawn from scores of which some are no numbers."""
+
+
+class ScoresNotFinite(PCPError):
+    """A model whose scores of the next token are no numbers."""
+
+
 class EngineFailed(PCPError):
     """A step failed, and the request with it; the cause is its `__cause__`."""
 

@@ -10,7 +10,7 @@ Source: Gumbel, "Statistical Theory of Extreme Values", 1954; Maddison, Tarlow a
 import math
 from typing import NamedTuple
 
-from pcp.inference.request import MOST_LOGPROBS
+from pcp.inference.request import MOST_LOGPROBS, NOTHING
 from pcp.ir import DType
 from pcp.ops.control.branches import cond
 from pcp.ops.elementwise import bitcast, convert, exp, log, log1p, minimum, where
@@ -33,7 +33,7 @@ class Drawn(NamedTuple):
     """What is drawn for each row.
 
     Arguments:
-        token: (rows,) i32.
+        token: (rows,) i32; `NOTHING` where scores are no numbers.
         logprob: of the token, before penalties and temperature, (rows,) f32; 0 where nothing is told.
         top: the most likely tokens, the best first, (rows, at most 20) i32.
         top_logprobs: theirs.
@@ -95,11 +95,12 @@ def draw(
         return nothing[:, :1], broadcast_to(best * 0, (rows, count)), nothing
 
     logprob, top, top_logprobs = cond(tell, told, untold)
-    return Drawn(token[:, 0], logprob[:, 0], top, top_logprobs)
+    largest = max_(scores, 1)
+    return Drawn(where(largest == largest, token[:, 0], NOTHING), logprob[:, 0], top, top_logprobs)
 
 
 def _first_best(values: Tensor, tokens: Tensor) -> Tensor:
-    """The smallest token among those of the largest value, (rows, 1); a row of NaN gives token 0."""
+    """The smallest token among those of the largest value, (rows, 1); 0 of a row that is no number."""
     largest = max_(values, 1, keepdims=True)
     found = min_(where(values == largest, tokens, 2**31 - 1), 1, keepdims=True)
     return where(found == 2**31 - 1, 0, found)
