@@ -129,26 +129,52 @@ def test_another_request_is_searched_for(
     assert not searches()
 
 
-def test_what_was_cut_short_goes_on(
+def test_what_was_cut_short_stands_until_a_larger_budget_is_given(
     bench: FakeBench, file: FilePath, begin_anew: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, settle = chain(), chosen.settle
 
-    def is_searched(budget: float) -> bool:
+    def is_searched(budget: float, changed: Callable[..., Any] = lambda found, *_: found) -> bool:
         begin_anew()
         begun = list[Search]()
         with monkeypatch.context() as patch:
             patch.setattr(Search, "__init__", noted(Search.__init__, begun))
+            patch.setattr(chosen, "settle", lambda *given: settle(changed(*given), *given[1:]))
             plan = pcp.plan(program, tolerance=1e-2, database=file, budget=budget)
-        assert kernels(plan) == ({"sine.fast": 6} if budget else {})
+        assert kernels(plan) == ({"sine.fast": 6} if bench.requests or not begun or budget else {})
+        assert bool(begun) or not bench.requests
+        is_cut.append("not everything was measured; plan again with a larger budget" in str(plan))
         return bool(begun)
 
-    assert [is_searched(0.0), is_searched(0.0)] == [True, True]
-    with monkeypatch.context() as patch:
-        patch.setattr(chosen, "settle", lambda found, *more: settle(replace(found, complete=False), *more))
-        assert is_searched(BUDGET)
-        assert bench.requests  # the plain path for want of time was no answer
-    assert [is_searched(BUDGET), is_searched(BUDGET)] == [True, False]
+    is_cut = list[bool]()
+    assert [is_searched(0.0), is_searched(0.0)] == [
+        True,
+        True,
+    ]  # the plain path for want of time is no answer
+    assert [is_searched(BUDGET, cut_without_an_answer), is_searched(BUDGET, cut)] == [True, True]
+    is_cut.clear()
+    assert [is_searched(budget) for budget in (BUDGET, 0.0, BUDGET / 2)] == [False] * 3
+    assert is_cut == [True] * 3
+    assert [is_searched(BUDGET + 1, cut), is_searched(BUDGET + 1), is_searched(BUDGET + 2)] == [
+        True,
+        False,
+        True,
+    ]
+    is_cut.clear()
+    assert not is_searched(1000.0)  # the last one ended by itself
+    assert is_cut == [False]
+
+
+def cut(found: Any, *_: Any) -> Any:
+    """What a search comes to that had no time for something."""
+    return replace(found, complete=False)
+
+
+def cut_without_an_answer(found: Any, *given: Any) -> Any:
+    """What a search comes to that had only time for the plain path."""
+    whole, _, evidence = given
+    row = evidence.known(whole.subject).get(whole.plain.digest)
+    return replace(found, complete=False, path=whole.plain, measurement=row)
 
 
 def noted(begin: Any, begun: list[Any]) -> Any:

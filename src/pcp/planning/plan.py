@@ -271,9 +271,9 @@ def plan(
         path: to follow exactly, from `Plan.path`; then nothing is searched. On the hardware and by the versions that it was
             made with, results are the same, bit for bit.
         database: of measurements (`ProfileDatabase`), or its file; None takes the user's.
-        budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. Ctrl-C ends them too: what
-            was measured is kept, and the best that is known is taken; if no path was measured,
-            planning ends.
+        budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. What was found before they
+            were over is taken at once by the same request; a larger budget goes on. Ctrl-C ends them too: what was measured
+            is kept, and the best that is known is taken; if no path was measured, planning ends.
         example: one call's arguments, to measure on, or, of a function, specs of such; None makes random ones, but for what
             `Program.begins` knows.
         progress: told before every measurement.

@@ -2,7 +2,8 @@
 
 Going through a search again costs no measurement, but time: other forms of the program are made, sites are looked for in each.
 An outcome stands as long as nothing more is known of the program's paths than when it was entered, and the same code, kernels
-and machine would search. One that was cut short is none: it goes on where it stopped.
+and machine would search. One that was cut short by its budget, but found something, stands for requests with no larger
+budget; a larger one goes on where it stopped. One that was interrupted, or could not measure, is none.
 """
 
 import functools
@@ -42,6 +43,9 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
     outcome = json.loads(entered)
     if outcome["known"] != _known(whole, evidence) or outcome["until"] <= evidence.when:
         return None
+    complete = outcome["cut"] is None
+    if not complete and conditions.budget > outcome["cut"]:
+        return None
     path = Path.from_json(outcome["path"])
     try:
         path.kernels()
@@ -49,15 +53,22 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
         log.info("what was found before cannot be had here: %s", error)
         return None
     row = evidence.known(whole.subject).get(path.digest)
-    log.info("path %s was found before", path.digest[:12])
+    log.info(
+        "path %s was found before%s", path.digest[:12], "" if complete else ", in a search that was cut short"
+    )
     look = functools.partial(_classes_too, whole, conditions)
-    return Found(path, row, notes=outcome["notes"], look=look)
+    return Found(path, row, notes=outcome["notes"], complete=complete, look=look)
 
 
 def settle(found: Found, whole: Whole, conditions: Conditions, evidence: Evidence) -> None:
     """Enter what a search came to, where that is all of an answer."""
     known, path = evidence.known(whole.subject), found.path
-    is_partial = not found.complete or evidence.is_interrupted or evidence.stands_until <= evidence.when
+    is_partial = (
+        evidence.is_interrupted
+        or evidence.stands_until <= evidence.when
+        or whole.subject in evidence.unmeasurable
+        or (found.path.is_plain and not found.complete)  # that is no answer, for want of time
+    )
     is_guess = (
         found.prediction is not None or found.fit is not None or found.measurement != known.get(path.digest)
     )
@@ -66,6 +77,7 @@ def settle(found: Found, whole: Whole, conditions: Conditions, evidence: Evidenc
     outcome = {
         "path": path.to_json(),
         "notes": found.notes,
+        "cut": None if found.complete else conditions.budget,
         "known": _known(whole, evidence),
         "until": evidence.stands_until,
     }
