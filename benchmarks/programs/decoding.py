@@ -31,6 +31,7 @@ import pcp
 from benchmarks.gpu.fastest import fastest
 from benchmarks.options import add_option
 from benchmarks.own_process import OwnProcess, Run
+from pcp.inference.readiness import Shape
 from pcp.inference.request import MOST_LOGPROBS, Request
 from pcp.inference.runner import Runner
 from pcp.inference.sampling import Sampling
@@ -119,9 +120,9 @@ Read = Callable[[np.ndarray, bool], Told | None]
 class FastestRunner(Runner):
     """By the fastest kernels of all families, which a search tries first."""
 
-    def planned(self, program: pcp.Program) -> pcp.Plan:
+    def made(self, shape: Shape) -> pcp.Plan:
         """As of `Runner`."""
-        return fastest(program, "cpu:0")
+        return fastest(self.traced(shape), "cpu:0")
 
 
 def by_pcp(task: Task, kind: str, tolerance: float | None) -> tuple[Read, Read]:

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 
 from pcp.cli import main
+from pcp.distributed.wire.sockets import listen
 from pcp.inference.text_model import TextModel
 from pcp.models import decoder
 from pcp.models.published import gpt2_config
@@ -193,3 +194,11 @@ def test_a_folder_without_a_model_and_a_tokenizer_of_another_are_refused(
     monkeypatch.setattr("pcp.serving.opening.open_model", lambda _: other)
     assert main(["serve", str(run.path)]) == 2
     assert "has 20 tokens, and the model knows 17: they are not of one model" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told_before_the_model_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    taken = listen("127.0.0.1", 0)
+    port = taken.getsockname()[1]
+    assert main(["serve", "no-such-folder", "--port", str(port)]) == 2
+    assert f"port {port}" in capsys.readouterr().err
+    taken.close()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -182,3 +182,26 @@ def test_scores_that_are_no_numbers_fail_their_request_alone(monkeypatch: pytest
             "ScoresNotFinite: scores of the next token are NaN; look for NaN in the weights"
         )
         assert tokens_of(other) == alone(Request([2, 3], 5), CONTEXT)[0]
+
+
+class Untellable(CharacterTokenizer):
+    """Has no text for one letter."""
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        found = super().decode(tokens)
+        if "c" in found:
+            raise ZeroDivisionError(found)
+        return found
+
+
+def test_an_answer_that_cannot_be_told_fails_alone() -> None:
+    texts = {start: alone(Request([start], 6), CONTEXT)[0] for start in range(VOCABULARY)}
+    bad = next(start for start, text in texts.items() if start != 2 and 2 in text)
+    good = next(start for start, text in texts.items() if start != 2 and 2 not in text)
+    scheduler = Scheduler(Limits(CONTEXT, 3, 8), Pages(PAGES, SIZE))
+    made = Engine(MadeUp(PAGES, SIZE), scheduler, Untellable("abcdefg"))
+    failed, other = made.submit(Request([bad], 6)), made.submit(Request([good], 6))
+    assert list(failed)[-1].finish == "failed"
+    assert "ZeroDivisionError" in str(failed.error)
+    assert tokens_of(other) == texts[good]
+    made.close()

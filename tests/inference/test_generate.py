@@ -9,10 +9,12 @@ import pytest
 
 import pcp
 from pcp import nn
+from pcp.backends import Target
 from pcp.inference import EmptyPrompt, Request, Sampling, TextModel
 from pcp.inference.habits import Habits
+from pcp.inference.kept_steps import as_run, native_kernels
 from pcp.inference.readiness import Shape
-from pcp.inference.runner import planned, step_program
+from pcp.inference.runner import step_program
 from pcp.inference.sampler import draw
 from pcp.inference.text_model import NoTokenizer
 from pcp.ir.tree import map_tree
@@ -21,6 +23,7 @@ from pcp.models.config import DecoderConfig
 from pcp.models.decoder import empty_cache
 from pcp.models.parameters import quantised
 from pcp.models.published import gpt2_config
+from pcp.planning.compiled import compiled
 from pcp.planning.conditions import InvalidTolerance
 from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.data.tokenizer import CharacterTokenizer
@@ -276,14 +279,17 @@ def test_stored_weights_are_read_by_the_kernel_and_take_less_memory(form: str, t
     config = gpt2_config(layers=2, heads=2, width=32, context=40, vocabulary=400)
     plain = decoder.initial_parameters(config)
     cache = empty_cache(config, 4, 16)
-    whole, found = (
-        planned(step_program(each, config, cache, Shape(1, 1, 3)), "cpu:0", None)
-        for each in (plain, quantised(plain, form))
-    )
-    assert len(whole.path.choices) == config.layers  # attention
-    assert len(found.path.choices) == 5 * config.layers + 1
+    target = Target.of("cpu:0")
+    steps = [step_program(each, config, cache, Shape(1, 1, 3)) for each in (plain, quantised(plain, form))]
+    assert [len(native_kernels(each, target)) for each in steps] == [
+        config.layers,  # attention
+        5 * config.layers + 1,
+    ]
     of_cache = 2 * config.layers * 64 * config.width * 4
-    assert found.memory["cpu:0"].arguments - of_cache < (whole.memory["cpu:0"].arguments - of_cache) / times
+    whole, found = (
+        compiled(as_run(each, target), target).memory["cpu:0"].arguments - of_cache for each in steps
+    )
+    assert found < whole / times
 
 
 def test_a_form_that_does_not_fit_is_refused(model: TextModel) -> None:

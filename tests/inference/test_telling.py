@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pcp.inference.telling import Telling
-from pcp.training.data.tokenizer import ByteTokenizer, NumberTokenizer, Tokenizer
+from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer, NumberTokenizer, Tokenizer
 
 BYTES = ByteTokenizer()
 
@@ -69,3 +69,10 @@ def test_a_tokenizer_that_joins_words(prompt: list[int], expected: str) -> None:
 def test_numbers() -> None:
     telling = Telling(NumberTokenizer(99), [5, 6], [])
     assert [telling.add(7), telling.add(88), telling.rest()] == ["7 ", "88 ", ""]
+
+
+def test_a_token_that_the_tokenizer_lacks_says_nothing() -> None:
+    letters = CharacterTokenizer("abc")
+    telling = Telling(letters, [0, 7, 1], ["zz"])
+    assert [telling.add(token) for token in (2, 3, 900, 0)] == ["c", "", "", "a"]
+    assert telling.rest() == ""

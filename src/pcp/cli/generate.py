@@ -8,7 +8,7 @@ from pathlib import Path
 from pcp.backends import default_device
 from pcp.errors import PCPError
 from pcp.importers.text import open_model
-from pcp.inference.habits import Habits
+from pcp.inference.habits import SETTINGS, Habits
 from pcp.nn.quantised import FORMS
 
 DESCRIPTION = {
@@ -21,8 +21,8 @@ MODEL is one of:
   pip install 'planetary-compute-protocol[tokenizers]'
 
 The text ends at a token by which the model ends an answer, as generation_config.json, config.json or the tokenizer name it;
---ignore-end goes on. What --temperature, --top-k and
---top-p leave open is as generation_config.json recommends, if there is one.
+--ignore-end goes on. What --temperature, --top-k,
+--top-p, --min-p and --repetition-penalty leave open is as generation_config.json recommends, if there is one.
 
 The prompt is read in one call. Of a prompt that fills the model's context, only the last half context is read.
 
@@ -63,6 +63,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="draw among the fewest likely tokens of this probability together; the model's own if not given",
     )
+    parser.add_argument(
+        "--min-p",
+        type=float,
+        help="draw among tokens with this share of the likeliest one's probability; the model's own if not given",
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        type=float,
+        help="makes tokens that were there less likely, above 1; the model's own if not given",
+    )
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
     parser.add_argument("--device", default=default_device(), help="where the model runs")
     parser.add_argument(
@@ -78,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    named = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    named = {name: getattr(arguments, name) for name in (*SETTINGS, "seed")}
     said = {name: value for name, value in named.items() if value is not None}
     Habits().drawing(said)  # what is wrong is told before a model is read
     if arguments.tokens < 0:

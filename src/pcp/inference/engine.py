@@ -221,7 +221,10 @@ class Engine:
                 continue
             self._totals.steps += 1
             for row, part in enumerate(step.parts):
-                self._tell(part, answer, row)
+                try:
+                    self._tell(part, answer, row)
+                except Exception as problem:  # of a tokenizer: it harms nobody else
+                    self._fail_one(self._readers[part.text], problem)
 
     def _awaited(self) -> bool:
         """Wait until there is something to do; false at the end."""
@@ -318,5 +321,5 @@ class Engine:
         totals.seconds_first += first - reader.submitted
         totals.seconds_whole += now - reader.submitted
         if not told:
-            rest = "" if reader.telling is None else reader.telling.rest()
+            rest = "" if reader.telling is None or finish == "failed" else reader.telling.rest()
             reader.stream.put(Piece(None, rest, finish=finish))

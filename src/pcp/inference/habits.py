@@ -10,7 +10,8 @@ from pcp.inference.sampling import Sampling
 from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.tokenizer import Tokenizer
 
-_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""Of `Sampling`, that generation_config.json may recommend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,7 @@ class Habits:
         own = tokenizer.end_of_text if isinstance(tokenizer, BytePairTokenizer) else None
         if own is not None and own not in ends:
             ends.append(own)
-        known = {
-            name: generation[name] for name in _SETTINGS if isinstance(generation.get(name), int | float)
-        }
+        known = {name: generation[name] for name in SETTINGS if isinstance(generation.get(name), int | float)}
         if generation.get("do_sample") is False:
             known = {name: value for name, value in known.items() if name == "repetition_penalty"}
         return Habits(tuple(each for each in ends if each < tokenizer.vocabulary_size), known)

@@ -8,27 +8,22 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import Target
-from pcp.backends.registry import DEFAULT
 from pcp.inference.engine import Answer
+from pcp.inference.kept_steps import kept_step
 from pcp.inference.readiness import LEAST_WIDTH, SHORTEST_CHUNK, Beside, Shape, first_shapes, next_width
 from pcp.inference.sampler import Drawn, draw
 from pcp.inference.scheduler import Limits, Part, power_of_two
 from pcp.ir import Program, Role
-from pcp.ir.tree import flatten
-from pcp.kernels import kernel_named, sites_of
+from pcp.ir.tree import flatten, map_tree
 from pcp.models.config import DecoderConfig
 from pcp.models.decoder import empty_cache, read
 from pcp.models.parameters import Parameters
 from pcp.ops.movement import iota, repeat, reshape
-from pcp.planning import Plan, plan
-from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import prepared
+from pcp.ops.movement.filling import zeros
+from pcp.planning import plan
+from pcp.planning.compiled import Compiled, compiled
 from pcp.tensor import Tensor
 from pcp.tracing import spec, specs_of, trace
-
-NATIVE = ("quantised_product.native", "quantised_product.native_many", "attention.native")
-"""Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
-float32 and the other brings whole caches into another order."""
 
 log = logging.getLogger("pcp.inference")
 
@@ -83,22 +78,6 @@ def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shap
     )
 
 
-def planned(program: Program, device: str | None, tolerance: float | None) -> Plan:
-    """A plan within a tolerance; without one, as written but for native kernels that round no more."""
-    if tolerance is not None:
-        return plan(program, device, tolerance, binds=("parameters",))
-    target = Target.of(device)
-    if target.backend != DEFAULT or target.platform != "cpu":
-        return plan(program, device)
-    kernels = {
-        site.key: kernel_named(name)
-        for site in sites_of(prepared(program), target)
-        for name in NATIVE
-        if name in site.kernels
-    }
-    return plan(program, device, path=Path.of(program, kernels) if kernels else None)
-
-
 def element_type(parameters: Parameters) -> Any:
     """The element type that is computed in: vectors are never stored in fewer bits."""
     return next(leaf.dtype for leaf in flatten(parameters)[0] if len(leaf.shape) == 1)
@@ -113,7 +92,7 @@ class Runner:
         pages: of the cache, with page 0, which is nobody's.
         size: tokens of a page.
         device: where to run; see `plan`.
-        tolerance: of plans; see `planned`.
+        tolerance: of plans; None searches nothing.
         fixed_rows: every step has so many rows, so that no text depends on how many run beside it, not in its last bit;
             0 takes powers of two.
     """
@@ -128,12 +107,13 @@ class Runner:
         tolerance: float | None = None,
         fixed_rows: int = 0,
     ) -> None:
-        self.config, self._pages, self._size = config, pages, size
+        self.config, self._size = config, size
         self._device, self._tolerance, self._fixed_rows = device, tolerance, fixed_rows
         self._parameters, self._specs = parameters, specs_of(parameters)
         self._dtype = element_type(parameters)
-        self._cache_specs = specs_of(self._empty())
-        self._plans: dict[Shape, Plan] = {}
+        of_page = empty_cache(config, 1, size, self._dtype)
+        self._cache_specs = map_tree(lambda each: spec((pages, *each.shape[1:]), each.dtype), of_page)
+        self._plans: dict[Shape, Compiled] = {}
         self._beside: Beside | None = None
         self._bound: Any = None
         self._cache: Any = None
@@ -143,8 +123,11 @@ class Runner:
         """Number of tokens."""
         return self.config.vocabulary
 
-    def _empty(self) -> Any:
-        return empty_cache(self.config, self._pages, self._size, self._dtype)
+    def _fresh(self) -> Any:
+        """An empty cache, made where it stays: to bring as many zeros there takes longer than a first token."""
+        specs = self._cache_specs
+        made = trace(lambda: map_tree(lambda each: zeros(each.spec.shape, each.spec.dtype), specs))
+        return compiled(made, Target.of(self._device)).call()
 
     def reset(self) -> None:
         """Begin with an empty cache."""
@@ -162,11 +145,7 @@ class Runner:
         rows = max(self._fixed_rows, power_of_two(len(parts)))
         return Shape(rows, min(chunk, self.config.context), width, every, edited)
 
-    def planned(self, program: Program) -> Plan:
-        """How a step is computed."""
-        return planned(program, self._device, self._tolerance)
-
-    def plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Compiled:
         """The plan of a shape, compiled when it is first asked for."""
         if shape not in self._plans and self._beside is not None:
             self._beside.wait(shape)
@@ -174,8 +153,19 @@ class Runner:
             self._plans[shape] = self._compiled(shape)
         return self._plans[shape]
 
-    def _compiled(self, shape: Shape) -> Plan:
-        found = self.planned(step_program(self._specs, self.config, self._cache_specs, shape))
+    def traced(self, shape: Shape) -> Program:
+        """The program of a shape."""
+        return step_program(self._specs, self.config, self._cache_specs, shape)
+
+    def made(self, shape: Shape) -> Compiled:
+        """A plan of a shape within the tolerance; without one, its step as it is run without a search."""
+        if self._tolerance is not None:
+            return plan(self.traced(shape), self._device, self._tolerance, binds=("parameters",))
+        target, specs = Target.of(self._device), (self._specs, self._cache_specs)
+        return compiled(kept_step(target, specs, (self.config, shape), lambda: self.traced(shape)), target)
+
+    def _compiled(self, shape: Shape) -> Compiled:
+        found = self.made(shape)
         if self._bound is None:
             self._bound = found.place_first(self._parameters)
             self._parameters = self._specs
@@ -244,10 +234,10 @@ class Runner:
         )
 
     def _run_in(self, parts: Sequence[Part], shape: Shape, tell: bool) -> Answer:
-        plan = self.plan(shape)
-        cache = self._empty() if self._cache is None else self._cache
+        step = self.plan(shape)
+        cache = self._fresh() if self._cache is None else self._cache
         self._cache = None  # a call consumes it
-        self._cache, drawn = plan.run(
+        self._cache, drawn = step.call(
             cache, *self._packed(parts, shape), np.bool_(tell), self._edit(parts, shape)
         )
         places = (shape.rows, shape.chunk if shape.every else 1)

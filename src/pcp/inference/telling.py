@@ -25,13 +25,15 @@ class Telling:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, stop
-        self._window = [int(token) for token in prompt[-CONTEXT:]]
+        self._window = [int(token) for token in prompt[-CONTEXT:] if token < tokenizer.vocabulary_size]
         self._told, self._before = len(self._window), tokenizer.decode(self._window)
         self._held = ""
         self.stopped = False
 
     def add(self, token: int) -> str:
         """What is certain with one token more."""
+        if token >= self._tokenizer.vocabulary_size:
+            return ""  # many models score more tokens than their tokenizer has; what these say is nothing
         self._window.append(token)
         text = self._tokenizer.decode(self._window)
         if text.endswith(REPLACEMENT) and len(self._window) - self._told < LONGEST_CHARACTER:

@@ -66,7 +66,6 @@ class Generation:
                     ask.count,
                     sampling,
                     stop=ask.stop,
-                    end=self._model.habits.ends,
                     logprobs=ask.logprobs,
                     ignore_end=ask.ignore_end,
                     mask=None if ask.masked is None else ask.masked(),
@@ -136,7 +135,8 @@ class Generation:
         tokens: tuple[Token, ...] = ()
         if piece.token is not None:
             answer.count += 1
-            self._numbers[choice].append(piece.token)
+            if piece.token < self._model.tokenizer.vocabulary_size:
+                self._numbers[choice].append(piece.token)
             is_end = piece.finish == "stop" and piece.token in self._model.habits.ends
             if (
                 piece.logprob is not None and not is_end

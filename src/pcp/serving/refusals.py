@@ -77,6 +77,12 @@ class Busy(Refused):
     status, kind, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
+class Starting(Refused):
+    """A server whose model is not ready yet."""
+
+    status, kind, code = 503, "api_error", "starting"
+
+
 class Draining(Refused):
     """The server ends, and finishes only what it has begun."""
 

@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pcp.dashboard.serving import LOOPBACK_HOSTS, is_loopback
-from pcp.distributed.wire.sockets import format_address, listen, room_for_descriptors
+from pcp.distributed.wire.sockets import format_address, room_for_descriptors
 from pcp.serving.application import Application
 from pcp.serving.model import ServedModel
 
@@ -120,22 +120,19 @@ class Server(uvicorn.Server):
 def serve(
     application: Application,
     model: ServedModel,
+    listener: socket.socket,
     host: str,
-    port: int,
     drain_seconds: float,
     ready: Callable[[str], None],
 ) -> None:
     """Serve until the process is told to end by SIGINT or SIGTERM, and its answers are told.
 
     Arguments:
-        host, port: where to listen; port 0 takes a free one.
+        listener: of `listen`.
+        host: whose name it was given; one of this machine alone may be asked for under no other.
         drain_seconds: see `Server`.
         ready: told the address, `HOST:PORT`.
-
-    Raises:
-        PortInUse, CannotListen: the address cannot be listened on.
     """
-    listener = listen(host, port)
     hosts = LOOPBACK_HOSTS if is_loopback(host) else ["*"]
     server = Server(application, model, hosts, drain_seconds)
     ready(format_address(listener.getsockname()[:2]))

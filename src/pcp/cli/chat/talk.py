@@ -63,9 +63,7 @@ def _asked(
     prompt = model.tokens_of_messages(list(said), [], {}, "messages")
     count = model.count_for(prompt, arguments.tokens, "--tokens")
     given = {} if arguments.temperature is None else {"temperature": arguments.temperature}
-    return model.engine.submit(
-        Request(prompt, count, model.sampling(seed=seed, **given), end=model.habits.ends)
-    )
+    return model.engine.submit(Request(prompt, count, model.sampling(seed=seed, **given)))
 
 
 def _told(stream: Stream, quietly: bool) -> str:

@@ -22,6 +22,8 @@ takes. It needs the extra `serve`.
   http://HOST:PORT        what clients of Anthropic's are given
   /health, /metrics       for who watches it; Prometheus reads the second
 
+It listens at once, and says so; until the model is ready, /health answers 503 with "starting" and what is done meanwhile.
+
 --dry-run says whether the model fits in the memory of the device, how fast it can be at most, and how long a first token
 takes at least, and serves nothing.
 
@@ -108,10 +110,24 @@ def run(arguments: argparse.Namespace) -> int:
         import_extra(package, "serve", "A server")
     keys = [] if arguments.key_file is None else read_keys(arguments.key_file)
     from pcp.dashboard.serving import is_loopback
+    from pcp.distributed.wire.sockets import format_address, listen
     from pcp.serving.application import Application
     from pcp.serving.measures import Measures
     from pcp.serving.opening import Settings, opened
     from pcp.serving.server import serve
+    from pcp.serving.starting import Waiting, answering
+
+    listener, waiting = listen(arguments.host, arguments.port), Waiting()
+    address = format_address(listener.getsockname()[:2])
+    print(
+        f"pcp: reading {arguments.model}; http://{address}/health says how far it is",
+        file=sys.stderr,
+        flush=True,
+    )
+
+    def prepared(count: int, of: int) -> None:
+        waiting.doing = f"compiling, {count} of {of} programs"
+        _tell_prepared(count, of)
 
     settings = Settings(
         arguments.name,
@@ -120,9 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.tolerance,
         arguments.rows,
         arguments.chat_template,
-        _tell_prepared,
+        prepared,
     )
-    _, model = opened(arguments.model, settings)
+    with answering(listener, waiting):
+        _, model = opened(arguments.model, settings)
     facts = {
         "device": arguments.device,
         "weights": arguments.weights or "as they are",
@@ -144,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps({"event": "serving", "model": model.name, "address": address}), flush=True)
 
     try:
-        serve(application, model, arguments.host, arguments.port, arguments.drain_seconds, ready)
+        serve(application, model, listener, arguments.host, arguments.drain_seconds, ready)
     finally:
         model.engine.close(drain=False)
         model.close()
