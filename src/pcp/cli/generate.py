@@ -18,7 +18,8 @@ MODEL is one of:
   the folder of a run that `pcp train` made; its newest checkpoint is used
   a folder with a decoder that the library transformers saved (save_pretrained): config.json, model.safetensors, and
   tokenizer.json or vocab.json with merges.txt. This needs the package `tokenizers`:
-  pip install 'planetary-compute-protocol[tokenizers]'
+  pip install 'planetary-compute-protocol[tokenizers]'. Weights that GPTQ or AWQ stored in 4 bits stay so
+  a GGUF file of a GPT-2, Llama, Mistral or Qwen: its matrices stay as they are stored
 
 The text ends at a token by which the model ends an answer, as generation_config.json, config.json or the tokenizer name it;
 --ignore-end goes on. What --temperature, --top-k,
@@ -30,6 +31,7 @@ examples:
   pcp generate runs/gpt2-nano --prompt "ROMEO:"
   pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
   pcp generate my-gpt2 --weights int8 --prompt "To be"
+  pcp generate qwen2.5-0.5b-q4_k_m.gguf --prompt "To be"
   pcp generate my-gpt2 --weights int8 --tolerance 5e-2 --prompt "To be"
   pcp generate my-gpt2 --prompt "The capital of France is" --temperature 0
 """,
@@ -43,7 +45,10 @@ class NothingToGenerate(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument(
-        "model", metavar="MODEL", type=Path, help="folder of a run, or of a model of transformers, see below"
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="folder of a run, or of a model of transformers, or a GGUF file",
     )
     parser.add_argument("--prompt", help="text to continue; a line break if not given")
     parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add at most")

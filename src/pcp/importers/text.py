@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
+from pcp.importers.gguf import is_gguf, read_gguf
 from pcp.importers.transformers_folder import read_transformers_folder
 from pcp.inference.request import Request, Stream
 from pcp.inference.sampling import Sampling
@@ -18,7 +19,7 @@ from pcp.training.run_folder import RunFolder
 
 _EXPECTED = (
     "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a model that "
-    "transformers saved (config.json, model.safetensors, tokenizer.json)"
+    "transformers saved (config.json, model.safetensors, tokenizer.json), or a GGUF file"
 )
 
 _PROGRAM = "is a program, without weights and tokenizer; `pcp run` runs it on arrays"
@@ -105,14 +106,16 @@ def _answer(stream: Stream, as_text: bool) -> str | list[int]:
 
 
 def open_model(path: Path) -> TextModel:
-    """The model of a run, or of a folder that transformers wrote.
+    """The model of a run, of a folder that transformers wrote, or in a GGUF file.
 
     Raises:
         NoTextModel: there is nothing at the path, a file, or a folder of something else.
-        PCPError: the model there cannot be used; see `TextModel.of_run` and `read_transformers_folder`.
+        PCPError: the model there cannot be used; see `TextModel.of_run`, `read_transformers_folder` and `read_gguf`.
     """
     if not path.exists():
         raise NoTextModel(f"there is no folder {path}; {_EXPECTED}. PCP downloads no models")
+    if is_gguf(path):
+        return read_gguf(path)
     if not path.is_dir():
         raise NoTextModel(f"{path} {_FILES.get(path.suffix, 'is a file')}. Instead, {_EXPECTED}")
     if not (path / "config.json").exists():

@@ -8,6 +8,7 @@ import numpy as np
 
 from pcp import backends
 from pcp.errors import PCPError
+from pcp.importers.packed import unpacked
 from pcp.importers.weights import WeightsUnreadable, map_weights
 from pcp.inference.habits import Habits
 from pcp.inference.text_model import TextModel
@@ -61,6 +62,8 @@ def read_weights(
 ) -> Parameters:
     """The parameters in a folder of `transformers`, tensor by tensor from files that are mapped into memory.
 
+    Matrices that GPTQ or AWQ stored in fewer bits stay so.
+
     Arguments:
         folder: with model.safetensors, or the index of several files.
         config: of the model.
@@ -70,13 +73,17 @@ def read_weights(
 
     Raises:
         WeightsUnreadable, WeightsMismatch, PCPError: the weights are absent, damaged or another model's.
+        UnsupportedPacking: they are stored in fewer bits in a way that is not read.
     """
     if not any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
         raise WeightsUnreadable(
             f"{folder} has no model.safetensors; write it with transformers: "
             f"AutoModelForCausalLM.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
         )
-    tensors = map_weights(folder)
+    tensors: dict[str, Any] = map_weights(folder)
+    packed = settings_of(folder).get("quantization_config")
+    if isinstance(packed, dict):
+        tensors = unpacked(tensors, packed, str(folder / "config.json"))
     if device is None:
         return from_transformers(tensors, config, dtype)
     return from_transformers(tensors, config, dtype, _placed_on(device))

@@ -16,7 +16,8 @@ from pcp.ir.tree import flatten, map_tree
 from pcp.ir.types import dtype_of
 from pcp.models.config import DecoderConfig
 from pcp.models.decoder import parameter_shapes
-from pcp.models.parameters import Parameters
+from pcp.models.kept import Kept
+from pcp.models.parameters import TABLES, Parameters
 
 _LISTED = 6
 _LLAMA = {
@@ -53,6 +54,7 @@ NAMES: dict[str, dict[str, str]] = {
     "gpt2": {
         "wte": "transformer.wte",
         "wpe": "transformer.wpe",
+        "head": "lm_head",
         "ln_f": "transformer.ln_f",
         "blocks": "transformer.h",
         "attn.qkv": "attn.c_attn",
@@ -133,6 +135,7 @@ class _Source:
         name: the tensor's name there; with `*` where there is one for each expert.
         part: which of its parts it is, with how it is cut; empty: all of it.
         transposed: whether it is (outputs, inputs) there.
+        is_multiplied: whether what reads it can read it in fewer bits.
     """
 
     def __init__(self, ours: str, config: DecoderConfig) -> None:
@@ -150,6 +153,7 @@ class _Source:
         self.index = int(index or 0)
         matrix = kind == "weight" or ((kind is None or kind == "") and piece not in _TABLES)
         self.transposed = bool(matrix) and config.family != "gpt2"
+        self.is_multiplied = kind == "weight" or "*" in self.name or piece in TABLES
         self._config = config
 
     def names(self) -> list[str]:
@@ -175,6 +179,9 @@ class _Source:
         """The part of a tensor, a view."""
         if self.form == "heads":
             rest = tensor.shape[1:]
+            if isinstance(tensor, Kept):
+                places = np.arange(tensor.shape[0]).reshape(self._config.heads, 3, self._config.head_width)
+                return tensor[places[:, self.index].reshape(-1)]
             parted = tensor.reshape(self._config.heads, 3, self._config.head_width, *rest)
             return parted[:, self.index].reshape(-1, *rest)
         if self.form == "blocks":
@@ -211,7 +218,7 @@ def from_transformers(
     """Parameters from tensors by their names in `transformers`.
 
     Arguments:
-        tensors: name -> array; a tied model may repeat its embedding as its head.
+        tensors: name -> array, or `Kept`, which becomes its parts; a tied model may repeat its embedding as its head.
         config: of the model.
         dtype: element type of the parameters; None: that of the tensors, of which the parameters are views where they can be.
         place: what is done with each parameter at once, so that no more than one is held twice: brings it to a device, say.
@@ -231,10 +238,29 @@ def from_transformers(
     for source, leaf in zip(sources, leaves, strict=True):
         parts = [_checked(name, given[name], source.shape(leaf.shape), config) for name in source.names()]
         turned = [cut.T if source.transposed else cut for cut in map(source.cut, parts)]
+        if isinstance(turned[0], Kept) and source.is_multiplied:
+            arrays.append({name: place(part) for name, part in _parts_of(turned, source).items()})
+            continue
+        turned = [each.wide() if isinstance(each, Kept) else each for each in turned]
         array = np.stack(turned) if "*" in source.name else turned[0]
         arrays.append(place(array if numpy_type is None else np.ascontiguousarray(array, numpy_type)))
     parameters: Parameters = tree.unflatten(arrays)
     return parameters
+
+
+def _parts_of(turned: list[Any], source: _Source) -> Mapping[str, Any]:
+    """How a matrix is kept that products read, or rows of it are looked up in.
+
+    Raises:
+        MisshapenWeights: it is one of several experts.
+    """
+    if len(turned) > 1:
+        raise MisshapenWeights(
+            f"{source.name} is stored in fewer bits, and experts are multiplied in float32, bfloat16 or float16 only: use the "
+            "model as it was before it was quantised"
+        )
+    parts: Mapping[str, Any] = turned[0].parts
+    return parts
 
 
 def to_transformers(parameters: Parameters, config: DecoderConfig) -> dict[str, Any]:

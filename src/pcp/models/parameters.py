@@ -51,11 +51,15 @@ def described(shape: tuple[int, ...], _deviation: float, _mean: float) -> Tensor
 def quantised(parameters: Parameters, form: str) -> Parameters:
     """The same parameters with every matrix of a product, and tables of embeddings, stored in a form of `nn.quantise`.
 
+    What is stored already stays as it is.
+
     Raises:
         NotQuantisable: there is no such form, or a matrix does not fit it.
     """
 
     def stored(name: str, value: Any) -> Any:
+        if isinstance(value, dict) and "values" in value:  # as a file has it
+            return value
         if isinstance(value, dict):
             return {inner: stored(inner, each) for inner, each in value.items()}
         if isinstance(value, list):

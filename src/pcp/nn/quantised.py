@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 
 from pcp.errors import PCPError
+from pcp.ops.elementwise import convert
 from pcp.ops.indexing.reading import take
 from pcp.ops.linear.stored import FORMATS, format_of, product_with
+from pcp.ops.movement import reshape
+from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 FORMS = tuple(FORMATS)
@@ -23,7 +26,8 @@ def quantise(weights: np.ndarray[Any, Any], form: str) -> dict[str, np.ndarray[A
 
     Arguments:
         weights: float32 of shape (outputs, inputs).
-        form: `bf16`: rounded to bfloat16. `int8`: from -127 to 127, times a scale for each output; `fp8` and `fp8_e5m2`: as
+        form: `bf16`: rounded to bfloat16. `int8`: from -127 to 127, times a scale for each output; `int8_blocks`: times one
+            for each 32 inputs of an output; `fp8` and `fp8_e5m2`: as
             floating-point numbers of eight bits, e4m3 and e5m2, instead. `int4`: from -7 to 7, times a scale for each 32
             inputs of an output, two in a byte; 32 divides the inputs.
 
@@ -55,24 +59,34 @@ def quantised_product(x: TensorLike, weights: Mapping[str, TensorLike]) -> Tenso
 
     Arguments:
         x: shape (..., inputs).
-        weights: `values` and perhaps `scales`.
+        weights: `values` and perhaps `scales`; and, as files from elsewhere have them, `offsets` (outputs, groups) in float32,
+            which are added to all inputs of a group.
 
     Returns:
         Shape (..., outputs).
     """
     tensor, *stored = (as_tensor(each) for each in (x, *_parts(weights)))
-    return product_with(tensor, stored)
+    product = product_with(tensor, stored)
+    if "offsets" not in weights:
+        return product
+    offsets = as_tensor(weights["offsets"])
+    sums = sum_(reshape(tensor, (*tensor.shape[:-1], offsets.shape[1], -1)), -1)
+    return product + sums @ convert(offsets, tensor.dtype).T
 
 
 def quantised_rows(weights: Mapping[str, TensorLike], rows: TensorLike) -> Tensor:
     """Rows of weights as `quantise` stores them, in float32.
 
     Arguments:
-        weights: `values` and perhaps `scales`.
+        weights: as of `quantised_product`.
         rows: integers, any shape.
     """
     values, *scales = (take(part, rows, 0) for part in _parts(weights))
-    return format_of(values).read(values, *scales)
+    wide = format_of(values, *scales).read(values, *scales)
+    if "offsets" not in weights:
+        return wide
+    offsets = take(weights["offsets"], rows, 0)
+    return reshape(reshape(wide, (*offsets.shape, -1)) + offsets[..., None], wide.shape)
 
 
 def _parts(weights: Mapping[str, TensorLike]) -> list[TensorLike]:

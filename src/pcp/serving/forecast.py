@@ -9,12 +9,13 @@ from pcp.backends import Target
 from pcp.inference.text_model import CACHE_BYTES, TextModel
 from pcp.ir.tree import flatten
 from pcp.models.decoder import empty_cache
+from pcp.ops.linear.stored import FORMATS
 from pcp.planning import plan
 from pcp.planning.capacity import memory_limit
 from pcp.tracing import spec, trace
 from pcp.training.utilisation import peak_of
 
-BITS = {"": 0, "bf16": 16, "int8": 8, "int4": 4, "fp8": 8, "fp8_e5m2": 8}
+BITS = {"": 0} | {name: round(each.row_bytes(1024) / 128) for name, each in FORMATS.items()}
 """Of an element of a stored matrix; 0 as it is."""
 PROMPT = 512
 """Tokens of the prompt that a forecast speaks of, or the context if that is shorter."""

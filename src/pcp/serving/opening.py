@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcp.errors import PCPError
+from pcp.importers.gguf import is_gguf, template_of
 from pcp.importers.text import open_model
 from pcp.inference.request import Request, Serves
 from pcp.inference.text_model import TextModel
@@ -63,14 +64,13 @@ def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
             f"the tokenizer in {path} has {tokens:,} tokens, and the model knows {scores:,}: they are not of one model. Put "
             "the tokenizer beside the weights that it was trained with, or resize the model's embeddings and save it again"
         )
-    folder = _folder_of(path)
     template: Written | None = None
     why = ""
     try:
-        template = written_in(folder, settings.chat_template)
+        template = _template(path, settings.chat_template)
     except NoChatTemplate as error:
         why = str(error)
-    watch = WeightsWatch(sorted(folder.glob("*.safetensors")) if holds_transformers_model(folder) else ())
+    watch = WeightsWatch(_mapped(path))
     engine = model.engine(
         settings.device, settings.weights, settings.tolerance, rows=settings.rows, prepared=settings.prepared
     )
@@ -95,6 +95,23 @@ def _warm(engine: Serves) -> None:
     if stream.error is not None:
         engine.close(drain=False)
         raise stream.error
+
+
+def _template(path: Path, chosen: str) -> Written:
+    if not is_gguf(path):
+        return written_in(_folder_of(path), chosen)
+    found = template_of(path)
+    if found is None or chosen:
+        found = written_in(path, chosen)
+    return found
+
+
+def _mapped(path: Path) -> list[Path]:
+    """The files that the weights of a model may be views of."""
+    if is_gguf(path):
+        return [path]
+    folder = _folder_of(path)
+    return sorted(folder.glob("*.safetensors")) if holds_transformers_model(folder) else []
 
 
 def _folder_of(path: Path) -> Path:

@@ -20,7 +20,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.test_products import LESS
 
-FORMS = ("bf16", "int8", "int4")
+FORMS = ("bf16", "int8", "int8_blocks", "int4")
 FEW, MANY = "quantised_product.native", "quantised_product.native_many"
 ROUNDED = "quantised_product.native:int8"
 
@@ -34,9 +34,11 @@ def wide(weights: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     values = weights["values"]
     if values.dtype == ml_dtypes.bfloat16:
         return values.astype(np.float64)
-    if values.dtype == np.int8:
-        return values * weights["scales"].astype(np.float64)[:, None]
     outputs, scales = len(values), weights["scales"].astype(np.float64)
+    if values.dtype == np.int8:
+        return values * np.repeat(
+            scales.reshape(outputs, -1), values.shape[1] // (scales.size // outputs), axis=1
+        )
     found = np.empty((outputs, scales.shape[1], 32))
     for place in range(16):
         byte = values.reshape(outputs, -1, 16)[..., place].astype(np.int64)
@@ -295,7 +297,8 @@ def test_rows_of_a_table_are_what_it_stores() -> None:
 def test_what_cannot_be_stored_is_refused() -> None:
     weights = np.ones((4, 48), np.float32)
     with pytest.raises(
-        nn.NotQuantisable, match="cannot be stored as 'int3'; choose one of bf16, int8, fp8, fp8_e5m2, int4"
+        nn.NotQuantisable,
+        match="cannot be stored as 'int3'; choose one of bf16, int8, int8_blocks, fp8, fp8_e5m2, int4",
     ):
         nn.quantise(weights, "int3")
     with pytest.raises(nn.NotQuantisable, match=r"48 inputs .* expected a multiple of that; choose int8"):

@@ -15,8 +15,8 @@ from pcp.training.extras import import_extra
 DESCRIPTION = {
     "description": "Serve a model under the APIs that clients know: Completions, Chat, Responses, Messages.",
     "epilog": """\
-MODEL is the folder of a run that `pcp train` made, or of a model that the library transformers saved: what `pcp generate`
-takes. It needs the extra `serve`.
+MODEL is the folder of a run that `pcp train` made, or of a model that the library transformers saved, or a GGUF file: what
+`pcp generate` takes. It needs the extra `serve`.
 
   http://HOST:PORT/v1     what clients of OpenAI's are given as base_url
   http://HOST:PORT        what clients of Anthropic's are given
@@ -78,7 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the arguments that say how a model is run."""
     parser.add_argument(
-        "model", metavar="MODEL", type=Path, help="folder of a run, or of a model of transformers"
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="folder of a run, or of a model of transformers, or a GGUF file",
     )
     parser.add_argument("--device", default=default_device(), help="where the model runs")
     parser.add_argument(

@@ -30,7 +30,13 @@ def _is_stored(op: ir.Operation) -> bool:
         and values.dtype in _HANDLERS
         and all(each.dtype is DType.f32 for each in scales)
         and 0 not in (*x.shape, *values.shape)
+        and all(_is_known_block(values, each) for each in scales)
     )
+
+
+def _is_known_block(values: TensorSpec, scales: TensorSpec) -> bool:
+    """Whether scales are of whole rows, or of as many numbers as handlers know."""
+    return len(scales.shape) == 1 or values.dtype is not DType.i8 or values.size // scales.size in (16, 32)
 
 
 def _has_few_rows(op: ir.Operation) -> bool:
@@ -39,8 +45,10 @@ def _has_few_rows(op: ir.Operation) -> bool:
 
 
 def _applies_in(op: ir.Operation, storage: Storage) -> bool:
-    """Rows in bytes are multiplied by integers."""
-    return storage is not INT8 or Named.of(op).operands[1].dtype is not DType.bf16
+    """Rows in bytes are multiplied by integers; a few only where bytes of weights have a scale for each row."""
+    _, values, *scales = Named.of(op).operands
+    in_blocks = values.dtype is DType.i8 and len(scales[0].shape) > 1 and _has_few_rows(op)
+    return storage is not INT8 or not (values.dtype is DType.bf16 or in_blocks)
 
 
 def _few(op: ir.Operation, storage: Storage) -> list[Tensor]:

@@ -51,7 +51,7 @@ constexpr int kTogether = 1;  // there are not registers enough
 
 // The sums of kCount rows of x times a row of weights.
 template <typename Form, int kCount>
-inline void sums_of_words(const float* x, const typename Form::Word* weights, int64_t inner, float* to) {
+inline void sums_of_words(const float* x, const typename Form::Word* weights, const float* scales, int64_t inner, float* to) {
   Lanes chains[kCount][kChains] = {};
   const auto add = [&](int64_t chain, int64_t i, Lanes of_weights) {
 #pragma GCC unroll 4
@@ -62,9 +62,9 @@ inline void sums_of_words(const float* x, const typename Form::Word* weights, in
     ask_ahead(weights + i, kChains * kLanes);
 #pragma GCC unroll 4
     for (int64_t chain = 0; chain < kChains; ++chain)
-      add(chain, i + chain * kLanes, Form::lanes(wide(weights + i + chain * kLanes)));
+      add(chain, i + chain * kLanes, scaled<Form>(Form::lanes(wide(weights + i + chain * kLanes)), scales, i + chain * kLanes));
   }
-  for (; i + kLanes <= inner; i += kLanes) add(0, i, Form::lanes(wide(weights + i)));
+  for (; i + kLanes <= inner; i += kLanes) add(0, i, scaled<Form>(Form::lanes(wide(weights + i)), scales, i));
   if (const int64_t rest = inner - i) {
     typename Form::Word words[kLanes] = {};
     std::memcpy(words, weights + i, rest * sizeof(typename Form::Word));
@@ -99,7 +99,7 @@ inline void sums_of_weights(const float* x, const typename Form::Word* weights, 
   if constexpr (std::is_same_v<Form, Int4>)
     for (int row = 0; row < kCount; ++row) to[row] = sum_of_blocks(x + row * inner, weights, scales, inner);
   else
-    sums_of_words<Form, kCount>(x, weights, inner, to);
+    sums_of_words<Form, kCount>(x, weights, scales, inner, to);
   for (int row = 0; row < kCount && Form::kScaled; ++row) to[row] *= *scales;
 }
 
@@ -222,13 +222,28 @@ ffi::Error multiply_many(ffi::ThreadPool& pool, const Array& x, const ffi::AnyBu
   return multiply_panels<Panels>(product, Workers{&pool}) ? ffi::Error::Success() : no_memory();
 }
 
+// Calls `made` with the form of weights in bytes: with a scale for a row, or for 32 or 16 of its numbers.
+template <typename Weights, typename Made>
+ffi::Error by_scales(const Array& x, const Weights& weights, int64_t scales, const Made& made) {
+  const int64_t outputs = weights.dimensions().size() ? weights.dimensions()[0] : 0;
+  const int64_t inner = x.dimensions().size() ? x.dimensions().back() : 0;
+  if (scales != outputs && scales * 32 == outputs * inner) return made(Int8By<32>{});
+  if (scales != outputs && scales * 16 == outputs * inner) return made(Int8By<16>{});
+  return made(Int8{});
+}
+
+int64_t count_of(const ffi::RemainingArgs& scales) {
+  const auto found = scales.get<ffi::AnyBuffer>(0);
+  return found ? static_cast<int64_t>(found->element_count()) : 0;
+}
+
 template <typename Panels>
 ffi::Error many(ffi::ThreadPool pool, Array x, ffi::AnyBuffer weights, ffi::RemainingArgs scales, Result y) {
   switch (weights.element_type()) {
     case ffi::BF16:
       return multiply_many<Panels, BFloat16>(pool, x, weights, scales, y);
     case ffi::S8:
-      return multiply_many<Panels, Int8>(pool, x, weights, scales, y);
+      return by_scales(x, weights, count_of(scales), [&](auto form) { return multiply_many<Panels, decltype(form)>(pool, x, weights, scales, y); });
     case ffi::U8:
       return multiply_many<Panels, Int4>(pool, x, weights, scales, y);
     default:
@@ -249,7 +264,7 @@ ffi::Error by_bf16(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::BF16> weights
 }
 
 ffi::Error by_int8(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::S8> weights, Array scales, Result y) {
-  return multiply<Int8>(pool, x, weights, &scales, y);
+  return by_scales(x, weights, scales.element_count(), [&](auto form) { return multiply<decltype(form)>(pool, x, weights, &scales, y); });
 }
 
 ffi::Error by_int4(ffi::ThreadPool pool, Array x, ffi::Buffer<ffi::U8> weights, Array scales, Result y) {

@@ -43,8 +43,15 @@ inline void widen_words(const typename Form::Word* row, int64_t begin, int64_t c
   }
 }
 
+// Sixteen numbers of a row from `i` on, times their scale if they have one of their own.
+template <typename Form>
+inline Lanes scaled(Lanes numbers, const float* scales, int64_t i) {
+  if constexpr (Form::kTimes == 1) return numbers;
+  return numbers * scales[i / Form::kTimes];
+}
+
 // A form: the words and scales of a row of weights, what divides its length, whether its scale is that of a whole row, which sums are
-// multiplied by then, and its weights as float32.
+// multiplied by then, and its weights as float32. One whose rows have several scales has one for each kTimes.
 struct BFloat16 {
   using Word = uint16_t;
   static constexpr int64_t kTimes = 1;
@@ -71,6 +78,21 @@ struct Int8 {
   static inline Lanes lanes(Wide numbers) { return __builtin_convertvector(numbers, Lanes); }
   static void widen(const Word* row, const float*, int64_t begin, int64_t count, float* to) {
     widen_words<Int8>(row, begin, count, to);
+  }
+};
+
+// Bytes with a scale for each `kEach` of a row.
+template <int64_t kEach>
+struct Int8By {
+  static_assert(kEach % kLanes == 0);
+  using Word = int8_t;
+  static constexpr int64_t kTimes = kEach;
+  static constexpr bool kScaled = false;
+  static int64_t words(int64_t inner) { return inner; }
+  static int64_t scales(int64_t inner) { return inner / kEach; }
+  static inline Lanes lanes(Wide numbers) { return __builtin_convertvector(numbers, Lanes); }
+  static void widen(const Word* row, const float* scales, int64_t begin, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kLanes) store(to + i, scaled<Int8By>(lanes(wide(row + begin + i)), scales, begin + i));
   }
 };
 

@@ -87,7 +87,10 @@ class Format:
         """What is kept of rows, of any leading shape, in float32."""
         if not self.halves:
             wide = convert(values, DType.f32)
-            return wide * scales[0][..., None] if scales else wide
+            if not self.block:
+                return wide * scales[0][..., None] if scales else wide
+            parts = reshape(wide, (*scales[0].shape, -1))
+            return reshape(parts * scales[0][..., None], wide.shape)
         leading, blocks = values.shape[:-1], scales[0].shape[-1]
         packed = reshape(values, (*leading, blocks, self.block // 2))
         halves = concatenate([packed % np.uint8(16), packed // np.uint8(16)], axis=values.ndim)
@@ -100,17 +103,20 @@ FORMATS = {
     for each in (
         Format("bf16", "bfloat16", DType.bf16, 8),
         Format("int8", "bytes with a scale for each row", DType.i8, 5, 127),
+        Format("int8_blocks", "bytes with a scale for each 32 of a row", DType.i8, 5, 127, 32),
         Format("fp8", "e4m3 with a scale for each row", DType.f8E4M3FN, 4, 448),
         Format("fp8_e5m2", "e5m2 with a scale for each row", DType.f8E5M2, 3, 57344),
         Format("int4", "half bytes with a scale for each 32 of a row", DType.u8, 2, 7, 32, halves=True),
     )
 }
 """Every way by its name, the most exact first."""
-_BY_DTYPE = {each.dtype: each for each in FORMATS.values()}
+_BY_DTYPE = {each.dtype: each for each in FORMATS.values() if each.name != "int8_blocks"}
 
 
-def format_of(values: Tensor) -> Format:
-    """The way in which values are kept; of other element types, as bfloat16 is: converted."""
+def format_of(values: Tensor, *scales: Tensor) -> Format:
+    """The way in which rows are kept, of any leading shape; values of other element types as bfloat16 is: converted."""
+    if values.dtype is DType.i8 and scales and scales[0].ndim == values.ndim:
+        return FORMATS["int8_blocks"]
     return _BY_DTYPE.get(values.dtype, FORMATS["bf16"])
 
 
@@ -120,7 +126,7 @@ def product_with(x: Tensor, kept: Sequence[Tensor]) -> Tensor:
 
 
 def _product_form(x: Tensor, values: Tensor, *scales: Tensor) -> Tensor:
-    form = format_of(values)
+    form = format_of(values, *scales)
     per_row = bool(scales) and not form.block
     wide = convert(values, x.dtype) if per_row else convert(form.read(values, *scales), x.dtype)
     product = dot_general(x, wide, ((x.ndim - 1,), (1,)))
