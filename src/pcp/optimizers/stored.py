@@ -1,11 +1,9 @@
 """Optimizers whose moments are kept in fewer bits: bfloat16, or bytes with a scale for each block.
 
 An update reads them in float32 and writes them back. A moment moves by a thousandth of itself in a step, which is less than
-such numbers are apart: to the nearest, it would stay where it is. So it is rounded up or down by a chance that keeps the mean,
-a hash of the number and its place: the same state gives the same bits.
+such numbers are apart: to the nearest, it would stay where it is. So it is rounded by chance (`pcp.ops.by_chance`).
 
-Source: Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022; the rounding: Gupta et
-al., "Deep Learning with Limited Numerical Precision", 2015, section 3.
+Source: Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022.
 """
 
 import math
@@ -17,23 +15,10 @@ import numpy as np
 
 from pcp.ir import DType
 from pcp.ir.tree import flatten, map_tree
-from pcp.ops.elementwise import (
-    abs_,
-    bitcast,
-    bitwise_and,
-    bitwise_xor,
-    clip,
-    convert,
-    floor,
-    is_finite,
-    maximum,
-    shift_right,
-    sign,
-    sqrt,
-    where,
-)
+from pcp.ops.by_chance import bf16_by_chance, noise_of
+from pcp.ops.elementwise import abs_, clip, convert, floor, maximum, shift_right, sign, sqrt, where
 from pcp.ops.linear.stored import FORMATS
-from pcp.ops.movement import concatenate, iota, reshape, zeros
+from pcp.ops.movement import concatenate, reshape, zeros
 from pcp.ops.reductions.primitives import max_
 from pcp.optimizers.base import Optimizer, Parameters, State, kept_by, require
 from pcp.tensor import Tensor, as_tensor
@@ -134,15 +119,13 @@ class Stored:
 
     def _written(self, name: str, x: Tensor) -> Any:
         if self.moments == "bf16":
-            low = bitwise_and(_noise(x), np.uint32(0xFFFF))
-            bits = bitwise_and(bitcast(x, DType.u32) + low, np.uint32(0xFFFF0000))
-            return convert(where(is_finite(x), bitcast(bits, DType.f32), x), DType.bf16)
+            return bf16_by_chance(x)
         x = sign(x) * sqrt(sqrt(abs_(x)))
         blocks = -(-x.size // BLOCK)
         flat = concatenate([reshape(x, (-1,)), zeros((blocks * BLOCK - x.size,), DType.f32)])
         rows = reshape(flat, (blocks, BLOCK))
         scales = max_(abs_(rows), -1, keepdims=True) / np.float32(_BYTES.largest)
-        chance = convert(shift_right(_noise(rows), np.uint32(8)), DType.f32) * np.float32(2.0**-24)
+        chance = convert(shift_right(noise_of(rows), np.uint32(8)), DType.f32) * np.float32(2.0**-24)
         values = floor(rows / where(scales > 0.0, scales, 1.0) + chance)
         if name == SQUARES:  # what is divided by never becomes 0, unless it was
             values = where(rows > 0.0, maximum(values, 1.0), values)
@@ -169,12 +152,3 @@ def stored(optimizer: Optimizer, moments: str = "int8") -> Stored:
 
 def _is_large(x: Any) -> bool:
     return math.prod(x.shape) >= LEAST and str(x.dtype) in ("f32", "float32")
-
-
-def _noise(x: Tensor) -> Tensor:
-    """32 random bits for each number: a hash of it and its place, the end of MurmurHash3."""
-    places = reshape(iota((x.size,), 0, DType.u32), x.shape) * np.uint32(0x9E3779B1)
-    mixed = bitcast(x, DType.u32) + places
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        mixed = bitwise_xor(mixed, shift_right(mixed, np.uint32(shift))) * np.uint32(factor)
-    return bitwise_xor(mixed, shift_right(mixed, np.uint32(16)))

@@ -3,6 +3,7 @@
 import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,18 @@ class ArgumentBorder:
         arguments: the arrays that are expected, in order.
         tree: their nesting, a tuple with one entry for each argument of `run`.
         target: whose buffers they become, and where they must lie.
+        wide: the element types, by the names of arguments, in which some are taken as well, and rounded.
     """
 
-    def __init__(self, arguments: Sequence[Argument], tree: Tree, target: Target) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        tree: Tree,
+        target: Target,
+        wide: Mapping[str, DType] = MappingProxyType({}),
+    ) -> None:
         self.arguments = arguments
+        self._wide = wide
         self.tree = tree
         self.names = parameter_names(arguments, tree)
         self._target = target
@@ -128,6 +137,8 @@ class ArgumentBorder:
     def _place(self, argument: Argument, value: Any) -> Buffer:
         """A value of the right shape and element type, on the device."""
         array = self._as_array(argument, value)
+        if argument.name in self._wide and dtype_of(array.dtype) is self._wide[argument.name]:
+            array = np.asarray(array).astype(argument.spec.dtype.numpy)
         check(argument, array)
         if self._backend.is_buffer(array):
             if self._is_deleted(array) or self._backend.is_on(array, self._target):

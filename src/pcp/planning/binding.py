@@ -1,4 +1,4 @@
-"""What a caller says that it will bind, and whether computing once what that decides pays."""
+"""What a caller says that it will bind, and whether computing once what that decides pays; and what state may be narrower."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -16,6 +16,37 @@ from pcp.planning.search.found import Found
 from pcp.planning.search.question import Asking
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.binding import bind_stage
+from pcp.rewrite.stored import LEAST_STATE, is_moment
+
+
+class InvalidNarrows(PCPError):
+    """Names of state that are none, or of what paths may not keep in fewer bits."""
+
+
+def narrowable(program: Program, names: Collection[str]) -> tuple[int, ...]:
+    """The flat places of the moments that a caller lets paths keep in fewer bits.
+
+    Arguments:
+        names: of arguments of the program, dotted, each for all that is nested in it.
+
+    Raises:
+        InvalidNarrows: a name is none, or none of a moment.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidNarrows(
+            f"narrows is {names!r:.60}; expected a tuple of names of state, as ('state.optimizer',)"
+        )
+    moments = {place: entry.name for place, entry in enumerate(program.arguments) if is_moment(entry)}
+    for name in names:
+        if not any(f"{each}.".startswith(f"{name}.") for each in moments.values()):
+            shown = ", ".join(dict.fromkeys(".".join(each.split(".")[:3]) for each in moments.values()))
+            raise InvalidNarrows(
+                f"narrows names {name!r}, in which no optimizer keeps moments of {LEAST_STATE} numbers of float32 or more; the "
+                f"program has {shown or 'none'}: give names of these, as ('state.optimizer',)"
+            )
+    return tuple(
+        place for place, each in moments.items() if any(f"{each}.".startswith(f"{name}.") for name in names)
+    )
 
 
 class InvalidBinds(PCPError):

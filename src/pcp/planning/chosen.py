@@ -64,6 +64,7 @@ def searched(
         ignored_by(program, conditions.judge),
         strategy=conditions.strategy,
         bound=conditions.bound,
+        narrows=conditions.narrows,
     )
     try:
         return (yield from _within(whole, conditions, others, evidence))

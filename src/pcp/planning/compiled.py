@@ -1,7 +1,8 @@
 """A program compiled for a device, called with arguments nested like those that it was traced with."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from pcp.planning.arguments import (
 from pcp.planning.capacity import check_capacity, lower_bound, memory_limit
 from pcp.planning.nesting import unflattener
 from pcp.refusals import with_users_line
+from pcp.rewrite.stored import narrower
 
 
 class CannotBind(PCPError):
@@ -43,10 +45,14 @@ class Compiled:
         program: what it computes.
         target: what it is compiled for.
         executable: the compiled form.
+        narrowed: the flat places of the arguments that it takes, and returns, in bfloat16.
     """
 
-    def __init__(self, program: Program, target: Target, executable: Executable) -> None:
+    def __init__(
+        self, program: Program, target: Target, executable: Executable, narrowed: Collection[int] = ()
+    ) -> None:
         self.program = program
+        self._narrowed = narrowed
         self.target = target
         self._executable = executable
         self._unflatten = unflattener(program.result_tree)
@@ -56,7 +62,11 @@ class Compiled:
         """Bind the first arguments at the top level to buffers on the device; None stands for what nothing reads any more."""
         self._bound, self._bound_count = list(buffers), count
         rest = Tree("tuple", (), self.program.argument_tree.children[count:])
-        self._border = ArgumentBorder(self.program.arguments[len(buffers) :], rest, self.target)
+        entries = list(self.program.arguments)
+        wide = {entries[place].name: entries[place].spec.dtype for place in self._narrowed}
+        for place in self._narrowed:
+            entries[place] = replace(entries[place], spec=narrower(entries[place].spec))
+        self._border = ArgumentBorder(entries[len(buffers) :], rest, self.target, wide)
 
     @property
     def device(self) -> Device:
@@ -71,7 +81,11 @@ class Compiled:
     @property
     def outputs(self) -> tuple[Result, ...]:
         """Every array that `run` returns, in order: name, shape and element type."""
-        return self.program.results
+        narrow = {self.program.arguments[place].alias for place in self._narrowed}
+        return tuple(
+            replace(entry, spec=narrower(entry.spec)) if place in narrow else entry
+            for place, entry in enumerate(self.program.results)
+        )
 
     @property
     def memory(self) -> Mapping[str, MemoryUse]:

@@ -99,6 +99,7 @@ class Conditions:
         strategy: how it goes about it.
         memory: bytes that the path may take that is chosen; None for as many.
         bound: how many arguments, flat and from the first, will be bound.
+        narrows: the flat places of the moments that paths may take and return in bfloat16.
     """
 
     target: Target
@@ -111,6 +112,7 @@ class Conditions:
     strategy: Strategy = field(default_factory=lambda: STRATEGY)
     memory: int | None = None
     bound: int = 0
+    narrows: tuple[int, ...] = ()
 
 
 def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
 from pcp.planning.added import register_added
 from pcp.planning.arguments import ordered
-from pcp.planning.binding import bound_count, bound_lines
+from pcp.planning.binding import bound_count, bound_lines, narrowable
 from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import searched
@@ -32,6 +32,7 @@ from pcp.planning.judging.tolerance import ResultError
 from pcp.planning.measuring.hardware import made_with
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.pages import plan_fragment
+from pcp.planning.paths.kinds.stored import narrowed_by
 from pcp.planning.paths.path import Path
 from pcp.planning.pinned import PlanConflict as PlanConflict
 from pcp.planning.pinned import check_pinned, target_of
@@ -68,7 +69,7 @@ class Plan(Compiled):
         tolerance: float | None = None,
         fit: Fit | None = None,
     ) -> None:
-        super().__init__(program, target, executable)
+        super().__init__(program, target, executable, () if path is None else narrowed_by(path.moves))
         self._path = path
         self._found = found
         self.tolerance = tolerance
@@ -233,6 +234,7 @@ def plan(
     memory: int | str | None = None,
     mapped: Collection[str] = (),
     binds: Collection[str] = (),
+    narrows: Collection[str] = (),
     cache: bool = True,
     taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
@@ -265,6 +267,9 @@ def plan(
         binds: names of the first arguments, like `("weights",)`, that the caller will give to `Plan.bind`. With a tolerance,
             paths are measured that compute once, when these are bound, what they alone decide, and such a path is taken where
             it is faster; without one, nothing is searched.
+        narrows: names of state that an optimizer keeps, like `("state.optimizer",)`, which paths may take and return in
+            bfloat16, where that is faster within the tolerance or memory is short. `run` takes the state that it returned, and
+            float32, which is rounded. `Plan.inputs` says what is kept so.
         cache: whether the compiled form is kept on disk, and taken from there.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
@@ -295,6 +300,7 @@ def plan(
         InvalidBuckets, PathOfOneSize: buckets that are none, or a path, for a symbolic program.
         NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
+        InvalidNarrows: `narrows` names no moments of an optimizer in float32.
         InvalidBinds: `binds` names no argument, or state, or leaves out one before another.
         InvalidMapped: `mapped` names no argument, or state, or the device has a memory of its own.
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
@@ -330,6 +336,7 @@ def plan(
         raise PlanConflict(
             "binds was given beside memory; what is computed once is kept, which takes memory: leave one of them out"
         )
+    narrow = narrowable(program, narrows)
     found, fit = None, None
     if path is not None or tolerance is not None:
         register_added()
@@ -341,7 +348,16 @@ def plan(
     elif tolerance is not None:
         most, asked = capacity.memory_limit(target), None if memory is None else limit
         conditions = Conditions(
-            target, most, database, budget, example, progress, judge, memory=asked, bound=bound
+            target,
+            most,
+            database,
+            budget,
+            example,
+            progress,
+            judge,
+            memory=asked,
+            bound=bound,
+            narrows=narrow,
         )
         search = functools.partial(searched, program, tolerance, conditions, others)
         with evidence_of(conditions) as evidence:

@@ -88,7 +88,15 @@ def _asked(whole: Whole, conditions: Conditions) -> str:
     """What an outcome is called: by all that a search depends on beside its measurements, hardware and versions."""
     target, program = whole.target, whole.program
     facts = (
-        (whole.subject, whole.tolerance, whole.ignored, whole.bound, str(target), target.options),
+        (
+            whole.subject,
+            whole.tolerance,
+            whole.ignored,
+            whole.bound,
+            whole.narrows,
+            str(target),
+            target.options,
+        ),
         (conditions.memory_limit, conditions.memory, repr(conditions.strategy)),
         [(entry.name, entry.role.value, entry.alias) for entry in program.arguments],
         (

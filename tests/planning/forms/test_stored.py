@@ -143,7 +143,12 @@ def test_a_tolerance_below_bfloat16_leaves_all_as_it_is(planned: Any) -> None:
     [
         *([["factors", "int3"]], [["weights", "bf16"]], [["factors 4xq", "bf16"]], [["factors"]], "factors"),
         *([["factors", "int8"]], [["argument", "int8"]], [["argument 01", "int8"]], [["argument 1", "int3"]]),
-        *([["argument -1", "int8"]], [["argument 1", 8]], [["argument 9999999999", "int8"]]),
+        *(
+            [["state 3", "int8"]],
+            [["argument -1", "int8"]],
+            [["argument 1", 8]],
+            [["argument 9999999999", "int8"]],
+        ),
     ],
     ids=str,
 )
@@ -152,7 +157,8 @@ def test_an_entry_that_is_none(entry: object) -> None:
     with pytest.raises(
         NotAPath,
         match=r"stored.*pairs of a class of values, as 'factors' or 'results 64x32', and one of bf16, or of an "
-        "argument, as 'argument 3', and one of bf16, int8, fp8, fp8_e5m2, int4: plan again",
+        "argument, as 'argument 3', and one of bf16, int8, fp8, fp8_e5m2, int4, or of a moment, as 'state 3', and "
+        "bf16: plan again",
     ):
         Path.from_json(json.dumps(whole | {"stored": entry}))
 

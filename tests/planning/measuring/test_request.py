@@ -10,6 +10,7 @@ import pytest
 
 import pcp
 from pcp.backends import Placement, Target, register_backend, registry
+from pcp.ir import DType
 from pcp.kernels import Claims
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction, Request, decoded, encoded
@@ -40,6 +41,7 @@ EVERYTHING: dict[str, Any] = {
     "placement": Placement((("a", "arena:cpu:0"),), ("arena:cpu:0", 1 << 40)),
     "bound": (0, 2),
     "subject_bound": (1,),
+    "retyped": {0: DType.bf16},
     "sketched": len,
 }
 

@@ -30,7 +30,7 @@ SAMPLES = {
     "remade": [("", Recomputation(2, 7, (0, 3, 5), DIGEST))],
     "equal": [("", Form((PartForm((0, 1), (Step("Leaf", (), (0,)),), (0,)),), DIGEST))],
     "zeros": [("", True)],
-    "stored": [("results", "bf16"), ("factors 64x32", "bf16"), ("argument 3", "int4")],
+    "stored": [("results", "bf16"), ("factors 64x32", "bf16"), ("argument 3", "int4"), ("state 5", "bf16")],
     "blocks": [("", 1 << 28)],
     "parts": [("", 4)],
     "streamed": [("", ("xla:cuda:0", 1 << 30))],

@@ -13,6 +13,7 @@ from pcp.planning.forms.equal import equal_forms, may_be_equal
 from pcp.planning.forms.stored import may_be_stored, stored_forms
 from pcp.planning.forms.tried import FormMoves, Offers, Tried, all_tried
 from pcp.planning.paths.kinds import EQUAL, PARTS, STORED
+from pcp.planning.paths.kinds.stored import narrowed_by
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Duels, Found, is_won
@@ -126,6 +127,8 @@ def _known(whole: Whole, evidence: Evidence) -> list[FormMoves]:
 
 
 def _fits(whole: Whole, form: FormMoves) -> bool:
+    if not set(narrowed_by(form)) <= set(whole.narrows):
+        return False
     try:
         replace(whole, forms=form).prepared  # noqa: B018
     except PCPError as error:

@@ -1,7 +1,7 @@
-"""Forms that keep values in fewer bits: what products read and make, and matrices that are bound.
+"""Forms that keep values in fewer bits: what products read and make, matrices that are bound, and moments of an optimizer.
 
 Of the first all is tried, then less, until a form is exact enough. Of matrices, all in the fewest bits are, then some, and the
-others in more.
+others in more. Of moments all are, then those that were exact enough.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from pcp.kernels.storage import BF16
 from pcp.ops.linear.stored import FORMATS, Format
 from pcp.planning.forms.tried import FormMoves, Tried
 from pcp.planning.paths.kinds import STORED
-from pcp.planning.paths.kinds.stored import argument_in
+from pcp.planning.paths.kinds.stored import argument_in, narrow_state
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Asking
@@ -24,7 +24,7 @@ _ROW = 1024
 
 def may_be_stored(whole: Whole, evidence: Evidence) -> bool:
     """Whether values in fewer bits may be faster on the device, and exact enough."""
-    return _may_have_classes(whole, evidence) or bool(_matrices(whole, evidence))
+    return _may_have_classes(whole, evidence) or bool(_matrices(whole, evidence)) or bool(whole.narrows)
 
 
 def stored_forms(path: Path, whole: Whole, evidence: Evidence) -> Asking[None]:
@@ -37,6 +37,21 @@ def stored_forms(path: Path, whole: Whole, evidence: Evidence) -> Asking[None]:
         yield from _classes(path, whole, evidence)
     if matrices := _matrices(whole, evidence):
         yield from _bound(matrices, whole, evidence)
+    if whole.narrows:
+        yield from _moments(whole)
+
+
+def _moments(whole: Whole) -> Asking[None]:
+    """Show forms that keep moments in bfloat16, until those that are too wrong so are left out."""
+    left = list(whole.narrows)
+    while left:
+        one: Tried = yield tuple(map(narrow_state, left))
+        missed = {name for name, _ in one.row.judgement.missed} if one.row.judgement is not None else set()
+        names = {place: whole.result_names[whole.program.arguments[place].alias or 0] for place in left}
+        fewer = [place for place in left if names[place] not in missed]
+        if len(fewer) == len(left):
+            return
+        left = fewer
 
 
 def _bound(matrices: Sequence[Matrix], whole: Whole, evidence: Evidence) -> Asking[None]:

@@ -64,18 +64,21 @@ class Comparison:
                 return Scale.of(own)
         return distances.scale_of(np.asarray(right), kept, None if before is None else np.asarray(before))
 
-    def distance(self, result: Any, right: Any, scale: Scale, stored: bool = False) -> Distance:
+    def distance(
+        self, result: Any, right: Any, scale: Scale, stored: bool = False, noise: Squares | None = None
+    ) -> Distance:
         """How far a result is from what it should be, relative to a scale.
 
         Arguments:
             stored: whether what no way to store the result avoids is left out: the squares of what rounding `right` to the type
                 of the result makes wrong are taken off those of the distance.
+            noise: squares that are taken off as well.
         """
         if self._compiles(_spec(right)):
-            difference = self._squares(result, right, 1.0, stored)
+            difference = self._squares(result, right, 1.0, stored).less(noise)
             if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
                 return relative(difference, scale)
-        return distances.distance(np.asarray(result), np.asarray(right), scale, stored)
+        return distances.distance(np.asarray(result), np.asarray(right), scale, stored, noise)
 
     def pair(self, result: Any, right: Any) -> Pair:
         """A floating-point result beside what it should be, not finite numbers included."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from pcp.backends.processors import core_count
 from pcp.interruption import all_of
+from pcp.ir import DType
 
 _CHUNK, _CHUNKS = 1 << 15, 64
 """Elements that are in the caches together, and chunks that one thread takes: larger arrays are walked by every processor."""
@@ -35,6 +36,13 @@ class Squares:
     def of_axes(shape: tuple[int, ...], sums: list[Array]) -> "Squares":
         """From the sums along `sliced(shape)`, or of the only element where there are none."""
         return Squares(float(np.sum(sums[0])), dict(zip(sliced(shape), sums, strict=False)))
+
+    def less(self, other: "Squares | None") -> "Squares":
+        """Without those of another, and none below zero."""
+        if other is None:
+            return self
+        axes = {axis: np.maximum(sums - other.axes[axis], 0.0) for axis, sums in self.axes.items()}
+        return Squares(max(self.whole - other.whole, 0.0), axes)
 
     @property
     def is_safe(self) -> bool:
@@ -195,15 +203,35 @@ def _lost(right: Array) -> float:
     return float(np.mean(~finite if right.dtype.kind == "c" else ~finite & (right != -np.inf)))
 
 
-def distance(result: Array, right: Array, scale: Scale, stored: bool = False) -> Distance:
+def rounded_by_chance(right: Array, kept: float, before: Array) -> Squares:
+    """The squares that are wrong on average where a result is rounded to bfloat16 by chance, and what it came from to the
+    nearest.
+
+    Arguments:
+        kept, before: as `Argument.kept`.
+    """
+    exact, was = right.astype(np.float64), before.astype(np.float64)
+    bits = right.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    down, up = bits.view(np.float32), (bits + np.uint32(0x10000)).view(np.float32)
+    with np.errstate(all="ignore"):
+        variance = np.maximum((up - exact) * (exact - down), 0.0)
+        return squares(
+            np.sqrt(variance + (kept * (was.astype(DType.bf16.numpy).astype(np.float64) - was)) ** 2)
+        )
+
+
+def distance(
+    result: Array, right: Array, scale: Scale, stored: bool = False, noise: Squares | None = None
+) -> Distance:
     """How far a result is from what it should be, whatever numbers are in the two.
 
     Arguments:
         result, right: of one shape, real or complex.
         scale: what the distance is relative to.
         stored: whether rounding that no way to store it avoids is left out, where all numbers are finite.
+        noise: squares that are taken off those of the difference then.
     """
-    difference = squares(result, right, stored=stored)
+    difference = squares(result, right, stored=stored).less(noise)
     if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
         return relative(difference, scale)
     wide = np.complex128 if "c" in (result.dtype.kind, right.dtype.kind) else np.float64

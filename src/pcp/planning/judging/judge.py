@@ -9,8 +9,9 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import Comparison
-from pcp.planning.judging.distances import INFINITE, Distance, Scale, share
+from pcp.planning.judging.distances import INFINITE, Distance, Scale, Squares, rounded_by_chance, share
 from pcp.planning.judging.tolerance import Judged, ResultError
 
 SAFETY = 2.0
@@ -79,7 +80,8 @@ class Judge:
         self._right, self._plain, self._doubts = right, plain, doubts
         self._comparison = comparison
         self._ignored = frozenset(ignored)
-        before = {
+        self._noises: dict[int, Squares] = {}
+        self._before = before = {
             entry.alias: (entry.kept, value)
             for entry, value in zip(program.arguments, arguments, strict=True)
             if entry.alias is not None and entry.spec.dtype.is_differentiable
@@ -118,9 +120,23 @@ class Judge:
         for place, (right, y) in enumerate(zip(self._right, results, strict=True)):
             if place not in self._ignored:
                 standard = self._standards[place]
-                distance = self._distance(place, standard.judged, y, right, standard.scale)
+                noise = self._noise(place, right) if self._is_narrowed(place, y) else None
+                distance = self._distance(place, standard.judged, y, right, standard.scale, noise)
                 errors.append(self._error(place, _further(distance, standard.bound)))
         return errors
+
+    def _is_narrowed(self, place: int, result: Any) -> bool:
+        """Whether a result is state that a path keeps in fewer bits than the program does, and that is judged by what is added
+        to it: that may be less than such numbers are apart."""
+        is_narrower = dtype_of(result.dtype).itemsize < self.program.results[place].spec.dtype.itemsize
+        return is_narrower and bool(self._before.get(place, (0.0, None))[0])
+
+    def _noise(self, place: int, right: Any) -> Squares:
+        """The squares that rounding such state by chance makes wrong on average, before a call and after it."""
+        if place not in self._noises:
+            kept, before = self._before[place]
+            self._noises[place] = rounded_by_chance(np.asarray(right), kept, np.asarray(before))
+        return self._noises[place]
 
     def _all(self) -> Iterator[tuple[Any, ...]]:
         """For each result what the reference computes, what the plain path does, and what other roundings make of it."""
@@ -145,10 +161,12 @@ class Judge:
         near = Distance(0.0) if plain is right else self._distance(place, judged, plain, right, scale)
         return _Standard(judged, scale, bound, _further(near, bound), missed)
 
-    def _distance(self, place: int, judged: Judged, result: Any, right: Any, scale: Scale) -> Distance:
+    def _distance(
+        self, place: int, judged: Judged, result: Any, right: Any, scale: Scale, noise: Squares | None = None
+    ) -> Distance:
         if judged is Judged.share:
             return Distance(share(np.asarray(result), np.asarray(right)))
-        return self._comparison.distance(result, right, scale, place in self._stored)
+        return self._comparison.distance(result, right, scale, place in self._stored, noise)
 
     def _error(self, place: int, distance: Distance) -> ResultError:
         standard = self._standards[place]

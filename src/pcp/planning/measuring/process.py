@@ -209,8 +209,8 @@ class Away:
                 Failure.changes_operands,
                 "an operand, or the memory around it, was something else after the call; write to results only",
             )
-        pairs = zip(results, self._request.subject.results, strict=True)
-        return [self._request.target.place(array, entry.spec) for array, entry in pairs]
+        place = self._request.target.place
+        return [place(array, spec) for array, spec in zip(results, self._request.returned, strict=True)]
 
     def calls(
         self, arguments: Sequence[Sequence[Any]], order: Sequence[int], seconds: float = math.inf
@@ -225,8 +225,8 @@ class Away:
         Raises:
             Failed: it failed.
         """
-        entries, folder = self._request.subject.results, self._apart.folder
-        files = [folder / f"apart-result-{place}.npy" for place in range(len(entries))]
+        specs, folder = self._request.returned, self._apart.folder
+        files = [folder / f"apart-result-{place}.npy" for place in range(len(specs))]
         is_main = threading.current_thread() is threading.main_thread()
         for file in files:
             file.unlink(missing_ok=True)
@@ -244,9 +244,7 @@ class Away:
             case {"calls": int(count), "changed": list(changed)} if 0 < count <= len(order) and all(
                 each in order for each in changed
             ):
-                columns = [
-                    self._read(file, entry.spec, count) for file, entry in zip(files, entries, strict=True)
-                ]
+                columns = [self._read(file, spec, count) for file, spec in zip(files, specs, strict=True)]
                 return [list(each) for each in zip(*columns, strict=True)], changed
         said = {name: answer.get(name) for name in ("calls", "changed")}
         raise self._apart.lies(f"its process says {str(said)[:80]}; expected at most {len(order)} calls")

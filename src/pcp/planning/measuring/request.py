@@ -14,7 +14,7 @@ import numpy as np
 from pcp.backends import Placement, Target
 from pcp.backends.target import Option
 from pcp.errors import PCPError
-from pcp.ir import Program
+from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels import Claims
 from pcp.kernels.native.loading import is_from_outside
@@ -98,6 +98,8 @@ class Request:
         bound: the flat places of arguments that are bound: what they alone decide is computed once by the candidate, and not in
             every call.
         subject_bound: the same of the subject.
+        retyped: by the flat places of state, the element type in which the candidate takes and returns it, where the subject
+            does in another.
         sketched: called with the bytes of a `Sketch` of the candidate's results on the first arguments, if they are right; None
             makes none.
 
@@ -125,12 +127,25 @@ class Request:
     placement: Placement | None = None
     bound: tuple[int, ...] = ()
     subject_bound: tuple[int, ...] = ()
+    retyped: Mapping[int, DType] = field(default_factory=dict)
     sketched: Callable[[bytes], object] | None = None
 
     def target_for(self, candidate: Program) -> Target:
         """What its candidate, or a form of it, is compiled for."""
         place = self.elsewhere or self.target
         return place.suited(candidate) if self.options is None else place.with_options(dict(self.options))
+
+    @property
+    def taken(self) -> list[TensorSpec]:
+        """What its candidate takes."""
+        return _retyped([entry.spec for entry in self.subject.arguments], self.retyped)
+
+    @property
+    def returned(self) -> list[TensorSpec]:
+        """What its candidate returns."""
+        entries = self.subject.arguments
+        successors = {entries[place].alias or 0: dtype for place, dtype in self.retyped.items()}
+        return _retyped([entry.spec for entry in self.subject.results], successors)
 
     @property
     def is_moved(self) -> bool:
@@ -158,6 +173,10 @@ class Request:
             raise NoInputs(
                 f"{count} lists of arguments were given for {self.path}; give two or more, so that stale results show"
             )
+
+
+def _retyped(specs: Sequence[TensorSpec], dtypes: Mapping[int, DType]) -> list[TensorSpec]:
+    return [TensorSpec(spec.shape, dtypes.get(place, spec.dtype)) for place, spec in enumerate(specs)]
 
 
 def encoded(request: Request, folder: Path) -> bytes:

@@ -243,8 +243,12 @@ def plain_of(request: Request, target: Target) -> Runnable:
 
 
 def place(program: Program, arrays: Iterable[Any], target: Target) -> list[Buffer]:
-    """The arguments of a program on a device."""
-    return [target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)]
+    """The arguments of a program on a device; where it keeps state in fewer bits than they have, they are rounded."""
+    pairs = zip(arrays, program.arguments, strict=True)
+    return [
+        target.place(np.asarray(array).astype(entry.spec.dtype.numpy, copy=False), entry.spec)
+        for array, entry in pairs
+    ]
 
 
 def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Arrays], index: int) -> str:

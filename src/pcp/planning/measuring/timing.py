@@ -3,6 +3,7 @@
 Every call is on arguments that were not seen before: what only remembers its last results gains nothing.
 """
 
+import functools
 import itertools
 import math
 import time
@@ -15,9 +16,11 @@ import numpy as np
 from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
 from pcp.backends.regions.bound import Rebinding
-from pcp.ir import Argument, TensorSpec
+from pcp.ir import Argument, DType, TensorSpec
 from pcp.ir.types import dtype_of
+from pcp.ops.elementwise import convert
 from pcp.planning.measuring.significance import upper_ratio
+from pcp.tracing import spec, trace
 
 SAMPLE_SECONDS = 5e-4
 """A sample is a call, or as many calls as take this long."""
@@ -191,12 +194,24 @@ def _kept(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> list
         pairs = zip(buffers, runnable.arguments, strict=True)
         return [runnable.elsewhere.place(np.asarray(buffer), entry.spec) for buffer, entry in pairs]
     kept = [
-        buffer if entry.alias is None else target.place(buffer, entry.spec)
+        buffer if entry.alias is None else target.place(as_taken(buffer, entry.spec, target), entry.spec)
         for entry, buffer in zip(runnable.arguments, buffers, strict=True)
     ]
     if isinstance(runnable.executable, Rebinding):
         runnable.executable.rebind(kept)
     return kept
+
+
+def as_taken(buffer: Buffer, expected: TensorSpec, target: Target) -> Buffer:
+    """A buffer in the element type of what is taken, rounded to the nearest where that has fewer bits."""
+    if dtype_of(buffer.dtype) is expected.dtype:
+        return buffer
+    return _converting(_spec(buffer), expected.dtype, target).run([buffer])[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _converting(given: TensorSpec, dtype: DType, target: Target) -> Executable:
+    return target.compile(trace(lambda x: convert(x, dtype), spec(given.shape, given.dtype)))
 
 
 def _spec(buffer: Buffer) -> TensorSpec:

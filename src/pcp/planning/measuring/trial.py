@@ -96,10 +96,10 @@ def failed(error: Exception) -> Measurement:
 
 def compiled(request: Request, *, cache: bool = True) -> Runnable:
     """A request's candidate, a program, compiled here; raises one of `FAILURES`."""
-    plain, candidate = request.subject, request.candidate
+    candidate = request.candidate
     assert isinstance(candidate, Program)
-    check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
-    check("returns", [e.spec for e in candidate.results], [e.spec for e in plain.results])
+    check("takes", [e.spec for e in candidate.arguments], request.taken)
+    check("returns", [e.spec for e in candidate.results], request.returned)
     executable = compiled_in_places(
         candidate, request.target_for(candidate), request.placement, request.bound, cache=cache
     )

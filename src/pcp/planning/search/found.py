@@ -18,6 +18,7 @@ from pcp.planning.measuring.hardware import hardware_of, made_with, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.kinds import Stage, at_stages
+from pcp.planning.paths.kinds.stored import retyped
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.question import Answer, Asking, Question
@@ -166,6 +167,7 @@ class Duels:
                 placement=challenger.placement,
                 bound=challenger.bound,
                 subject_bound=champion.bound,
+                retyped=retyped(champion.moves, challenger.moves),
             )
 
         return (

@@ -19,6 +19,7 @@ from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request
 from pcp.planning.paths.kinds import BOUND, ZEROS, in_order
+from pcp.planning.paths.kinds.stored import retyped
 from pcp.planning.paths.move import Move
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
@@ -49,6 +50,7 @@ class Whole:
         bound: how many arguments, flat and from the first, will be bound: all its paths but the plain one compute once what
             these alone decide.
         fit: how its plain path fits in memory, where the program does not as it is written.
+        narrows: the flat places of the moments that may be taken and returned in bfloat16.
         instead: moves that all its paths make, the plain one too, so that what is right is said by the program that they make.
     """
 
@@ -63,6 +65,7 @@ class Whole:
     bound: int = 0
     fit: Fit | None = None
     instead: tuple[Move, ...] = ()
+    narrows: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not set(self.instead) <= set(self.forms):
@@ -334,6 +337,7 @@ class Whole:
                 timing_seconds=seconds,
                 rival=rival,
                 bound=path.bound,
+                retyped=retyped(self.plain.moves, path.moves),
                 sketched=keep,
             )
 

@@ -12,6 +12,7 @@ from pcp.planning.capacity import human, lower_bound
 from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.paths.kinds import BLOCKS, REMADE, in_order
 from pcp.planning.paths.kinds.blocks import with_blocks
+from pcp.planning.paths.kinds.stored import narrow_state
 from pcp.planning.paths.path import Path
 from pcp.planning.search.everywhere import within
 from pcp.planning.search.evidence import Evidence
@@ -114,6 +115,12 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
     if not is_unsearched:
         yield path
     before = len(options)
+    if all(each.fit is None or each.fit.parts > 1 or each.fit.remade for each in options):
+        for lean in _with_narrow_moments(search):
+            if len(options) > before:
+                break
+            yield lean
+    before = len(options)
     if all(each.fit is None or each.fit.parts > 1 for each in options):
         for lean in itertools.chain(*map(_with_all_families, _in_blocks(search)), _with_all_families(search)):
             if len(options) > before or (lean == path and options):
@@ -122,6 +129,16 @@ def _candidates(found: Found, search: Search, options: Sequence[Found]) -> Itera
                 yield lean  # the next one follows if this one is not taken
     if not options and (is_unsearched or not path.is_plain):
         yield search.whole.plain
+
+
+def _with_narrow_moments(search: Search) -> Iterator[Path]:
+    """Paths that keep moments in bfloat16: with kernels of all families, and without any."""
+    whole, evidence = search.whole, search.evidence
+    if whole.narrows and whole.tolerance and evidence.seconds_left:
+        forms = in_order((*whole.forms, *map(narrow_state, whole.narrows)))
+        narrow = Search(replace(whole, forms=forms), evidence, search.memory_limit)
+        yield from _with_all_families(narrow)
+        yield narrow.whole.path({})
 
 
 def _in_blocks(search: Search) -> Iterator[Search]:

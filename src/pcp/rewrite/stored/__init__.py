@@ -10,3 +10,7 @@ from pcp.rewrite.stored.products import ProductClass as ProductClass
 from pcp.rewrite.stored.products import is_constrained as is_constrained
 from pcp.rewrite.stored.products import products_in as products_in
 from pcp.rewrite.stored.products import stored as stored
+from pcp.rewrite.stored.state import LEAST_STATE as LEAST_STATE
+from pcp.rewrite.stored.state import is_moment as is_moment
+from pcp.rewrite.stored.state import narrower as narrower
+from pcp.rewrite.stored.state import with_narrow_state as with_narrow_state
