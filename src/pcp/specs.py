@@ -6,7 +6,7 @@ from typing import Any, cast, overload
 import numpy as np
 
 from pcp.foreign import element_type
-from pcp.ir import DTypeLike, Role, TensorSpec
+from pcp.ir import DType, DTypeLike, Role, TensorSpec
 from pcp.ir.tree import map_tree
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.refusals import TracingError
@@ -25,6 +25,20 @@ class ArgumentSpec:
 
     def __repr__(self) -> str:
         return f"spec({self.spec}, role={self.role})"
+
+
+class NumberSpec(ArgumentSpec):
+    """As `ArgumentSpec`, for an argument that stands for a Python number.
+
+    Arguments:
+        weak: the element type that it has where it meets no tensor.
+    """
+
+    __slots__ = ("weak",)
+
+    def __init__(self, spec: TensorSpec, weak: DType) -> None:
+        super().__init__(spec, Role.input)
+        self.weak = weak
 
 
 class OpenArgument:

@@ -1,7 +1,9 @@
 """From a Python function of Tensors to a Program, by calling it once."""
 
 import functools
+import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.refusals import numbers_of
 from pcp.specs import ArgumentSpec as ArgumentSpec
 from pcp.specs import InvalidArgument as InvalidArgument
+from pcp.specs import NumberSpec
 from pcp.specs import OpenArgument as OpenArgument
 from pcp.specs import leaf_spec as leaf_spec
 from pcp.specs import spec as spec
@@ -31,6 +34,7 @@ from pcp.symbolic.program import SymbolicProgram
 from pcp.symbolic.watching import Watches, compared, unseen
 from pcp.tensor import (
     DTypeMismatch,
+    NumberTensor,
     ShapeMismatch,
     Tensor,
     TensorLike,
@@ -41,6 +45,9 @@ from pcp.tensor import (
     is_tracing,
     is_weak,
 )
+
+_BY_JAX = "pcp.importers.jax"
+"""A later layer, imported for functions of JAX."""
 
 
 def trace(
@@ -159,6 +166,25 @@ def trace_closure(function: Callable[..., Any], *arguments: Any) -> tuple[Progra
 def _traced(
     function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None
 ) -> Program:
+    try:
+        return _by_tensors(function, arguments, captured)
+    except Exception as mistake:
+        if not _is_by_jax(mistake):
+            raise
+        imported = importlib.import_module(_BY_JAX).by_jax(function, arguments, mistake)
+        return cast(Program, imported)
+
+
+def _is_by_jax(mistake: BaseException) -> bool:
+    """Whether an error comes out of a function of JAX, which takes no Tensors, or out of a Tensor that met a value of JAX."""
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(mistake.__traceback__))
+    is_filtered = any("JAX has removed" in note for note in getattr(mistake, "__notes__", ()))
+    return is_filtered or any(name.startswith("jax.") for name in frames)
+
+
+def _by_tensors(
+    function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None
+) -> Program:
     leaves, tree = flatten(arguments)
     specs = [leaf_spec(leaf) for leaf in leaves]
     names = leaf_names(function, tree)
@@ -170,7 +196,11 @@ def _traced(
             builder.capture = _Capture(builder, captured)
         with building(builder):
             inputs = [
-                leaf if captured is not None and is_weak(leaf) else Tensor(value, builder, entry.spec)
+                leaf
+                if captured is not None and is_weak(leaf)
+                else NumberTensor(value, builder, entry.weak)
+                if isinstance(entry, NumberSpec)
+                else Tensor(value, builder, entry.spec)
                 for leaf, value, entry in zip(leaves, block.arguments, specs, strict=True)
             ]
             returned, result_tree = flatten(function(*tree.unflatten(inputs)))

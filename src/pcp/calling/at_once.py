@@ -23,7 +23,8 @@ from pcp.foreign import is_foreign
 from pcp.ir import DType, Program, Role
 from pcp.ir.tree import flatten
 from pcp.refusals import TensorHasNoValue, TracingError
-from pcp.tensor import NumberTensor, Tensor, weak_dtype
+from pcp.specs import NumberSpec
+from pcp.tensor import Tensor, weak_dtype
 from pcp.tracing import ArgumentSpec, trace_closure
 
 _SMALL = 1 << 18
@@ -199,15 +200,16 @@ class _Call:
         returned: list[Any] = []
 
         def form(*tensors: Tensor) -> Any:
-            leaves = iter(
-                NumberTensor(tensor.value, tensor._builder, weak) if weak else tensor
-                for tensor, weak in zip(tensors, self.weak, strict=True)
-            )
-            result = self._called(leaves)
+            result = self._called(iter(tensors))
             returned.append(result)
             return result if _has_tensors(result) else ()
 
-        specs = [ArgumentSpec(Array(array).spec, Role.input) for array in self.arrays]
+        specs = [
+            ArgumentSpec(Array(array).spec, Role.input)
+            if weak is None
+            else NumberSpec(Array(array).spec, weak)
+            for array, weak in zip(self.arrays, self.weak, strict=True)
+        ]
         program, _ = trace_closure(form, *specs)
         if not program.results:
             return returned[0]

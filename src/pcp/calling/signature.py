@@ -15,8 +15,8 @@ from pcp.ir import DType, Role, TensorSpec, Tree
 from pcp.ir.expecting import WrongArguments, signature_in_short
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
-from pcp.tensor import NumberTensor, Tensor, weak_dtype
-from pcp.tracing import ArgumentSpec
+from pcp.specs import ArgumentSpec, NumberSpec
+from pcp.tensor import Tensor, weak_dtype
 
 _WIDE = {DType.f32: DType.f64, DType.i32: DType.i64, DType.c64: DType.c128}
 _LARGE = frozenset({"f64", "i64", "u64", "c128"})
@@ -93,7 +93,11 @@ class Call:
 
     def takers(self) -> tuple[Any, ...]:
         """Specs nested like the arguments."""
-        return tuple(self.tree.unflatten([ArgumentSpec(spec, Role.input) for spec in self.specs]))
+        specs = [
+            ArgumentSpec(spec, Role.input) if weak is None else NumberSpec(spec, weak)
+            for spec, weak in zip(self.specs, self.weak, strict=True)
+        ]
+        return tuple(self.tree.unflatten(specs))
 
 
 class Signature:
@@ -223,11 +227,7 @@ class Signature:
         """The function of the call's arrays alone, whose parameters have their names."""
 
         def form(*arguments: Any) -> Any:
-            tensors = [
-                NumberTensor(leaf.value, leaf._builder, weak) if weak else leaf
-                for leaf, weak in zip(flatten(arguments)[0], call.weak, strict=True)
-            ]
-            return self.applied(call, call.tree.unflatten(tensors))
+            return self.applied(call, arguments)
 
         functools.update_wrapper(form, self._function)
         kind = inspect.Parameter.POSITIONAL_ONLY

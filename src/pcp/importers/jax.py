@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,10 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ir.trees.nodes import varies
 from pcp.ir.types import dtype_of
+from pcp.refusals import TracingError
+from pcp.specs import NumberSpec
 from pcp.symbolic.numbers import numbers_in
+from pcp.tensor import Tensor
 from pcp.tracing import ArgumentSpec, aliases_of, at_sizes, leaf_names, leaf_spec
 
 log = logging.getLogger("pcp.importers.jax")
@@ -38,6 +42,7 @@ _UNSEEN = (
 )
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_FORMS = "pcp.calling.signature"
 _FEW = 1 << 10
 """Numbers of an array that plans are measured on as it is."""
 LARGEST_MODULE_BYTES = 64 << 20
@@ -98,6 +103,48 @@ def from_jax(
     return at_sizes(opened, (*constraints, *more), make, mapped_leaves, numbers, _COST, _UNSEEN)
 
 
+class MixedFunction(TracingError):
+    """A traced function that calls JAX with Tensors, and PCP with values of JAX."""
+
+
+def by_jax(function: Callable[..., Any], arguments: tuple[Any, ...], mistake: Exception) -> Program:
+    """The Program of a function of JAX that was called with Tensors.
+
+    Arguments:
+        mistake: what it raised then.
+
+    Raises:
+        MixedFunction: it calls operations of PCP with values of JAX.
+        Exception: what else it raises where JAX traces it.
+    """
+    leaves, tree = flatten(arguments, varies)
+    given = tree.unflatten([leaf_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+    try:
+        return _imported(function, given, None, "cpu")
+    except Exception as error:
+        said = str(mistake).partition("\n")[0]
+        if _is_of_pcp(error):
+            raise MixedFunction(
+                f"the function mixes operations of PCP and of JAX: {said}; write all of it in one of them, or import the part "
+                "of JAX with pcp.from_jax(part, arguments...) and call that program"
+            ) from mistake
+        error.add_note(f"JAX traced the function, because it raised when it was called with Tensors: {said}")
+        raise
+
+
+def _is_of_pcp(error: BaseException) -> bool:
+    """Whether an error comes out of an operation of PCP that the function called."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    called = [place for place, frame in enumerate(frames) if frame.f_code.co_name == _called.__name__]
+    names = [frame.f_globals.get("__name__", "") for frame in frames[called[-1] + 1 :]] if called else []
+    return any(name.startswith("pcp.") and name != _FORMS for name in names)
+
+
+def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """What the user's function returns: the border behind which errors are the function's own."""
+    return function(*arguments)
+
+
 def _imported(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
@@ -117,7 +164,7 @@ def _imported(
     result_tree: list[Tree] = []
 
     def flat_function(*values: Any) -> list[Any]:
-        returned, structure = flatten(function(*tree.unflatten(values)), varies)
+        returned, structure = flatten(_called(function, tree.unflatten(values)), varies)
         result_tree[:] = [structure]
         return returned
 
@@ -180,6 +227,9 @@ def _argument(name: str, leaf: Any, is_key: bool) -> tuple[jax.ShapeDtypeStruct,
     """What JAX is told of an argument, and its role."""
     if is_number(leaf):
         return _struct((), jax.numpy.result_type(type(leaf)), weak_type=True), Role.input
+    if isinstance(leaf, NumberSpec):
+        check_precision(name, leaf.spec)
+        return _struct((), leaf.spec.dtype.numpy, weak_type=True), Role.input
     entry = leaf_spec(leaf)
     role = Role.input if is_key or isinstance(leaf, jax.ShapeDtypeStruct) else entry.role
     check_precision(name, entry.spec)

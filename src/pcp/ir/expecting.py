@@ -44,12 +44,12 @@ def expect_program(value: T, taker: str) -> T:
 
 
 def expect_function(value: T, taker: str, takes: str = "a Program or a function of Tensors") -> T:
-    """The value, if it is a function that can be called with Tensors.
+    """The value, if it is a function that can be traced: with Tensors, or, if it is one of JAX, by JAX.
 
     Raises:
-        ProgramExpected: it is no function, or one of another library.
+        ProgramExpected: it is no function, or a module of PyTorch.
     """
-    if callable(value) and not isinstance(value, Runs) and _library_of(value) is None:
+    if callable(value) and not isinstance(value, Runs) and _library_of(value) != "torch":
         return value
     raise ProgramExpected(f"{taker} takes {takes}; {_described(value)} was given: {_remedy(value)}")
 
