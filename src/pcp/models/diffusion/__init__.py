@@ -1,0 +1,1 @@
+"""Models that make images from noise, their schedules and their samplers, as functions of Tensors."""
