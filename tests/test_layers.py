@@ -18,7 +18,7 @@ LAYERS = (
     "errors", "systems", "nvidia", "interruption", "turn", "folders", "temporary", "processes", "foreign", "ir", "refusals",
     "symbolic", "methods", "protocols", "specs", "tensor", "tracing", "composites", "ops", "fft", "autodiff", "batching",
     "rewrite", "memory", "kernels", "backends", "planning", "calling", "nn", "models", "optimizers", "training", "inference",
-    "importers", "linalg", "distributed", "interface", "pcp", "dashboard", "serving", "cli", "__main__",
+    "importers", "diffusion", "linalg", "distributed", "interface", "pcp", "dashboard", "serving", "cli", "__main__",
 )  # fmt: skip
 
 # module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.

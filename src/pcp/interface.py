@@ -21,6 +21,7 @@ from pcp.calling.array import array as array
 from pcp.calling.array import asarray as asarray
 from pcp.calling.jit import jit as jit
 from pcp.composites import composite as composite
+from pcp.diffusion.sample import sample as sample
 from pcp.errors import PCPError as PCPError
 from pcp.importers.jax import from_jax as from_jax
 from pcp.importers.jax_callable import to_jax as to_jax

@@ -28,6 +28,7 @@ COMMANDS = {
     "data": "write a text as token shards",
     "export": "write the model of a run as a folder that transformers loads",
     "generate": "continue a text with a trained model",
+    "sample": "make images with a trained model",
     "chat": "talk with a model in the terminal",
     "serve": "serve a model under the APIs that clients know",
     "run": "run any StableHLO program on arrays from a file",

@@ -38,6 +38,7 @@ from pcp.training.recipes.config import (
     is_in_pairs,
     read_config,
 )
+from pcp.training.recipes.image_recipe import ImageRecipe
 from pcp.training.recipes.model_folder import holds_transformers_model
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
@@ -73,6 +74,7 @@ examples:
                                                train a loss from a file, made by JAX, PyTorch or PCP
   pcp train --model loss.mlir --weights random --data my.txt
                                                train a language model from a file that came without weights
+  pcp train --model dit-nano --data my-images  learn to make images, from a folder of them or an .npz; then: pcp sample
   pcp train --model my-llama --data my.txt     fine-tune a model in a folder that transformers wrote
   pcp train --model my-llama --data my.txt --lora rank=8,targets=q_proj,v_proj
                                                train low-rank matrices beside its weights, which stay
@@ -203,8 +205,11 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
 
     records = read_metrics(folder.metrics_file)
     weights = write_trained_weights(folder, recipe)
+    pictures = isinstance(recipe, ImageRecipe)
     plot_losses(records, folder.plot_file, folder.path.name, "loss" if weights else CROSS_ENTROPY)
     text = "" if weights else _sample(folder, sampling)
+    if pictures:
+        _sample_images(folder, sampling)
     final: dict[str, Any] = next(r for r in reversed(records) if "validation_loss" in r)
     summary = {
         "event": "finished",
@@ -213,7 +218,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
         "seconds": round(seconds, 1),
         "run": str(folder.path),
         "plot": str(folder.plot_file),
-        "sample": None if weights else str(folder.sample_file),
+        "sample": str(folder.picture_file) if pictures else None if weights else str(folder.sample_file),
         "weights": str(weights) if weights else None,
         "checkpoints": str(folder.checkpoints),
     }
@@ -225,7 +230,11 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
     print(f"validation loss {final['validation_loss']:.4f} after {final['step']} steps, {seconds:.0f} s")
     print(f"loss plot    {folder.plot_file}")
     print(f"checkpoints  {folder.checkpoints}")
-    if weights == folder.model_folder:
+    if pictures:
+        print(f"images       {folder.picture_file}")
+        print(f"model        {weights}, a folder that diffusers loads")
+        print(f"more images  pcp sample {shlex.quote(str(folder.path))} -o grid.png")
+    elif weights == folder.model_folder:
         print(
             f"model        {weights}, a folder that transformers loads; elsewhere: pcp export {folder.path} FOLDER"
         )
@@ -246,6 +255,14 @@ def _sample(folder: RunFolder, device: str) -> str:
     text = "".join(pieces).strip()
     folder.sample_file.write_text(text + "\n", encoding="utf-8")
     return text
+
+
+def _sample_images(folder: RunFolder, device: str) -> None:
+    """Images from the trained model, which are kept."""
+    from pcp.diffusion.grid import write_grid  # takes a moment that the first step need not wait for
+    from pcp.diffusion.sample import sample
+
+    write_grid(sample(folder.model_folder, device=device), folder.picture_file)
 
 
 def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:

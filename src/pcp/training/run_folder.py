@@ -75,6 +75,8 @@ class RunFolder:
     """Checkpoints, a folder each."""
     plot_file = _Inside("loss.png")
     """The loss curves."""
+    picture_file = _Inside("samples.png")
+    """Images from the trained model."""
     sample_file = _Inside("sample.txt")
     """Text from the trained model."""
 

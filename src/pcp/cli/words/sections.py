@@ -17,7 +17,7 @@ SECTIONS = {
     "what is trained": ("model", "weights", "lora", "dropout", "seed"),
     "data": ("data", "field", "chat_template", "tokenizer", "vocabulary"),
     "steps": (
-        "steps", "batch", "context", "accumulate", "dtype", "evaluate_every", "checkpoint_every", "log_every",
+        "steps", "batch", "context", "size", "accumulate", "dtype", "evaluate_every", "checkpoint_every", "log_every",
     ),
     "optimizer": (
         "optimizer", "momentum", "learning_rate", "final_learning_rate", "warmup_steps", "schedule",

@@ -96,7 +96,8 @@ class ImageModel:
     def size(self) -> int | None:
         """Pixels of a side of what it was made for; None where its settings do not say it."""
         size = self.settings["sample_size"]
-        return size[0] if isinstance(size, tuple) else size
+        side = size[0] if isinstance(size, tuple) else size
+        return None if side is None else int(side)
 
     @property
     def step(self) -> int:
@@ -232,7 +233,7 @@ def from_diffusers(arrays: Mapping[str, Array], model: ImageModel, where: str) -
         made[name] = ours = turned(name, array, back=False)
         if ours.shape != each.shape:
             raise UnsupportedImageModel(
-                f"{where}: {name} is {array.shape}; expected {turned(name, ours, True).shape}"
+                f"{where}: {name} is {array.shape}; expected {turned(name, np.empty(each.shape), back=True).shape}"
             )
     return made
 

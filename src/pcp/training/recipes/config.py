@@ -20,6 +20,7 @@ _NOT_NEGATIVE = (
     "plan_seconds",
     "seed",
     "context",
+    "size",
     "audit_tolerance",
 )
 
@@ -61,6 +62,7 @@ MEANINGS = {
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch; a loss from a file fixes this number",
     "context": "tokens in a window, for a model from a folder; 0: what it was made for, at most 512",
+    "size": "pixels of a side of images, for dit-nano, dit-s and unet-nano; 0: as arrays have it, of files 32",
     "dtype": "of the parameters and moments of a model from a folder: f32, or bf16; empty: f32",
     "lora": "trains low-rank matrices beside the weights of a model from a folder: rank=8,alpha=16,targets=q_proj,v_proj",
     "dropout": "train a model from a folder with the dropout that its config.json names; validation has none",
@@ -147,6 +149,7 @@ class TrainingConfig:
     steps: int = 2000
     batch: int = 12
     context: int = 0
+    size: int = 0
     dtype: str = ""
     lora: str = ""
     dropout: bool = False

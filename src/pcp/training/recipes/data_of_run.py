@@ -167,17 +167,31 @@ def _check_vocabulary(config: TrainingConfig, loss: LossProgram, size: int) -> N
 def _samples(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> SampleData:
     if not folder.training_file.exists():
         if Path(config.data).suffix in SUFFIXES:
-            _keep(folder, arrays_of_batch(Path(config.data), loss), None, loss.batch_size, config.seed)
+            keep(folder, arrays_of_batch(Path(config.data), loss), None, loss.batch_size, config.seed)
         elif gives_messages(config.data, config.field):
-            _keep(folder, *_conversations(folder, config, loss), loss.batch_size, config.seed)
+            keep(folder, *_conversations(folder, config, loss), loss.batch_size, config.seed)
         else:
             _keep_images(folder, config, loss)
+    return samples_of(folder)
+
+
+def samples_of(folder: RunFolder) -> SampleData:
+    """The samples that `keep` left in the folder of a run."""
     return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
 
 
-def _keep(
+def keep(
     folder: RunFolder, arrays: Sequence[Array], held_out: Sequence[Array] | None, batch: int, seed: int
 ) -> None:
+    """Keep samples in the folder of a run, those for validation apart.
+
+    Arguments:
+        held_out: the samples for validation; None: a tenth of the others, drawn by the seed.
+        batch: samples of a micro-batch.
+
+    Raises:
+        TooFewSamples: they do not fill a batch for training and one for validation.
+    """
     if held_out is not None:
         if len(held_out[0]) < batch:
             raise TooFewSamples(
@@ -259,8 +273,8 @@ def answers_of(folder: RunFolder, config: TrainingConfig, context: int) -> Sampl
             )
         learnt, held_out = conversations_of(folder, config, context)
         size = config.batch // config.accumulate
-        _keep(folder, moved(*learnt), held_out and moved(*held_out), size, config.seed)
-    return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
+        keep(folder, moved(*learnt), held_out and moved(*held_out), size, config.seed)
+    return samples_of(folder)
 
 
 def conversations_of(

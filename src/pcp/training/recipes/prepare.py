@@ -7,7 +7,10 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir.program_file import write_atomically
+from pcp.models.diffusion.published import IMAGE_MODELS
 from pcp.models.published import CONFIGURATIONS, configuration
+from pcp.training.data.kinds.source import DEFAULT_CORPUS
+from pcp.training.data.pictures import read_pictures
 from pcp.training.data.validation import validation_windows
 from pcp.training.recipes.adapted_loss import read_adapted
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
@@ -17,15 +20,19 @@ from pcp.training.recipes.data_of_run import (
     data_of,
     gives_tokens,
     gives_tokens_by_name,
+    keep,
     run_gives_tokens,
+    samples_of,
     tokens_of,
 )
 from pcp.training.recipes.decoder_recipe import DecoderRecipe
+from pcp.training.recipes.image_recipe import ImageRecipe
 from pcp.training.recipes.imported_recipe import ImportedRecipe
 from pcp.training.recipes.loss_program import LossProgram, read_loss
 from pcp.training.recipes.model_folder import configured_for_folder, holds_transformers_model
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.recipes.written_model import write_adapter_of, write_model
+from pcp.training.recipes.written_pipeline import write_pipeline
 from pcp.training.run_folder import RunFolder, load_state
 
 
@@ -36,7 +43,9 @@ class ModelNotBrought(PCPError):
 def names_a_file(model: str) -> bool:
     """Whether a model is a loss in a file, and not a configuration that PCP knows by name."""
     path = Path(model)
-    return model not in CONFIGURATIONS and bool(path.suffix or len(path.parts) > 1 or path.exists())
+    return model not in {**CONFIGURATIONS, **IMAGE_MODELS} and bool(
+        path.suffix or len(path.parts) > 1 or path.exists()
+    )
 
 
 def configured(settings: Mapping[str, Any]) -> TrainingConfig:
@@ -66,7 +75,8 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
             "wrote; leave it out: a loss from a file has the dropout that it was exported with, and PCP's own models have none"
         )
     if not isinstance(model, str) or not names_a_file(model):
-        config = TrainingConfig().replaced(**settings)
+        defaults = IMAGE_MODELS[model].training if model in IMAGE_MODELS else {}
+        config = TrainingConfig().replaced(**{**defaults, **settings})
         if config.weights:
             raise InvalidTrainingConfig(
                 f"weights is {config.weights}, but {config.model} begins with random ones; give weights only with a loss from "
@@ -111,6 +121,8 @@ def prepare(folder: RunFolder) -> Recipe:
     config = folder.config()
     if folder.loss_file.exists() or names_a_file(config.model):
         return _imported(folder, config)
+    if config.model in IMAGE_MODELS:
+        return _of_images(folder, config)
     model = configuration(config.model)
     if not gives_tokens_by_name(folder, config):
         given = answers_of(folder, config, model.context)
@@ -137,6 +149,8 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
     Raises:
         CheckpointNotFound, CheckpointCorrupt, CheckpointTruncated: there is no checkpoint that can be read.
     """
+    if isinstance(recipe, ImageRecipe):
+        return write_pipeline(folder, recipe, folder.model_folder)
     if not isinstance(recipe, ImportedRecipe):
         return None
     if folder.source_folder.exists():
@@ -146,6 +160,25 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
     _, state, _ = load_state(folder)
     recipe.imported.write_weights(folder.trained_file, state["params"], state.get("buffers"))
     return folder.trained_file
+
+
+def _of_images(folder: RunFolder, config: TrainingConfig) -> ImageRecipe:
+    if not folder.training_file.exists():
+        if config.data == DEFAULT_CORPUS:
+            raise InvalidTrainingConfig(
+                f"{config.model} learns to make images, and no data was given; give --data a folder of image files, or an .npz "
+                "file with an array of them"
+            )
+        keep(
+            folder,
+            read_pictures(config.data, config.size),
+            None,
+            config.batch // config.accumulate,
+            config.seed,
+        )
+    recipe = ImageRecipe(config, samples_of(folder))
+    _ = recipe.described, recipe.batches, recipe.step
+    return recipe
 
 
 def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:

@@ -58,7 +58,7 @@ def write_model(folder: RunFolder, out: Path, dtype: str = "") -> Path:
             f"the run in {folder.path} trains {folder.config().model}, which is no folder of transformers; its weights are "
             f"{folder.trained_file if folder.trained_file.exists() else folder.checkpoints}"
         )
-    _expect_free(out, "config.json")
+    expect_free(out, "config.json")
     trained = trained_arrays(folder)
     if folder.lora_file.exists():
         record = LoraRecord.from_json(folder.lora_file.read_text(encoding="utf-8"))
@@ -81,7 +81,7 @@ def write_adapter_of(folder: RunFolder, out: Path) -> Path:
     """
     if not folder.lora_file.exists():
         raise NoModelInRun(f"the run in {folder.path} trains no low-rank matrices: it began without --lora")
-    _expect_free(out, "adapter_config.json")
+    expect_free(out, "adapter_config.json")
     record = LoraRecord.from_json(folder.lora_file.read_text(encoding="utf-8"))
     return write_adapter(out, trained_arrays(folder), record.matrices, record.rank, record.alpha, record.base)
 
@@ -93,7 +93,8 @@ def trained_arrays(folder: RunFolder) -> dict[str, Array]:
     return {name: np.asarray(leaf) for name, leaf in zip(tree.names(), leaves, strict=True)}
 
 
-def _expect_free(out: Path, named: str) -> None:
+def expect_free(out: Path, named: str) -> None:
+    """Refuse a folder to write to that holds something, but for one with such a file; raises FolderNotFree."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / named).exists())):
         raise FolderNotFree(
             f"{out} is there and holds something else; give a folder that is empty or not there"

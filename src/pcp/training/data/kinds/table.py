@@ -17,8 +17,8 @@ def _by_loss(_: Path) -> Iterator[Any]:
 IMAGES = Kind(
     "images",
     Gives.samples,
-    "names in .png, .jpg, .jpeg, .gif, .bmp or .webp, or first bytes, in a folder for each class; needs --model FILE and the "
-    "extra `images`",
+    "names in .png, .jpg, .jpeg, .gif, .bmp or .webp, or first bytes, in a folder for each class; needs --model FILE, or "
+    "a model of images as dit-nano, and the extra `images`",
     "--model loss.pcp --data images",
     lambda path, head: (
         named(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp")(path, head)
