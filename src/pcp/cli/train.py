@@ -233,7 +233,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sam
     if pictures:
         print(f"images       {folder.picture_file}")
         print(f"model        {weights}, a folder that diffusers loads")
-        print(f"more images  pcp sample {shlex.quote(str(folder.path))} -o grid.png")
+        print(f"more images  pcp sample {shlex.quote(str(folder.path))} --out grid.png")
     elif weights == folder.model_folder:
         print(
             f"model        {weights}, a folder that transformers loads; elsewhere: pcp export {folder.path} FOLDER"

@@ -32,7 +32,7 @@ def bright_and_dark(count: int) -> tuple[np.ndarray, np.ndarray]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of a small model of the two classes."""
     tmp = tmp_path_factory.mktemp("images")
-    images, labels = bright_and_dark(80)
+    images, labels = bright_and_dark(64)
     np.savez(tmp / "shades.npz", images=images, labels=labels)
     with pytest.MonkeyPatch.context() as patch:
         small = published.Published(published._dit(1, 2, 16), published._FLOW)
@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         settings = {
             "model": "dit-nano",
             "data": str(tmp / "shades.npz"),
-            "steps": 150,
+            "steps": 140,
             "batch": 16,
             "learning_rate": 1e-2,
         }

@@ -31,7 +31,7 @@ samplers:
 
 examples:
   pcp train --model dit-nano --data my-images --steps 2000
-  pcp sample runs/dit-nano -o grid.png
+  pcp sample runs/dit-nano --out grid.png
   pcp sample runs/dit-nano --labels 3 --guidance 2 --steps 40 --count 4 --seed 7
   pcp sample my-ddpm --sampler dpm++ --steps 15 --tolerance 1e-2
 """,
@@ -48,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--count", type=int, default=16, metavar="N", help="images to make")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="equal seeds give equal images")
-    parser.add_argument(
-        "-o", "--out", type=Path, default=Path("samples.png"), metavar="FILE", help="PNG to write"
-    )
+    parser.add_argument("--out", type=Path, default=Path("samples.png"), metavar="FILE", help="PNG to write")
     parser.add_argument(
         "--sampler",
         metavar="NAME",
