@@ -13,7 +13,7 @@ from pcp.importers.torch import Imported
 from pcp.ir import Program, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.models.diffusion import autoencoder
-from pcp.models.diffusion.families import ImageModel, from_diffusers
+from pcp.models.diffusion.families import INDEX, PARTS, SCHEDULER, WEIGHTS, ImageModel, from_diffusers
 from pcp.models.diffusion.parts import Parts
 from pcp.models.diffusion.schedule import Schedule
 from pcp.ops.elementwise import convert
@@ -21,9 +21,6 @@ from pcp.ops.movement import broadcast_to, reshape, transpose
 from pcp.tensor import ShapeMismatch, Tensor
 from pcp.tracing import call
 from pcp.training.data.safetensors_file import map_arrays
-from pcp.training.recipes.image_recipe import ImageRecipe
-from pcp.training.recipes.prepare import prepare
-from pcp.training.recipes.written_pipeline import INDEX, PARTS, SCHEDULER, WEIGHTS, write_pipeline
 from pcp.training.run_folder import RunFolder
 
 Array = np.ndarray[Any, Any]
@@ -88,6 +85,10 @@ def open_pipeline(path: Path) -> Pipeline:
 
 
 def _of_run(folder: RunFolder) -> Pipeline:
+    from pcp.training.recipes.image_recipe import ImageRecipe  # what only runs need takes a while
+    from pcp.training.recipes.prepare import prepare
+    from pcp.training.recipes.written_pipeline import write_pipeline
+
     recipe = prepare(folder)
     if not isinstance(recipe, ImageRecipe):
         raise NoImageModel(

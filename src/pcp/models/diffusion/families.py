@@ -50,6 +50,16 @@ FAMILIES = {
     "AutoencoderKL": Family(None, autoencoder.DEFAULTS, autoencoder.SUPPORTED),
 }
 """`_class_name` of a config.json -> the family."""
+PARTS = {
+    "UNet2DModel": ("unet", "DDIMPipeline"),
+    "DiTTransformer2DModel": ("transformer", "DiTPipeline"),
+    "AutoencoderKL": ("vae", ""),
+}
+"""A family -> its name in a pipeline, and the pipeline of diffusers that it is written for."""
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+SCHEDULER = "scheduler_config.json"
+INDEX = "model_index.json"
+"""Files of a folder that diffusers writes."""
 
 
 @dataclass(frozen=True)

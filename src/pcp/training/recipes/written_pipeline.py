@@ -7,21 +7,11 @@ from typing import Any
 import numpy as np
 
 from pcp.ir.program_file import write_atomically
-from pcp.models.diffusion.families import turned
+from pcp.models.diffusion.families import INDEX, PARTS, SCHEDULER, WEIGHTS, turned
 from pcp.training.data.safetensors_file import write_arrays
 from pcp.training.recipes.image_recipe import ImageRecipe
 from pcp.training.recipes.written_model import expect_free
 from pcp.training.run_folder import RunFolder, load_state
-
-PARTS = {
-    "UNet2DModel": ("unet", "DDIMPipeline"),
-    "DiTTransformer2DModel": ("transformer", "DiTPipeline"),
-    "AutoencoderKL": ("vae", ""),
-}
-"""A family -> its name in a pipeline, and the pipeline of diffusers that it is written for."""
-WEIGHTS = "diffusion_pytorch_model.safetensors"
-SCHEDULER = "scheduler_config.json"
-INDEX = "model_index.json"
 
 
 def write_pipeline(folder: RunFolder, recipe: ImageRecipe, out: Path) -> Path:
