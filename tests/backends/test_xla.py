@@ -212,10 +212,10 @@ def test_only_so_many_threads_compile_at_once(most: int, monkeypatch: pytest.Mon
         with lock:
             at_work -= 1
 
-    native = SimpleNamespace(client=SimpleNamespace(compile_and_load=compile_and_load))
+    native = SimpleNamespace(platform="cpu", client=SimpleNamespace(compile_and_load=compile_and_load))
     monkeypatch.setattr(xla.xla_client, "DeviceList", lambda _: None)
     program = pcp.trace(lambda x: x + 1, pcp.spec((2,), "f32"))
-    all_of([lambda: xla._compile(program, Device("cpu", 0, 2**30), native, None)] * 6, 3)
+    all_of([lambda: xla._compile(program, (native,), None)] * 6, 3)
     assert len(counts) == 6
     assert max(counts) == most
 

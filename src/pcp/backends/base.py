@@ -1,10 +1,12 @@
 """What backends take and make: devices, buffers, compiled programs and the memory that they take; and what goes wrong."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pcp.errors import PCPError
+from pcp.ir import TensorSpec
 
 Buffer = Any
 """An array in the memory of a device, of whatever class the backend says: a `jax.Array` for XLA.
@@ -14,6 +16,9 @@ the backend is asked."""
 
 CompileOptions = Mapping[str, str | int | float | bool]
 """Settings of a backend's compiler by their own names."""
+
+
+_RANGE = re.compile(r"(.+):(\d+)-(\d+)")
 
 
 class UnknownDevice(PCPError):
@@ -101,3 +106,28 @@ class Executable(Protocol):
             OutOfMemory: the device has too little memory left.
             ExecutionFailed: the device stopped.
         """
+
+
+def widened(spec: TensorSpec, axis: int, count: int) -> TensorSpec:
+    """Of a tensor of which each of several devices has a part along an axis, the whole."""
+    sizes = (size * count if place == axis else size for place, size in enumerate(spec.shape))
+    return TensorSpec(tuple(sizes), spec.dtype)
+
+
+def names_in(name: str) -> list[str]:
+    """The names in one like `cuda:0-3`."""
+    match = _RANGE.fullmatch(name.strip())
+    if match is None:
+        return [name.strip()]
+    return [f"{match[1]}:{number}" for number in range(int(match[2]), int(match[3]) + 1)]
+
+
+def memory_use(stats: Any) -> MemoryUse:
+    """What the compiler reports of one call."""
+    return MemoryUse(
+        stats.argument_size_in_bytes,
+        stats.output_size_in_bytes,
+        stats.alias_size_in_bytes,
+        stats.temp_size_in_bytes,
+        exact=True,
+    )

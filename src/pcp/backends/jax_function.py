@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from pcp.backends.base import Buffer, CompilationFailed, ExecutionFailed, MemoryUse, OutOfMemory
+from pcp.backends.base import Buffer, CompilationFailed, ExecutionFailed, MemoryUse, OutOfMemory, memory_use
 from pcp.backends.target import Target
-from pcp.backends.xla import memory_use, native_device
+from pcp.backends.xla import native_device
 from pcp.ir import DType, TensorSpec
 from pcp.ir.types import dtype_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from pcp.backends.base import Buffer, CompileOptions, Device, Executable, TooFewDevices
+from pcp.backends.base import Buffer, CompileOptions, Device, Executable, TooFewDevices, names_in
 from pcp.backends.registry import (
     DEFAULT,
     arrays_of,
@@ -102,13 +102,39 @@ class Backend(Protocol):
         return {}
 
 
+class Replicating(Backend, Protocol):
+    """A backend that runs a program of several devices, as `pcp.rewrite.layout` makes one, as a replica on each."""
+
+    def compile_replicas(
+        self, program: Program, target: "Target", results: Sequence[int | None], *, cache: bool
+    ) -> Executable:
+        """A program with local shapes and collectives, ready to run on all devices of a target.
+
+        Arguments:
+            results: along which axis each result is cut over the devices; None where each has all of it.
+
+        Raises:
+            CompilationFailed: the compiler refuses the program or an option.
+        """
+
+    def place_replicas(self, array: Any, spec: TensorSpec, target: "Target", axis: int | None) -> Buffer:
+        """An array, of shape and element type `spec`, on all devices, or cut along an axis over them.
+
+        Raises:
+            OutOfMemory: a device has too little memory left.
+        """
+
+    def are_replicas(self, buffer: Buffer, target: "Target", axis: int | None) -> bool:
+        """Whether a buffer lies so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A backend, the devices that it compiles for, and the options of its compiler; equal where all three are.
 
     Arguments:
         backend: its name, as `xla`.
-        devices: one or more of one kind; PCP's own backends compile a Program for one so far.
+        devices: one or more of one kind; over several, XLA runs what `pcp.plan` lays out.
         options: of the compiler by their own names, in order of these.
     """
 
@@ -150,6 +176,36 @@ class Target:
             backend, place = head, rest or None
         return Target(backend, (device(place, backend),), pairs)
 
+    @staticmethod
+    def over(
+        places: "str | Target | Sequence[str | Device]", options: CompileOptions = MappingProxyType({})
+    ) -> "Target":
+        """The target of several devices.
+
+        Arguments:
+            places: `cuda:0-3`, `cuda:0,cuda:2`, a list of such names or devices, or a target, which is returned as it is.
+            options: of the compiler.
+
+        Raises:
+            InvalidTarget: they are of several kinds or backends, or one is named twice, or none is.
+            UnknownDevice: one is not there.
+        """
+        if isinstance(places, Target):
+            return Target.of(places, options)
+        named = places.split(",") if isinstance(places, str) else list(places)
+        every = [each for name in named for each in (names_in(name) if isinstance(name, str) else [name])]
+        targets = [Target.of(each, options) for each in every]
+        if len({each.backend for each in targets}) > 1:
+            raise InvalidTarget(
+                f"devices are {places!r}, of the backends {', '.join(each.backend for each in targets)}; expected devices of "
+                "one backend"
+            )
+        return Target(
+            targets[0].backend if targets else DEFAULT,
+            tuple(each.device for each in targets),
+            tuple(sorted(options.items())),
+        )
+
     def __post_init__(self) -> None:
         if len({each.kind for each in self.devices}) != 1 or len(set(self.devices)) != len(self.devices):
             raise InvalidTarget(
@@ -181,7 +237,7 @@ class Target:
         """
         if len(self.devices) > 1:
             raise InvalidTarget(
-                f"the target has {len(self.devices)} devices: {self.places}; a program is compiled for one device so far: give "
+                f"the target has {len(self.devices)} devices: {self.places}; here a program is compiled for one: give "
                 f"{self.backend} a target with one, as pcp.Target.of('{self.backend}:{self.devices[0]}')"
             )
         return self.devices[0]
@@ -241,13 +297,45 @@ class Target:
             _ = self.device
         expect_devices(program, len(self.devices), self.places)
 
-    def place(self, array: Any, spec: TensorSpec, *, alias: bool = False) -> Buffer:
-        """An array, of shape and element type `spec`, in the memory of the devices; `alias` as in `Backend.place`."""
+    @property
+    def replicates(self) -> bool:
+        """Whether it has several devices, and its backend runs a replica of a program on each."""
+        return len(self.devices) > 1 and hasattr(self.runner, "compile_replicas")
+
+    def compile_replicas(
+        self, program: Program, results: Sequence[int | None], *, cache: bool = True
+    ) -> Executable:
+        """A program with local shapes ready to run on all devices, as `Replicating.compile_replicas`.
+
+        Raises:
+            CompilationFailed: the compiler refuses the program or an option.
+        """
+        runner: Replicating = self.runner  # type: ignore[assignment]  # whoever asks has looked
+        return runner.compile_replicas(program, self, results, cache=cache)
+
+    def place(self, array: Any, spec: TensorSpec, *, alias: bool = False, axis: int | None = None) -> Buffer:
+        """An array in the memory of the devices.
+
+        Arguments:
+            spec: its shape and element type.
+            alias: as in `Backend.place`.
+            axis: along which it is cut over several devices; None where each has all of it.
+        """
+        if self.replicates:
+            runner: Replicating = self.runner  # type: ignore[assignment]  # as it replicates
+            return runner.place_replicas(array, spec, self, axis)
         return self.runner.place(array, spec, self, alias=alias)
+
+    def has(self, buffer: Buffer, axis: int | None = None) -> bool:
+        """Whether a buffer lies on exactly the devices, cut along an axis where one is given."""
+        if self.replicates:
+            runner: Replicating = self.runner  # type: ignore[assignment]  # as it replicates
+            return runner.are_replicas(buffer, self, axis)
+        return self.runner.is_on(buffer, self)
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a buffer of the backend that lies on the devices."""
-        return self.runner.is_buffer(value) and self.runner.is_on(value, self)
+        return self.runner.is_buffer(value) and self.has(value)
 
     def shares_arrays_with(self, other: "Target") -> bool:
         """Whether each takes the arrays of the other where they lie."""

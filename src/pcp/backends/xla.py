@@ -25,9 +25,7 @@ from jax._src.core import ShapedArray
 from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
 
-from pcp.autodiff.rematerialisation.apart import CHEAP_INSIDE, with_casts_apart, with_gradients_apart
 from pcp.backends import host_memory
-from pcp.backends.angles_kept import with_angles_kept
 from pcp.backends.base import (
     Buffer,
     CompilationFailed,
@@ -37,52 +35,24 @@ from pcp.backends.base import (
     ExecutionFailed,
     MemoryUse,
     OutOfMemory,
+    memory_use,
+    widened,
 )
 from pcp.backends.cache import cache_key, default_cache
-from pcp.backends.full_precision import (
-    completes_products,
-    is_of_full_precision,
-    multiplies_eight_bits,
-    with_full_precision,
-)
-from pcp.backends.nested_blocks import with_blocks_within_bounds
+from pcp.backends.forms.for_xla import for_xla
+from pcp.backends.forms.xla_options import AS_WRITTEN, QUICK, suiting
+from pcp.backends.jax_replicas.arrays import is_over, over, sharding_over
 from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.regions.segmented import compiled_in_segments
-from pcp.backends.reshaped_updates import with_reshaped_arrays_kept
-from pcp.backends.target import Option, Target
-from pcp.backends.whole_powers import with_whole_powers
-from pcp.backends.ynnpack import with_propagated_nan, with_wide_sums_as_products
+from pcp.backends.target import Target
 from pcp.interruption import interruptible
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
 from pcp.kernels.native import NativeUnavailable, load_for
-from pcp.rewrite.memory.blocks import in_blocks
-from pcp.rewrite.memory.linear_losses import without_logits
 
 log = logging.getLogger("pcp.backends.xla")
 
 _KINDS = {"gpu": "cuda"}  # PJRT's older name for the platform
-_QUICK: dict[str, CompileOptions] = {
-    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
-    "cuda": {"xla_gpu_autotune_level": 0},
-}
-_AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision": False}}
-"""Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
-_WHOLE, _WHOLE_ON_GPU = 16 << 20, 256 << 20
-"""Bytes of scores, logits or exponentials that are made at once; more are made in blocks."""
-_KEPT = 1 << 20
-"""Bytes of a value that gradients of activations and norms may keep beside what these take."""
-_BY_LIBRARIES: dict[str, Option] = {"xla_gpu_enable_triton_gemm": False}
-"""XLA's own products of full precision are no faster than cuBLAS's on a GPU, and trying them takes most of compiling: 48 of
-59 s for GPT-2's step on an H200, whose time they did not change. Of eight bits it has none, but would multiply what they are
-widened to."""
-_COMPLETED: dict[str, Option] = {
-    **_BY_LIBRARIES,
-    "xla_gpu_enable_cublaslt": True,
-    "xla_gpu_dot_merger_threshold_mb": 0,
-}
-"""A bias in bfloat16 is added by cuBLASLt, and products that the program has in parts stay so; XLA would join them and cut the
-result again."""
 _COMPILERS = threading.BoundedSemaphore(1 if version("jaxlib").startswith("0.11.") else 64)
 """How many threads may compile at once. With jaxlib 0.11.2, processes with several ended with SIGSEGV in the compiler, three of
 some sixty on machines with 16 cores and more, on a processor and on a GPU; with 0.10.2 none did."""
@@ -93,14 +63,20 @@ _TUNING = "products"
 
 
 class XLAExecutable:
-    """A program compiled by XLA for one device, where its results are. `form` is the digest of what is on disk, or empty."""
+    """A program compiled by XLA. `form` is the digest of what is on disk, or empty.
 
-    def __init__(self, loaded: Any, program: Program, device: Any, form: str = "") -> None:
+    Arguments:
+        results: shape and element type of each, and where it is.
+        platform: of the devices.
+    """
+
+    def __init__(
+        self, loaded: Any, results: Sequence[tuple[TensorSpec, Any]], platform: str, form: str = ""
+    ) -> None:
         self._loaded, self.form = loaded, form
         self._execute = loaded.execute_sharded
-        sharding = _sharding(device)
-        self._handlers = [_result_handler(_aval(result.spec), sharding) for result in program.results]
-        host_memory.keep_temporaries_of(self.memory, device.platform)
+        self._handlers = [_result_handler(_aval(spec), sharding) for spec, sharding in results]
+        host_memory.keep_temporaries_of(self.memory, platform)
 
     @functools.cached_property
     def memory(self) -> MemoryUse:
@@ -140,9 +116,7 @@ class XLABackend:
         """Options by which a program runs the fastest on a GPU, or as fast and is compiled sooner."""
         if target.platform not in self.options_on:
             return {}
-        program = with_full_precision(program)
-        by_libraries = is_of_full_precision(program) or multiplies_eight_bits(program)
-        return (_BY_LIBRARIES if by_libraries else {}) | (_COMPLETED if completes_products(program) else {})
+        return suiting(program)
 
     def compile(self, program: Program, target: Target, *, cache: bool) -> Executable:
         """The program compiled by XLA, by the options of the target and no others, but for the one that has its conversions
@@ -155,51 +129,69 @@ class XLABackend:
         Raises:
             CompilationFailed: XLA refuses the program or an option.
         """
-        known = _alive.get((program, target)) if cache else None
-        made = known or self._lowered(program, target, cache)
+        made = (_alive.get((program, target)) if cache else None) or self._lowered(program, target, cache)
         if cache:
             _alive[program, target] = made
         return made
 
     def _lowered(self, program: Program, target: Target, cache: bool) -> Executable:
         device, options = target.device, dict(target.options)
-        whole = _WHOLE if device.kind == "cpu" else _WHOLE_ON_GPU
-        program = in_blocks(without_logits(program, whole), whole)
-        program = with_blocks_within_bounds(with_whole_powers(program))
-        if device.kind == "cuda":
-            program = with_casts_apart(with_gradients_apart(with_full_precision(program)), _KEPT)
+        program = for_xla(program, device.kind)
         if device.kind == "cpu":
-            program = with_wide_sums_as_products(with_gradients_apart(program, CHEAP_INSIDE, _KEPT))
-            program = with_reshaped_arrays_kept(with_propagated_nan(with_angles_kept(program)))
             segmented = compiled_in_segments(
-                program, target, lambda each: self._compiled(each, device, options, cache)
+                program, target, lambda each: self._compiled(each, (device,), options, cache)
             )
             if segmented is not None and segmented.memory.peak <= device.capacity:
                 return segmented
-        return self._compiled(program, device, options, cache)
+        return self._compiled(program, (device,), options, cache)
+
+    def compile_replicas(
+        self, program: Program, target: Target, results: Sequence[int | None], *, cache: bool
+    ) -> Executable:
+        """As `Replicating.compile_replicas`."""
+        count = len(target.devices)
+        prepared = for_xla(program, target.platform)
+        wide = [
+            (result.spec if axis is None else widened(result.spec, axis, count), axis)
+            for result, axis in zip(program.results, results, strict=True)
+        ]
+        return self._compiled(prepared, target.devices, dict(target.options), cache, wide)
 
     @staticmethod
-    def _compiled(program: Program, device: Device, options: CompileOptions, cache: bool) -> XLAExecutable:
-        native = _devices()[device]
-        settings = _compile_options(native, {**_AS_WRITTEN.get(device.kind, {}), **options})
+    def _compiled(
+        program: Program,
+        devices: tuple[Device, ...],
+        options: CompileOptions,
+        cache: bool,
+        wide: Sequence[tuple[TensorSpec, int | None]] | None = None,
+    ) -> XLAExecutable:
+        """A program compiled for a device, or as a replica on each of several; `wide` has its results over all of these."""
+        natives = tuple(_devices()[each] for each in devices)
+        native = natives[0]
+        settings = _compile_options(natives, {**AS_WRITTEN.get(devices[0].kind, {}), **options})
+        results = (
+            [(result.spec, _sharding(native)) for result in program.results]
+            if wide is None
+            else [(spec, sharding_over(natives, axis)) for spec, axis in wide]
+        )
         try:
             load_for(program)  # before a compiled form is read, too: that looks for the handlers it calls
         except NativeUnavailable as error:
             raise CompilationFailed(str(error)) from error
         if not cache:
-            return XLAExecutable(_compile(program, device, native, settings), program, native)
+            return XLAExecutable(_compile(program, natives, settings), results, native.platform)
         store = default_cache()
         key = cache_key(_identity(program, native, settings))
         compiled = store.get(key)
-        loaded = _load(compiled, native, settings)
+        loaded = _load(compiled, natives, settings)
         if loaded is None:
             with store.building(key):
                 compiled = store.get(key)  # another process may have made it meanwhile
-                loaded = _load(compiled, native, settings)
+                loaded = _load(compiled, natives, settings)
                 if loaded is None:
-                    loaded = _compile(program, device, native, settings)
+                    loaded = _compile(program, natives, settings)
                     store.put(key, compiled := bytes(loaded.serialize()))
-        return XLAExecutable(loaded, program, native, hashlib.sha256(compiled or b"").hexdigest())
+        return XLAExecutable(loaded, results, native.platform, hashlib.sha256(compiled or b"").hexdigest())
 
     def place(self, array: Any, spec: TensorSpec, target: Target, *, alias: bool) -> Buffer:
         """An array in the memory of the device; it shares host memory only if nobody can write to that.
@@ -229,6 +221,25 @@ class XLABackend:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise OutOfMemory(host_memory.no_room(spec, target.device)) from None
+
+    def place_replicas(self, array: Any, spec: TensorSpec, target: Target, axis: int | None) -> Buffer:
+        """As `Replicating.place_replicas`."""
+        if not self.is_buffer(array):
+            array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
+        try:
+            return over(array, self._over(target, axis))
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise OutOfMemory(host_memory.no_room(spec, target.devices[0])) from None
+
+    def are_replicas(self, buffer: Buffer, target: Target, axis: int | None) -> bool:
+        """As `Replicating.are_replicas`."""
+        return is_over(buffer, self._over(target, axis))
+
+    @staticmethod
+    def _over(target: Target, axis: int | None) -> Any:
+        return sharding_over(tuple(_devices()[each] for each in target.devices), axis)
 
     def aside(self, buffer: Buffer) -> Buffer | None:
         """A copy in pinned memory, which a GPU reads by itself; of a processor's arrays none."""
@@ -266,11 +277,12 @@ class XLABackend:
 
     def hardware(self, target: Target) -> tuple[str, str]:
         """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
-        device = target.device
+        device, count = target.devices[0], len(target.devices)
         native = _devices()[device]
+        name, facts = processor_hardware()
         if native.platform != "cpu":
-            return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
-        return processor_hardware()
+            name, facts = str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
+        return (name, facts) if count == 1 else (f"{count} x {name}", facts)
 
     @property
     def versions(self) -> str:
@@ -279,7 +291,7 @@ class XLABackend:
 
     def quick_options(self, target: Target) -> CompileOptions:
         """Little optimisation; products, which are library calls, are not what it slows down: compiling takes a third."""
-        return _QUICK.get(target.platform, {})
+        return QUICK.get(target.platform, {})
 
 
 @functools.cache
@@ -294,17 +306,6 @@ def _devices() -> dict[Device, Any]:
         for index, native in enumerate(client.local_devices()):
             natives[Device(kind, index, _capacity(native))] = native
     return natives
-
-
-def memory_use(stats: Any) -> MemoryUse:
-    """What the compiler reports of one call."""
-    return MemoryUse(
-        stats.argument_size_in_bytes,
-        stats.output_size_in_bytes,
-        stats.alias_size_in_bytes,
-        stats.temp_size_in_bytes,
-        exact=True,
-    )
 
 
 def native_device(device: Device) -> Any:
@@ -330,36 +331,36 @@ def _aval(spec: TensorSpec) -> ShapedArray:
     return ShapedArray(spec.shape, spec.dtype.numpy)
 
 
-def _result_handler(aval: ShapedArray, sharding: SingleDeviceSharding) -> Any:
+def _result_handler(aval: ShapedArray, sharding: Any) -> Any:
     try:
         return xla_client.array_result_handler(aval, sharding, committed=True, _skip_checks=True)
     except TypeError:  # jaxlib 0.11 has no checks to skip
         return xla_client.array_result_handler(aval, sharding, committed=True)
 
 
-def _compile_options(native: Any, options: CompileOptions) -> Any:
+def _compile_options(natives: tuple[Any, ...], options: CompileOptions) -> Any:
     settings = xla_client.CompileOptions()
+    settings.num_replicas = settings.executable_build_options.num_replicas = len(natives)
     settings.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(
-        np.array([[native.id]])
+        np.array([[native.id] for native in natives])
     )
     settings.env_option_overrides = sorted(options.items())
     return settings
 
 
-def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
-    if device.kind == "cuda":
+def _compile(program: Program, natives: tuple[Any, ...], options: Any) -> Any:
+    if natives[0].platform == "gpu":
         _remember_tuning(options)
-    bytecode, devices = flat_bytecode(program.bytecode), xla_client.DeviceList((native,))
+    bytecode, devices = flat_bytecode(program.bytecode), xla_client.DeviceList(natives)
 
     def compiled() -> Any:
         with _COMPILERS:
-            return native.client.compile_and_load(bytecode, devices, options)
+            return natives[0].client.compile_and_load(bytecode, devices, options)
 
     try:
         loaded = interruptible(compiled)
     except jax.errors.JaxRuntimeError as error:
-        raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
-    log.debug("compiled %s for %s", program, device)
+        raise CompilationFailed(f"XLA refuses the program on {natives[0]}: {error}") from None
     return loaded
 
 
@@ -374,11 +375,11 @@ def _remember_tuning(options: Any) -> None:
     options.executable_build_options.debug_options.xla_gpu_per_fusion_autotune_cache_dir = str(folder)
 
 
-def _load(compiled: bytes | None, native: Any, options: Any) -> Any | None:
+def _load(compiled: bytes | None, natives: tuple[Any, ...], options: Any) -> Any | None:
     if compiled is None:
         return None
     try:
-        return native.client.deserialize_executable(compiled, xla_client.DeviceList((native,)), options)
+        return natives[0].client.deserialize_executable(compiled, xla_client.DeviceList(natives), options)
     except jax.errors.JaxRuntimeError as error:
         log.warning("a compiled program from the cache does not load, so it is compiled again: %s", error)
         return None

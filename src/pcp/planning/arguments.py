@@ -55,6 +55,7 @@ class ArgumentBorder:
         tree: their nesting, a tuple with one entry for each argument of `run`.
         target: whose buffers they become, and where they must lie.
         wide: the element types, by the names of arguments, in which some are taken as well, and rounded.
+        axes: along which each is cut over several devices; empty where every device has all of each.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class ArgumentBorder:
         tree: Tree,
         target: Target,
         wide: Mapping[str, DType] = MappingProxyType({}),
+        axes: Sequence[int | None] = (),
     ) -> None:
         self.arguments = arguments
         self._wide = wide
+        self._axes = axes or [None] * len(arguments)
         self.tree = tree
         self.names = parameter_names(arguments, tree)
         self._target = target
@@ -126,26 +129,27 @@ class ArgumentBorder:
             if self._backend.is_buffer(leaf):
                 facts = self._facts(leaf)
                 if facts is not self._accepted[index] and facts != self._accepted[index]:
-                    leaf = self._place(self.arguments[index], leaf)
+                    leaf = self._place(index, leaf)
                     facts = self._facts(leaf)
                 self._accepted[index] = facts
                 admitted.append(leaf)
             else:
-                admitted.append(self._place(self.arguments[index], leaf))
+                admitted.append(self._place(index, leaf))
         return admitted
 
-    def _place(self, argument: Argument, value: Any) -> Buffer:
+    def _place(self, index: int, value: Any) -> Buffer:
         """A value of the right shape and element type, on the device."""
+        argument, axis = self.arguments[index], self._axes[index]
         array = self._as_array(argument, value)
         if argument.name in self._wide and dtype_of(array.dtype) is self._wide[argument.name]:
             array = np.asarray(array).astype(argument.spec.dtype.numpy)
         check(argument, array)
         if self._backend.is_buffer(array):
-            if self._is_deleted(array) or self._backend.is_on(array, self._target):
+            if self._is_deleted(array) or self._target.has(array, axis):
                 return array
             log.info("argument %s is copied to %s", argument.name, self._target.places)
         alias = argument.alias is None and argument.role is not Role.state
-        return self._target.place(array, argument.spec, alias=alias)
+        return self._target.place(array, argument.spec, alias=alias, axis=axis)
 
     def _as_array(self, argument: Argument, value: Any) -> Any:
         if self._backend.is_buffer(value) or isinstance(value, np.ndarray | np.generic):

@@ -46,11 +46,18 @@ class Compiled:
         target: what it is compiled for.
         executable: the compiled form.
         narrowed: the flat places of the arguments that it takes, and returns, in bfloat16.
+        axes: along which each argument is cut over several devices; empty where every device has all of each.
     """
 
     def __init__(
-        self, program: Program, target: Target, executable: Executable, narrowed: Collection[int] = ()
+        self,
+        program: Program,
+        target: Target,
+        executable: Executable,
+        narrowed: Collection[int] = (),
+        axes: Sequence[int | None] = (),
     ) -> None:
+        self.axes = tuple(axes) or (None,) * len(program.arguments)
         self.program = program
         self._narrowed = narrowed
         self.target = target
@@ -66,7 +73,8 @@ class Compiled:
         wide = {entries[place].name: entries[place].spec.dtype for place in self._narrowed}
         for place in self._narrowed:
             entries[place] = replace(entries[place], spec=narrower(entries[place].spec))
-        self._border = ArgumentBorder(entries[len(buffers) :], rest, self.target, wide)
+        place = len(buffers)
+        self._border = ArgumentBorder(entries[place:], rest, self.target, wide, self.axes[place:])
 
     @property
     def device(self) -> Device:
@@ -144,8 +152,10 @@ class Compiled:
         """Placed arguments in which whatever a call would donate is a copy, so that a call leaves them as they are."""
         tree = self._border.tree
         leaves = [
-            leaf if entry.alias is None else self.target.place(leaf, entry.spec)
-            for entry, leaf in zip(self.inputs, flatten_like(tree, placed), strict=True)
+            leaf if entry.alias is None else self.target.place(leaf, entry.spec, axis=axis)
+            for entry, axis, leaf in zip(
+                self.inputs, self.axes[len(self._bound) :], flatten_like(tree, placed), strict=True
+            )
         ]
         return tuple(tree.unflatten(leaves))
 
@@ -207,7 +217,8 @@ class Compiled:
                 raise CannotBind(
                     f"argument {entry.name} is state, which every call consumes, so it cannot be bound; give it to run"
                 )
-        return tuple(first.unflatten(ArgumentBorder(entries, first, self.target).admit(arguments)))
+        axes = self.axes[len(self._bound) :][: first.leaf_count]
+        return tuple(first.unflatten(ArgumentBorder(entries, first, self.target, axes=axes).admit(arguments)))
 
     def _run_bind_stage(self) -> None:
         """Compute what bound arguments alone decide, if they are all there, and drop those that nothing reads any more."""

@@ -36,6 +36,7 @@ from pcp.planning.paths.kinds.stored import narrowed_by
 from pcp.planning.paths.path import Path
 from pcp.planning.pinned import PlanConflict as PlanConflict
 from pcp.planning.pinned import check_pinned, target_of
+from pcp.planning.placing.over_devices import Devices, described_layout, over_devices, spread
 from pcp.planning.report import as_json, described, listed_entries
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.found import Found
@@ -56,6 +57,7 @@ class Plan(Compiled):
         found: what the search for the path came to, if there was one.
         tolerance: that was asked for.
         fit: what the path gives up to take no more memory than was asked for; None if nothing was asked.
+        axes: along which each argument is cut over several devices.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class Plan(Compiled):
         found: Found | None = None,
         tolerance: float | None = None,
         fit: Fit | None = None,
+        axes: Sequence[int | None] = (),
     ) -> None:
-        super().__init__(program, target, executable, () if path is None else narrowed_by(path.moves))
+        super().__init__(program, target, executable, () if path is None else narrowed_by(path.moves), axes)
         self._path = path
         self._found = found
         self.tolerance = tolerance
@@ -218,6 +221,7 @@ class Plan(Compiled):
                 *([] if self.fit is None else [f"              {self.fit}"]),
                 f"  operations  {counts.total()}: {shown}{more}",
                 *([f"  regions     {regions}"] if regions else []),
+                *described_layout(self.program, self.path, self.lowered),
                 *bound_lines(self._executable),
                 *described(self.path, self._looked_at, self.tolerance),
             ]
@@ -245,6 +249,8 @@ def plan(
     progress: Callable[[Progress], object] | None = None,
     judge: Mapping[str, str] = MappingProxyType({}),
     buckets: Buckets | None = None,
+    devices: Devices | None = None,
+    layout: str | None = None,
 ) -> Plan:
     """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
@@ -285,6 +291,9 @@ def plan(
         judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
         buckets: of a symbolic program, for a symbol the largest sizes of its buckets, as `{"length": [128, 512]}`; a path is
             searched for once in each. Without, they end at powers of two.
+        devices: several of one kind, in the place of `device`, that compute the program together: `"cuda:0-3"`, or a list.
+        layout: how the program lies over them: `dp` cuts the batch, `zero1` an optimizer's state, too, `fsdp` all state. None
+            takes the first of these that fits in memory.
 
     Raises:
         ToleranceUnreachable, ReferenceNotFinite: no path is within it, as the plain one misses it, or no number can be judged.
@@ -295,8 +304,10 @@ def plan(
         PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         UnknownOperation, NotDivisible: the path has an operation run elsewhere that the program lacks, or that runs as a whole.
         KernelNotAdded: the path names a kernel from outside that was not added here.
+        InvalidLayout, UnevenBatch: `devices` cannot share the program so; the message names the argument and its size.
         PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance,
-            or buckets for a program without symbols, or `binds` beside memory.
+            or `devices` beside `device` or a tolerance, or a layout without `devices`, or buckets for a program without
+            symbols, or `binds` beside memory.
         InvalidBuckets, PathOfOneSize: buckets that are none, or a path, for a symbolic program.
         NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
@@ -311,11 +322,16 @@ def plan(
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
+    more = tolerance is not None or bool(binds or mapped or taps)
+    several = over_devices(device, devices, options, path, layout, more)
+    if several is not None and several.replicates:
+        laid = spread(program, several, path, layout, capacity.memory_limit(several, memory), cache=cache)
+        return Plan(program, laid.target, laid.executable, path=laid.path, axes=laid.axes)
     if buckets is not None:
         raise PlanConflict(
             "buckets of sizes were given for a program without symbols; expected a symbolic program: leave them out"
         )
-    first, others = places_of(device)
+    first, others = places_of(several or device)
     if others and tolerance is None:
         raise PlanConflict(
             f"several devices were given ({device}) and no tolerance; which is the fastest is measured within one: give a "

@@ -61,7 +61,7 @@ def test_attention_and_its_gradient_are_the_same_in_blocks(case: str) -> None:
 
 @pytest.mark.cpu
 def test_scores_are_never_whole_on_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcp.backends.xla._WHOLE", 4 * 96 * 96)
+    monkeypatch.setattr("pcp.backends.forms.for_xla._WHOLE", 4 * 96 * 96)
     function = attention(causal=True)
     given = [numbers(4, 96, 2, 4) for _ in range(3)]
     use = pcp.plan(pcp.value_and_grad(pcp.trace(function, *given)), cache=False).memory["cpu:0"]

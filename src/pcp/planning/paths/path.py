@@ -310,7 +310,7 @@ class Path:
             UnknownKernel: a kernel is not registered here.
         """
         self.check_program(program)
-        if not (self.prepared or at_stages(self.moves, *LOWERING)):
+        if not (self.prepared or self.forms or at_stages(self.moves, *LOWERING)):
             return program  # as it is written
         self.kernels()  # whether they are those of this path is asked anew each time
         return _applied(self.compiled_by(()), program)

@@ -156,6 +156,8 @@ def _gather(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: A
     if axis is None:
         return None
     (vector,) = numbers["index_vector_dim"]
+    if axis == vector:
+        return None
     result = [i for i in range(len(_shape(op.results[0]))) if i not in numbers.get("offset_dims", ())]
     target = result[axis - (axis > vector)]
     return Cut(
@@ -177,7 +179,7 @@ def _scatter(op: ir.Operation, along: Axes, parts: int) -> Cut | None:  # noqa: 
         axis += axis >= vector
     if axis is None:
         axis = _batched(numbers, "scatter_indices_batching_dims", "input_batching_dims", along[0])
-    if axis is None:
+    if axis is None or axis == vector:
         return None
     batched = _batched(numbers, "input_batching_dims", "scatter_indices_batching_dims", axis)
     operands = (batched, axis, updates[axis - (axis > vector)])

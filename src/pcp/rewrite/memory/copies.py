@@ -28,18 +28,14 @@ class NeedsPlace(Exception):
         self.value, self.axis = value, axis
 
 
-class Copies:
-    """The operations of a cutting for one part.
+class Part:
+    """What one part has of values, written where the builder stands.
 
     Arguments:
         cutting: what is cut, and how.
-        builder: stands where they go.
+        builder: stands where operations go.
         index: of the part; None where they have to be the same for every part.
-        begun: what the parts before come to, for values that parts are added to.
-        pieces: of values, along which axes: what is there of them for this part.
-
-    Raises:
-        NeedsPlace: they are not the same for every part.
+        pieces: of values, along which axes: what is there of them for this part; None stands for what it adds to a sum.
     """
 
     def __init__(
@@ -47,25 +43,20 @@ class Copies:
         cutting: Cutting,
         builder: Builder,
         index: Tensor | None,
-        begun: Mapping[Value, Tensor],
         pieces: Mapping[tuple[Value, int | None], Value],
     ) -> None:
-        self._cutting, self._builder, self._index, self._begun = cutting, builder, index, begun
+        self._cutting, self._builder, self._index = cutting, builder, index
         self._known: dict[tuple[Value, int | None], Value] = dict(pieces)
-        for op, cut in cutting.cuts:
-            self._copy(op, cut)
 
-    def of(self, value: Value) -> Value:
-        """The piece of a value that is cut, or what this part adds to a sum."""
-        return self._known[value, self._cutting.axes.get(value)]
-
-    def _copy(self, op: ir.Operation, cut: Cut) -> None:
+    def _copy(self, op: ir.Operation, cut: Cut, begun: Value | None = None) -> None:
+        """Copy an operation, as it is cut; `begun` is what its part is added to."""
         operands = [
             value if axis is None else self._piece(value, axis)
             for value, axis in zip(op.operands, cut.operands, strict=True)
         ]
         if cut.adds_to is not None:
-            operands[cut.adds_to] = self._begun[op.results[0]].value
+            assert begun is not None
+            operands[cut.adds_to] = begun
         results = self._cloned(op, operands, cut.results)
         if cut.function:
             result_owner(results[0]).attributes["decomposition"] = ir.FlatSymbolRefAttr.get(cut.function)
@@ -128,6 +119,34 @@ class Copies:
         if self._index is None:
             raise NeedsPlace(value, axis)
         return self._index
+
+
+class Copies(Part):
+    """The operations of a cutting for one part.
+
+    Arguments:
+        cutting, builder, index, pieces: as of `Part`.
+        begun: what the parts before come to, for values that parts are added to.
+
+    Raises:
+        NeedsPlace: they are not the same for every part.
+    """
+
+    def __init__(
+        self,
+        cutting: Cutting,
+        builder: Builder,
+        index: Tensor | None,
+        begun: Mapping[Value, Tensor],
+        pieces: Mapping[tuple[Value, int | None], Value],
+    ) -> None:
+        super().__init__(cutting, builder, index, pieces)
+        for op, cut in cutting.cuts:
+            self._copy(op, cut, None if cut.adds_to is None else begun[op.results[0]].value)
+
+    def of(self, value: Value) -> Value:
+        """The piece of a value that is cut, or what this part adds to a sum."""
+        return self._known[value, self._cutting.axes.get(value)]
 
 
 def narrowed(spec: TensorSpec, axis: int, parts: int) -> TensorSpec:

@@ -12,6 +12,9 @@ from pcp.planning.paths.kinds.blocks import BLOCKS as BLOCKS
 from pcp.planning.paths.kinds.bound import BOUND as BOUND
 from pcp.planning.paths.kinds.equal import EQUAL as EQUAL
 from pcp.planning.paths.kinds.kernels import KERNEL as KERNEL
+from pcp.planning.paths.kinds.layout import LAYOUT as LAYOUT
+from pcp.planning.paths.kinds.layout import Layout as Layout
+from pcp.planning.paths.kinds.layout import layout_in as layout_in
 from pcp.planning.paths.kinds.options import OPTION as OPTION
 from pcp.planning.paths.kinds.parts import PARTS as PARTS
 from pcp.planning.paths.kinds.places import PLACED as PLACED
@@ -30,6 +33,7 @@ KINDS: tuple[Kind, ...] = (
     REMADE,
     EQUAL,
     ZEROS,
+    LAYOUT,
     STORED,
     BLOCKS,
     PARTS,

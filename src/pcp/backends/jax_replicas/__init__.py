@@ -1,0 +1,1 @@
+"""What JAX knows of programs that run as replicas on several devices."""
