@@ -9,6 +9,7 @@ from pcp.planning.paths.kinds import (
     KINDS,
     STREAMED,
     Kind,
+    Layout,
     Stage,
     at_stages,
     by_kind,
@@ -30,6 +31,7 @@ SAMPLES = {
     "remade": [("", Recomputation(2, 7, (0, 3, 5), DIGEST))],
     "equal": [("", Form((PartForm((0, 1), (Step("Leaf", (), (0,)),), (0,)),), DIGEST))],
     "zeros": [("", True)],
+    "layout": [("", Layout("zero1", 4))],
     "stored": [("results", "bf16"), ("factors 64x32", "bf16"), ("argument 3", "int4"), ("state 5", "bf16")],
     "blocks": [("", 1 << 28)],
     "parts": [("", 4)],
@@ -90,7 +92,7 @@ def test_moves_stand_in_one_order_whatever_order_they_come_in() -> None:
     assert path.moves == in_order(every)
     assert path == Path("7" * 64, tuple(reversed(every)), prepared=DIGEST)
     assert [kind.name for kind, _ in by_kind(path.moves)] == [k.name for k in KINDS if k is not STREAMED]
-    assert {move.kind for move in path.forms} == {"equal", "zeros", "stored", "blocks", "parts"}
+    assert {move.kind for move in path.forms} == {"equal", "zeros", "layout", "stored", "blocks", "parts"}
     assert {move.kind for move in at_stages(path.moves, Stage.compiler)} == {"option"}
     assert not path.is_plain
     assert Path("7" * 64, tuple(moves_of(KINDS[0]))).is_plain
