@@ -171,7 +171,7 @@ def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
         check_capacity(whole.program, executable.memory, target, conditions.memory_limit)
     except (CompilationFailed, OutOfMemory) as error:
         log.warning("the predicted path is not taken, because it does not compile: %s", error)
-        return replace(found, path=whole.plain, choices={}, prediction=None, complete=False)
+        return replace(found, path=whole.plain, prediction=None, complete=False)
     return found
 
 
@@ -283,7 +283,7 @@ class _Contest:
                 return
         elif self.best.measurement is not None and self.best.measurement.ratio <= row.ratio:
             return
-        self.best = replace(self._found, path=path, measurement=row, classes=[], choices={}, prediction=None)
+        self.best = replace(self._found, path=path, measurement=row, look=list, prediction=None)
         self.target = target
 
     def _wins(self, path: Path, target: Target) -> Asking[bool]:

@@ -109,15 +109,10 @@ class Plan(Compiled):
         """What was measured of the path when a tolerance was asked for, in turn with the plain one."""
         return None if self._found is None else self._found.measurement
 
-    @functools.cached_property
-    def _looked_at(self) -> Found | None:
-        found = self._found
-        return found if found is None or found.look is None else found.look(found)
-
     @property
     def site_measurements(self) -> tuple[Measurement, ...]:
         """What is known here of the kernels at its sites, when a tolerance was asked for: one row each."""
-        classes = [] if self._looked_at is None else self._looked_at.classes
+        classes = [] if self._found is None else self._found.classes
         return tuple(row for tuned in classes for row in tuned.rows.values())
 
     def errors(self, *arguments: Any) -> list[ResultError]:
@@ -132,7 +127,7 @@ class Plan(Compiled):
 
     def to_json(self) -> dict[str, Any]:
         """What `print` says of its path, as values of JSON."""
-        facts = as_json(self.path, self._looked_at, self.tolerance)
+        facts = as_json(self.path, self._found, self.tolerance)
         fit = None if self.fit is None else self.fit.to_json()
         place = {"device": self.target.places, "backend": self.backend.name}
         return {"program": self.program.digest, **place, "fit": fit} | facts
@@ -223,7 +218,7 @@ class Plan(Compiled):
                 *([f"  regions     {regions}"] if regions else []),
                 *described_layout(self.program, self.path, self.lowered),
                 *bound_lines(self._executable),
-                *described(self.path, self._looked_at, self.tolerance),
+                *described(self.path, self._found, self.tolerance),
             ]
         )
 

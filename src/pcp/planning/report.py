@@ -53,7 +53,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
 
 def _left_out(found: Found) -> str:
     """What kernels might save that there was no time for, at sites that are computed as they are written."""
-    left = [each for each in found.classes if each.might_save and each.sites.digest not in found.choices]
+    left = [each for each in found.classes if each.might_save and not found.kernel_at(each.sites)]
     if not left:
         return ""
     left.sort(key=lambda each: -each.might_save)
@@ -193,24 +193,19 @@ def _errors(found: Found, tolerance: float) -> list[str]:
 
 
 def _class(each: MeasuredClass, found: Found) -> list[str]:
-    chosen = found.choices.get(each.sites.digest)
+    chosen = found.kernel_at(each.sites)
     place = each.sites.sites[0].location
     where = f"  at {place}" if place else ""
-    name = "plain" if chosen is None else chosen.name
-    row = None if chosen is None else each.rows.get(chosen.name)
+    row = each.rows.get(chosen)
     times = ""
     if row is not None and row.seconds:
         times = f"  {seconds(row.typical)} against {seconds(undisturbed(row.plain_seconds))}, error {row.error or 0.0:.1e}"
-    elif chosen is not None and chosen.name in each.forecasts:
-        times = f"  predicted to take {each.forecasts[chosen.name].ratio:.2f} of the plain operation's time"
+    elif chosen in each.forecasts:
+        times = f"  predicted to take {each.forecasts[chosen].ratio:.2f} of the plain operation's time"
     elif each.plain_seconds:
         times = f"  {seconds(each.plain_seconds)}"
-    lines = [f"    {each.sites}: {name}{times}{where}"]
-    others = [
-        f"{other} {_outcome(row)}"
-        for other, row in each.rows.items()
-        if chosen is None or other != chosen.name
-    ]
+    lines = [f"    {each.sites}: {chosen or 'plain'}{times}{where}"]
+    others = [f"{other} {_outcome(row)}" for other, row in each.rows.items() if other != chosen]
     if others:
         lines.append(f"      measured too: {'; '.join(others)}")
     by_reason: dict[str, list[str]] = {}
@@ -227,7 +222,7 @@ def _outcome(row: Measurement) -> str:
 
 
 def _class_json(each: MeasuredClass, found: Found) -> dict[str, Any]:
-    chosen = found.choices.get(each.sites.digest)
+    chosen = found.kernel_at(each.sites)
 
     def entry(row: Measurement) -> dict[str, Any]:
         return {
@@ -242,10 +237,10 @@ def _class_json(each: MeasuredClass, found: Found) -> dict[str, Any]:
         "computes": each.sites.signature,
         "uses": each.sites.uses,
         "locations": list(dict.fromkeys(site.location for site in each.sites.sites if site.location)),
-        "kernel": None if chosen is None else chosen.name,
+        "kernel": chosen or None,
         "measured": {name: entry(row) for name, row in each.rows.items()},
         "skipped": each.skipped,
-        "might_save": 0.0 if chosen is not None else each.might_save,
+        "might_save": 0.0 if chosen else each.might_save,
     }
 
 

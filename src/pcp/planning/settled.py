@@ -24,8 +24,7 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.found import Found
 from pcp.planning.search.loop import answered
 from pcp.planning.search.question import Asking, Here
-from pcp.planning.search.search import Search
-from pcp.planning.search.tuning import tune
+from pcp.planning.search.tuning import MeasuredClass, tune
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
@@ -56,7 +55,7 @@ def settled(whole: Whole, conditions: Conditions, evidence: Evidence) -> Asking[
     log.info(
         "path %s was found before%s", path.digest[:12], "" if complete else ", in a search that was cut short"
     )
-    look = functools.partial(_classes_too, whole, conditions)
+    look = functools.partial(_classes, replace(whole, forms=path.forms), conditions)
     return Found(path, row, notes=outcome["notes"], complete=complete, look=look)
 
 
@@ -119,10 +118,7 @@ def _known(whole: Whole, evidence: Evidence) -> list[Any]:
     return [len(rows), max((row.when for row in rows), default=0.0)]
 
 
-def _classes_too(whole: Whole, conditions: Conditions, found: Found) -> Found:
-    """The same with what is known of the classes of sites, and the kernel of each."""
+def _classes(whole: Whole, conditions: Conditions) -> list[MeasuredClass]:
+    """What is known of the classes of sites."""
     with evidence_of(replace(conditions, budget=0.0, progress=None)) as evidence:
-        search = Search(replace(whole, forms=found.path.forms), evidence, conditions.memory_limit)
-        search.classes = answered(functools.partial(tune, search.sites), evidence)
-        seen = search.as_found(found.path, found.measurement)
-    return replace(found, classes=seen.classes, choices=seen.choices, look=None)
+        return answered(functools.partial(tune, whole.classes), evidence)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any
 
 import pytest
 from tests.planning.fake_bench import FakeBench, chain, counted_in, kernels, set_strategy, tried_together
@@ -56,32 +55,29 @@ def test_a_search_that_is_cut_short_says_so_and_goes_on(
 def test_what_there_was_no_time_for_is_named_with_what_it_might_save() -> None:
     program = chain()
     classes = [each for each in site_classes(program, "cpu") if each.family == "sine"]
-    kernel = classes[0].kernels[0]
     measured = [
         MeasuredClass(each, 0.0, [], might_save=saved)
         for each, saved in zip(classes, (0.5, 0.0, 0.2), strict=True)
     ]
-    path = pcp.Path.plain(program)
+    plain, chosen = (
+        pcp.Path.of(program, kernels)
+        for kernels in ({}, {site.key: classes[0].kernels[0] for site in classes[0].sites})
+    )
 
-    def last_line(**facts: Any) -> str:
-        return described(path, Found(path, classes=measured, **facts), 1e-2)[-1].removeprefix(
-            "  note        "
-        )
+    def last_line(path: pcp.Path, *, complete: bool = False) -> str:
+        found = Found(path, look=lambda: measured, complete=complete)
+        return described(path, found, 1e-2)[-1].removeprefix("  note        ")
 
     begin = "not everything was measured; plan again with a larger budget to go on"
     words = "by what they compute, kernels might save"
     assert (
-        last_line(complete=False)
+        last_line(plain)
         == f"{begin}: {words} 70% of the time of all sites, of sine at 2 sites, sine at 2 sites"
     )
-    chosen = {classes[0].digest: kernel}
-    assert (
-        last_line(complete=False, choices=chosen)
-        == f"{begin}: {words} 20% of the time of all sites, of sine at 2 sites"
-    )
+    assert last_line(chosen) == f"{begin}: {words} 20% of the time of all sites, of sine at 2 sites"
     measured[2] = replace(measured[2], might_save=0.0)
-    assert last_line(complete=False, choices=chosen) == begin
-    assert begin not in last_line(complete=True)
+    assert last_line(chosen) == begin
+    assert begin not in last_line(plain, complete=True)
 
 
 def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> None:

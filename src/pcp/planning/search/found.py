@@ -10,9 +10,10 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pcp.backends import Target
-from pcp.kernels import Kernel, UnknownKernel
+from pcp.kernels import UnknownKernel
 from pcp.planning.fitting import Fit
 from pcp.planning.measuring.hardware import hardware_of, made_with, versions
 from pcp.planning.measuring.measurement import Measurement
@@ -52,33 +53,39 @@ class Prediction:
     similar: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Found:
     """What a search came to.
 
     Arguments:
         path: the fastest that was accepted; the plain one if none was.
         measurement: what is known of it, or None if nothing is.
-        classes: what was measured of the sites.
-        choices: the kernel of each class on this path, by the digest of its region; plain ones are not there.
+        look: gives what was measured of the sites; looked up only where somebody asks.
         measured: how many measurements were made, others than those from the database.
         notes: what was left out and why, one sentence each.
         complete: whether nothing was left out for lack of time.
         prediction: what is expected of the path, where it was not measured.
         fit: what it gives up to fit into memory, where that was asked for.
-        look: gives the same with classes and choices, where these were left out because an earlier search had found the path.
     """
 
     path: Path
     measurement: Measurement | None = None
-    classes: list[MeasuredClass] = field(default_factory=list)
-    choices: dict[str, Kernel] = field(default_factory=dict)
+    look: Callable[[], list[MeasuredClass]] = field(default=list, compare=False, repr=False)
     measured: int = 0
     notes: list[str] = field(default_factory=list)
     complete: bool = True
     prediction: Prediction | None = None
     fit: Fit | None = None
-    look: "Callable[[Found], Found] | None" = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def classes(self) -> list[MeasuredClass]:
+        """What was measured of the sites."""
+        return self.look()
+
+    def kernel_at(self, sites: SiteClass) -> str:
+        """The name of the kernel that the path has at a class of sites; empty where it has none."""
+        choices = self.path.choices
+        return next((choices[site.key].kernel for site in sites.sites if site.key in choices), "")
 
 
 def predicted_path(

@@ -370,14 +370,8 @@ class Search:
 
     def as_found(self, path: Path, row: Measurement | None) -> Found:
         """What a search that ends with a path comes to."""
-        named = {site: choice.kernel for site, choice in path.choices.items()}
-        choices = {
-            each.digest: kernel
-            for each in self.sites
-            for kernel in each.kernels
-            if any(named.get(site.key) == kernel.name for site in each.sites)
-        }
-        return Found(path, row, self.classes, choices, self.evidence.measured, self.notes, self.complete)
+        classes = self.classes
+        return Found(path, row, lambda: classes, self.evidence.measured, self.notes, self.complete)
 
     def _say(self, words: str) -> None:
         if words not in self.notes:
