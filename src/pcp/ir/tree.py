@@ -236,9 +236,9 @@ def _flatten(value: Any, leaves: list[Any], holds: Holds, depth: int = 0) -> Tre
         own = Named(type(value)) if type(value).__module__ != __name__ else None
         kind = f"namedtuple:{type(value).__name__}" if fields else "tuple"
         return Tree(kind, tuple(fields), children, made=own)
-    found = opened(value)
-    if found is not None:
-        return _flatten_node(*found, leaves, depth)
+    node = opened(value)
+    if node is not None:
+        return _flatten_node(*node, leaves, depth)
     if not holds(value):
         return Tree("none", made=Constant(value))
     leaves.append(value)

@@ -203,11 +203,11 @@ class Kernel:
         kept = {"storage": self.storage} if len(self.storages) > 1 else {}
         try:
             wide = Widened.of(op) if is_narrow(op) and not self.applies(op) else None
-            given = [residuals] if self.takes else []
+            handed = [residuals] if self.takes else []
             if wide is None:
-                return self.artifact.build(op, *given, **kept)
+                return self.artifact.build(op, *handed, **kept)
             with current_builder().before(wide.op):
-                built = self.artifact.build(wide.op, *given, **kept)
+                built = self.artifact.build(wide.op, *handed, **kept)
             count = len(op.results)
             return [*wide.replaced(built[:count]), *built[count:]]
         except PCPError:

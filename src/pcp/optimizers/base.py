@@ -125,8 +125,8 @@ def by_parameter(
     """
     leaves, tree = flatten(parameters)
     columns = (tree.names(), leaves, *(flatten(other)[0] for other in others))
-    made = [function(*row) for row in zip(*columns, strict=True)]
-    return tuple(tree.unflatten([each[index] for each in made]) for index in range(results))
+    rows = [function(*row) for row in zip(*columns, strict=True)]
+    return tuple(tree.unflatten([each[index] for each in rows]) for index in range(results))
 
 
 def in_full(scalar: DType, *tensors: Tensor) -> tuple[Tensor, ...]:

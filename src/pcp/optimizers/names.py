@@ -29,8 +29,8 @@ def from_optax(transformation: Any) -> Optimizer:
     Raises:
         InvalidOptimizer: it has no such functions, or, in a training step, its update needs more, as the value of the loss.
     """
-    made: Optimizer = importlib.import_module(_OPTAX).Optax(transformation)
-    return made
+    optimizer: Optimizer = importlib.import_module(_OPTAX).Optax(transformation)
+    return optimizer
 
 
 def _muon(

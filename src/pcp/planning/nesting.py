@@ -67,22 +67,22 @@ def _parts(tree: Tree, value: Any) -> Any:
     Raises:
         OtherNesting: the value is another node, or holds other fixed values.
     """
-    found, made = opened(value), tree.made
+    node, made = opened(value), tree.made
     if isinstance(made, Constant):
         if value is not None and Fixed(value) != made.exact:
             raise OtherNesting
         return value
     if isinstance(made, Wrapped):
-        if found is not None and found[0] != made.node:
+        if node is not None and node[0] != made.node:
             raise OtherNesting
-        return value if found is None else found[1][0]
+        return value if node is None else node[1][0]
     assert isinstance(made, Assembled)
-    if found is None:
+    if node is None:
         if not isinstance(value, dict) or len(value) != len(tree.keys):
             raise OtherNesting
         return [value[key] for key in tree.keys]
-    named = dict(zip(found[0].names, found[1], strict=True))
-    if found[0] != made.node or any(
+    named = dict(zip(node[0].names, node[1], strict=True))
+    if node[0] != made.node or any(
         flatten_inside(named[name])[1].exact != other.exact for name, other in made.others.items()
     ):
         raise OtherNesting

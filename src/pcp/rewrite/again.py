@@ -105,14 +105,14 @@ def _late(value: Value, gradient: ir.Operation, moves: tuple[ir.Operation, ...])
 def _waiting(reader: ir.Operation, gradient: ir.Operation) -> Sequence[ir.Operation] | None:
     """An operation and all that reads it before a gradient; None where the gradient is made of it, or that is too much."""
     block = ir.InsertionPoint(gradient).block
-    found, waiting = dict[ir.Operation, None](), [reader]
+    readers, waiting = dict[ir.Operation, None](), [reader]
     for op in waiting:  # grows
-        if op == gradient or ir.InsertionPoint(op).block != block or len(found) > MOST:
+        if op == gradient or ir.InsertionPoint(op).block != block or len(readers) > MOST:
             return None
-        if op in found or gradient.is_before_in_block(op):
+        if op in readers or gradient.is_before_in_block(op):
             continue
         if has_effect(op):
             return None
-        found[op] = None
+        readers[op] = None
         waiting += [use.owner.operation for result in op.results for use in result.uses]
-    return tuple(found)
+    return tuple(readers)

@@ -106,7 +106,7 @@ def parts_of(mask: View, axis: int, is_negated: bool = False) -> list[Part]:
         left -= 1
         halves = [parts(half) for half in split]
         inner = [each for half, _ in halves for each in half]
-        compares = any(found for _, found in halves)
+        compares = any(does for _, does in halves)
         return inner if compares or not inner else [part], compares
 
     return parts((mask, is_negated))[0]

@@ -52,13 +52,13 @@ def summed_axes(program: Program, numbers: Sequence[int]) -> dict[int, int]:
     module = program.module()
     inline_calls(module)
     block = entry_block(module)
-    found = {}
+    axis_of = {}
     for number in numbers:
         if len(program.arguments[number].spec.shape) == 2:
             axes = {product.axis for product in _products(block.arguments[number])}
             if len(axes) == 1:
-                found[number] = axes.pop()
-    return found
+                axis_of[number] = axes.pop()
+    return axis_of
 
 
 def factored(program: Program, adapted: Sequence[LowRank]) -> Program:

@@ -48,22 +48,22 @@ def check_fixed(expected: "Tree", actual: "Tree", place: str) -> None:
     Raises:
         TreeMismatch: there is one. Dictionaries in the places of nodes are none.
     """
-    mine, given = expected.made, actual.made
-    if isinstance(mine, Wrapped) and isinstance(given, Wrapped) and mine.node == given.node:
-        return check_fixed(mine.inner, given.inner, place)
-    if isinstance(mine, Constant) and given is not None and given.exact != mine.exact:
+    mine, theirs = expected.made, actual.made
+    if isinstance(mine, Wrapped) and isinstance(theirs, Wrapped) and mine.node == theirs.node:
+        return check_fixed(mine.inner, theirs.inner, place)
+    if isinstance(mine, Constant) and theirs is not None and theirs.exact != mine.exact:
         raise TreeMismatch(_otherwise(place, _describe(actual), _describe(expected)))
-    if isinstance(mine, Assembled | Wrapped) and isinstance(given, Assembled | Wrapped):
-        if given.node != mine.node:
+    if isinstance(mine, Assembled | Wrapped) and isinstance(theirs, Assembled | Wrapped):
+        if theirs.node != mine.node:
             named = [
                 each.type.__name__
-                if given.node.type is not mine.node.type
+                if theirs.node.type is not mine.node.type
                 else f"{each.type.__name__} with {_shown(each.fixed)}"
-                for each in (given.node, mine.node)
+                for each in (theirs.node, mine.node)
             ]
             raise TreeMismatch(_otherwise(place, *named))
-        if isinstance(mine, Assembled) and isinstance(given, Assembled):
-            _check_others(mine, given, place)
+        if isinstance(mine, Assembled) and isinstance(theirs, Assembled):
+            _check_others(mine, theirs, place)
     keys = expected.keys or range(len(expected.children))
     for key, left, right in zip(keys, expected.children, actual.children, strict=False):
         check_fixed(left, right, f"{place}.{key}")

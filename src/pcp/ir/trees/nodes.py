@@ -160,9 +160,9 @@ def opened(value: Any) -> Opened | None:
     if kind in _REGISTERED:
         return _REGISTERED[kind](value)
     for find in FINDERS:
-        found = find(value)
-        if found is not None:
-            return found
+        node = find(value)
+        if node is not None:
+            return node
     if hasattr(kind, "__dataclass_fields__") and not is_array(value):
         return _open_dataclass(value)
     return None
@@ -237,8 +237,8 @@ def _make_dataclass(
     kind: type[Any], names: Sequence[str], fixed: Sequence[Fixed], children: Sequence[Any]
 ) -> Any:
     """An object with these fields. Nothing is run that the class does when it is called: its fields are as they were."""
-    made = object.__new__(kind)
+    instance = object.__new__(kind)
     statics = zip(_fields(cast(Any, kind))[1], (each.value for each in fixed), strict=True)
     for name, child in (*zip(names, children, strict=True), *statics):
-        object.__setattr__(made, name, child)
-    return made
+        object.__setattr__(instance, name, child)
+    return instance

@@ -66,10 +66,10 @@ def _gradient(op: ir.Operation, handed: Sequence[Tensor], storage: Storage) -> A
     again = Again.of(op, handed, up)
 
     def results(outputs: Sequence[Tensor]) -> list[Tensor]:
-        made = [reshape(widened(each), gate.shape) for each in outputs]
+        cotangents = [reshape(widened(each), gate.shape) for each in outputs]
         if again is not None:
-            again.replaced(made.pop(0))
-        *others, last = made
+            again.replaced(cotangents.pop(0))
+        *others, last = cotangents
         return [*others, with_earlier(part, last)]
 
     is_again = again is not None

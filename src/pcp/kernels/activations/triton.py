@@ -196,12 +196,12 @@ def _gradient(op: ir.Operation, handed: Sequence[Tensor], storage: Storage) -> A
     again = Again.of(op, handed, part.inputs.get("bias"))
 
     def results(outputs: Sequence[Tensor]) -> list[Tensor]:
-        made = list(outputs)
+        cotangents = list(outputs)
         if again is not None:
-            again.replaced(reshape(widened(made.pop(0)), x.shape))
+            again.replaced(reshape(widened(cotangents.pop(0)), x.shape))
         if sums:
-            replace_column_sums(sums, sum_(made[1], 0))
-        return [with_earlier(part, reshape(widened(made[0]), x.shape))]
+            replace_column_sums(sums, sum_(cotangents[1], 0))
+        return [with_earlier(part, reshape(widened(cotangents[0]), x.shape))]
 
     function = attributes_of(op)["function"]
     return Application(Gelu(storage is BF16, bool(sums), function, again is not None), rows, results)

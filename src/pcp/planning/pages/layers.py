@@ -66,7 +66,7 @@ def layers_of(program: Program, operations: Sequence[Operation], most: int = MOS
             place += 1
         layers[-1].operations.append(operation)
     layers = list(_fewer(layers, most))
-    made = {
+    makers = {
         value: number
         for number, layer in enumerate(layers)
         for each in layer.operations
@@ -74,7 +74,7 @@ def layers_of(program: Program, operations: Sequence[Operation], most: int = MOS
     }
     for number, layer in enumerate(layers):
         taken = {value for each in layer.operations for value in each.operands}
-        layer.sources = Counter(made[value] for value in taken if made.get(value, number) != number)
+        layer.sources = Counter(makers[value] for value in taken if makers.get(value, number) != number)
     return layers
 
 

@@ -52,9 +52,9 @@ def kept_form(program: Program, what: str, facts: object, make: Callable[[], Pro
     key = cache_key([what, program.bytecode, repr(facts), code_digest(), repr(versions)])
     bytecode = store.get(key)
     if bytecode is None:
-        made = make()
-        store.put(key, made.bytecode)
-        return made
+        form = make()
+        store.put(key, form.bytecode)
+        return form
     return program if bytecode == program.bytecode else Program(bytecode)
 
 

@@ -56,17 +56,17 @@ class Causes:
         for place in places:
             if (maker := self._returned[place]) is not None:
                 between[maker] = 0
-        found: dict[str, int] = {}
+        nearest: dict[str, int] = {}
         for op in reversed(range(len(self._at))):  # what reads a value stands behind it
             if between[op] == far:
                 continue
             here = self._at[op]
             for site in here:
-                found[site] = min(found.get(site, far), between[op])
+                nearest[site] = min(nearest.get(site, far), between[op])
             for maker in self._reads[op]:
                 crossed = bool(here) and here.isdisjoint(self._at[maker])
                 between[maker] = min(between[maker], between[op] + crossed)
-        return found
+        return nearest
 
 
 def mixed(

@@ -254,9 +254,9 @@ class Whole:
     def _not_finite(self, row: Measurement) -> ReferenceNotFinite:
         """What the plain path's row says of results that are no numbers."""
         name = row.detail.partition(" of result ")[2]
-        given = "random arguments" if self.example is None else "the arguments of the example"
+        arguments = "random arguments" if self.example is None else "the arguments of the example"
         return ReferenceNotFinite(
-            f"program {self.program.digest[:12]} cannot be judged on {given}: {row.detail} is NaN or infinite, in exact "
+            f"program {self.program.digest[:12]} cannot be judged on {arguments}: {row.detail} is NaN or infinite, in exact "
             "arithmetic, too, and nothing is wrong beside that. Give others, as example=(...), or leave that result "
             f"out by judge={{{name!r}: 'ignore'}}"
         )

@@ -246,12 +246,14 @@ class _Examination:
     def judge_gradient(self, problem: Problem) -> None:
         """Judge its gradients; text is differentiated as it stands, and a function may say how it is."""
         wrt, candidate = problem.differentiable, self.candidate
-        made = self.made_for(problem, wrt) if candidate.function is None else self.function_for(problem, wrt)
+        gradient = (
+            self.made_for(problem, wrt) if candidate.function is None else self.function_for(problem, wrt)
+        )
         region = vjp(problem.reference(), wrt=wrt)
         limit = self.limit_on(problem, region)
         if candidate.effect is Effect.reassociating:
             limit = max(limit, GRADIENT_UNITS * floor_of(problem.dtype))
-        request = request_of(region, made, self.label, self.target, 0.0, None, limit, self.seed)
+        request = request_of(region, gradient, self.label, self.target, 0.0, None, limit, self.seed)
         row = self.bench.measure(request)
         self.calls += SETS + 1
         if row.failure is None:

@@ -50,12 +50,12 @@ def with_known_masks(program: Program) -> Program:
     inline_calls(module)
     block, known = entry_block(module), Known()
     # All are found before one is written: what is known counts as long as nothing changes.
-    found = [(value, written) for value in _frontier(block, known) if (written := form_of(value, known))]
+    masks = [(value, written) for value in _frontier(block, known) if (written := form_of(value, known))]
     del known
-    if not found:
+    if not masks:
         return program
     with context(), building(Builder(module, block)) as builder:
-        for value, written in found:
+        for value, written in masks:
             with builder.before(result_owner(value)):
                 value.replace_all_uses_with(written().value)
     erase_dead(block)
@@ -64,14 +64,14 @@ def with_known_masks(program: Program) -> Program:
 
 def _frontier(block: ir.Block, known: Known) -> list[Value]:
     """Values that depend on no argument, and that an operation takes which depends on one."""
-    found: dict[Value, None] = {}
+    frontier: dict[Value, None] = {}
     for op in walk_block(block):
         if not len(op.operands) or op.name.endswith(".return"):
             continue
         if len(op.results) == 1 and known.is_free(op.results[0]):
             continue
-        found.update(dict.fromkeys(value for value in op.operands if known.is_free(value)))
-    return list(found)
+        frontier.update(dict.fromkeys(value for value in op.operands if known.is_free(value)))
+    return list(frontier)
 
 
 def form_of(value: Value, known: Known) -> Written | None:

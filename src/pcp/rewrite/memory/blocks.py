@@ -99,8 +99,8 @@ def cut_up(
         for axis, size in enumerate(spec_of(arguments[place].type).shape)
         if (parts := _enough(size, -(-whole // most))) > 1
     ]
-    found = [each for each in along if each is not None and each.bytes < whole]
-    best = min(found, key=lambda each: (max(each.bytes, most), each.adds), default=None)
+    smaller = [each for each in along if each is not None and each.bytes < whole]
+    best = min(smaller, key=lambda each: (max(each.bytes, most), each.adds), default=None)
     return None if best is None else best.function
 
 

@@ -88,10 +88,10 @@ class _Site:
             return None
         order = {view.operation: place for place, view in enumerate(block.operations)}
         makers = _makers(logits, order, size)
-        found = makers and _readers([logits, *_made(makers, size)], order, size)
-        if not makers or found is None or len(makers) + len(found) > MOST:
+        readers = makers and _readers([logits, *_made(makers, size)], order, size)
+        if not makers or readers is None or len(makers) + len(readers) > MOST:
             return None
-        own = {*makers, *found}
+        own = {*makers, *readers}
         own |= _made_beside(own, order, size)
         own |= _between(own, order)
         if len(own) > MOST:
@@ -109,8 +109,8 @@ class _Site:
         makers = [op for value in taken if (op := defining_op(value)) is not None]
         members = [*dict.fromkeys(op for op in makers if op.name == "stablehlo.constant"), *members]
         members = list(dict.fromkeys(members))
-        made = {value for op in members for value in op.results}
-        inputs = [value for value in taken if value not in made]
+        inside = {value for op in members for value in op.results}
+        inputs = [value for value in taken if value not in inside]
         moved = self._behind(inputs, ends, {*members})
         if moved is None:
             return False
@@ -143,12 +143,12 @@ class _Site:
         operations = list(self.order)
         makers = [maker for value in inputs if (maker := defining_op(value)) is not None]
         behind = max((self.order.get(op, -1) for op in makers), default=-1) + 1
-        read, found = {*ends}, [operations[behind]]
+        read, behind_it = {*ends}, [operations[behind]]
         for op in operations[:behind]:
             if op not in members and not read.isdisjoint((*op.operands, *values_from_outside(op))):
                 read.update(op.results)
-                found.append(op)
-        return found if read.isdisjoint(inputs) else None
+                behind_it.append(op)
+        return behind_it if read.isdisjoint(inputs) else None
 
 
 def _is_large(value: Value, size: int) -> bool:
@@ -168,15 +168,15 @@ def _stays(op: ir.Operation, own: Collection[ir.Operation], size: int) -> bool:
 
 def _makers(large: Value, order: Mapping[ir.Operation, int], size: int) -> dict[ir.Operation, None] | None:
     """The operations that make a large value of what is smaller; None where one is not in the block."""
-    found, waiting = dict[ir.Operation, None](), [large]
+    makers, waiting = dict[ir.Operation, None](), [large]
     for value in waiting:  # grows
         op = defining_op(value)
         if op is None or op not in order or (len(op.regions) and op.name not in _REGIONS):
             return None
-        if op not in found:
-            found[op] = None
+        if op not in makers:
+            makers[op] = None
             waiting += [each for each in op.operands if _is_large(each, size)]
-    return found
+    return makers
 
 
 def _readers(
@@ -184,15 +184,15 @@ def _readers(
 ) -> dict[ir.Operation, None] | None:
     """The operations that read large values, or what these make that is large; None where one is not in the block, or returns
     it."""
-    found, waiting = dict[ir.Operation, None](), list(large)
+    readers, waiting = dict[ir.Operation, None](), list(large)
     for value in waiting:  # grows
         for user in dict.fromkeys(use.owner.operation for use in value.uses):
             if user not in order or not len(user.results):
                 return None
-            if user not in found:
-                found[user] = None
+            if user not in readers:
+                readers[user] = None
                 waiting += _made([user], size)
-    return found
+    return readers
 
 
 def _made_beside(
@@ -200,11 +200,11 @@ def _made_beside(
 ) -> set[ir.Operation]:
     """The operations that make other large values which these alone read, as a cotangent for each row is repeated."""
     operands = {value for op in own for value in op.operands if _is_large(value, size)}
-    made = [_makers(value, order, size) or {} for value in operands if defining_op(value) not in own]
-    found = {op for each in made for op in each if op not in own}
-    while left := {op for op in found if not _stays(op, {*own, *found}, size)}:
-        found -= left
-    return found
+    chains = [_makers(value, order, size) or {} for value in operands if defining_op(value) not in own]
+    makers = {op for each in chains for op in each if op not in own}
+    while left := {op for op in makers if not _stays(op, {*own, *makers}, size)}:
+        makers -= left
+    return makers
 
 
 def _between(own: Collection[ir.Operation], order: Mapping[ir.Operation, int]) -> set[ir.Operation]:

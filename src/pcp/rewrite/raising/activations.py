@@ -85,8 +85,8 @@ def _by_logistic(linear: float, cubic: float = 0.0) -> Activation:
         return _logistic(linear * x + cubic * x**3)
 
     def slope(x: Array) -> Array:
-        found: Array = weight(x) * (1 - weight(x)) * (linear + 3 * cubic * x**2)
-        return found
+        derivative: Array = weight(x) * (1 - weight(x)) * (linear + 3 * cubic * x**2)
+        return derivative
 
     return Activation(weight, slope, ("tanh", "logistic", "exponential"), linear, cubic)
 
@@ -173,13 +173,13 @@ def name_activations(program: Program) -> Program:
     module = program.module()
     inline_calls(module)
     block = entry_block(module)
-    found = _all_found(list(walk_block(block)))
-    if not found:
+    activations = _all_found(list(walk_block(block)))
+    if not activations:
         return program
     with context(), building(Builder(module, block)) as builder:
-        for each in reversed(found):  # so what one is made from stays as it was found
+        for each in reversed(activations):  # so what one is made from stays as it was found
             _replace(each, builder)
-        del found, each  # no Python object may stand for what is erased now
+        del activations, each  # no Python object may stand for what is erased now
         erase_dead(block)
     return Program.from_module(module)
 
@@ -191,9 +191,9 @@ def _all_found(operations: Sequence[ir.Operation]) -> list[_Found]:
     for root in operations:
         if _kind(root) in _ROOTS:
             for x in _inputs(root, order):
-                found = _Followed(x, operations, order).found()
-                if found:
-                    done = found | done
+                followed = _Followed(x, operations, order).found()
+                if followed:
+                    done = followed | done
                     break
     return [done[place] for place in sorted(done)]
 
@@ -244,7 +244,7 @@ class _Followed:
 
     def found(self) -> dict[int, _Found]:
         """The activations, and what differentiates them, by their places."""
-        waiting, seen, kinds, found = list[int](), set[int](), set[str](), dict[int, _Found]()
+        waiting, seen, kinds, activations = list[int](), set[int](), set[str](), dict[int, _Found]()
         self._push(self._x, waiting)
         while waiting and len(seen) < FOLLOWED:
             place = heapq.heappop(waiting)
@@ -258,8 +258,8 @@ class _Followed:
             fitting = (self._fitting(op, name) for name in names)
             first = next((each for each in fitting if each is not None), None)
             if first is not None:
-                found[place] = first
-        return found
+                activations[place] = first
+        return activations
 
     def _fitting(self, op: ir.Operation, name: str) -> _Found | None:
         """What an operation ends, if that is an activation of this name, or what differentiates it."""
@@ -381,8 +381,8 @@ def _number(value: Value, steps: int = 3) -> Array | None:
     if op is None or not steps or _kind(op) not in _EVALUATED:
         return None
     operands = [_number(each, steps - 1) for each in op.operands]
-    made = None if any(each is None for each in operands) else _EVALUATED[_kind(op)](op, *operands)
-    return None if made is None else np.array(made)
+    number = None if any(each is None for each in operands) else _EVALUATED[_kind(op)](op, *operands)
+    return None if number is None else np.array(number)
 
 
 def _kind(op: ir.Operation) -> str:

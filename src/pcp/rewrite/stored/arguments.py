@@ -49,14 +49,14 @@ class Matrix:
 def matrices_in(program: Program) -> list[Matrix]:
     """The arguments that products of float32 read and that are large enough, the largest first; none that is state."""
     _module, block = opened(program)  # operations do not outlive it
-    found = []
+    matrices = []
     for number, (entry, argument) in enumerate(zip(program.arguments, block.arguments, strict=True)):
         products = _products_of(argument)
         if products and entry.spec.size >= LEAST and entry.role is not Role.state:
             inputs = tuple(sorted({each.shape[1] for each in products}))
             rows = max(each.other.size // each.shape[1] for each in products)
-            found.append(Matrix(number, entry.spec.size, inputs, rows))
-    return sorted(found, key=lambda each: (-each.size, each.number))
+            matrices.append(Matrix(number, entry.spec.size, inputs, rows))
+    return sorted(matrices, key=lambda each: (-each.size, each.number))
 
 
 def with_stored_arguments(program: Program, formats: Mapping[int, Format]) -> Program:
@@ -227,8 +227,8 @@ class _Stored:
         parts = []
         for part in kept:
             table = reshape(part, (part.shape[0], -1))
-            found = gather(table, indices, axes, (1, table.shape[1]))
-            parts.append(found if part.ndim > 1 else reshape(found, found.shape[:-1]))
+            rows_of = gather(table, indices, axes, (1, table.shape[1]))
+            parts.append(rows_of if part.ndim > 1 else reshape(rows_of, rows_of.shape[:-1]))
         return self._form.read(*parts)
 
     @staticmethod

@@ -145,8 +145,8 @@ def _round(value: Value, dtype: DType, builder: Builder) -> None:
         narrow = convert(Tensor(value, builder), dtype)
         wide = convert(narrow, DType.f32).value
     if maker is not None:
-        for made in (wide, narrow.value):
-            result_owner(made).move_after(maker)
+        for value_of in (wide, narrow.value):
+            result_owner(value_of).move_after(maker)
     for reader, place in readers:
         reader.operands[place] = wide
 

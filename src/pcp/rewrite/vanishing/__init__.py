@@ -65,17 +65,17 @@ def without_vanishing_sums(program: Program, first: int = 0, *, everywhere: bool
     looked_at = (
         filter(is_sum, block_operations(block)) if everywhere else _sums_behind(returned_by(block)[first:])
     )
-    found = [(op, places) for op in looked_at if (places := _zeros(sums, op)).any()]
-    if not found:
+    vanishing = [(op, places) for op in looked_at if (places := _zeros(sums, op)).any()]
+    if not vanishing:
         return program
     with context(), building(Builder(module, block)) as builder:
-        for op, places in found:
+        for op, places in vanishing:
             with builder.before(op):
                 builder.pinned = op.location
                 total = Tensor(op.clone(ip=builder.insertion).results[0], builder)
                 op.results[0].replace_all_uses_with(_with_zeros(total, places).value)
         builder.pinned = None
-    del op, sums, found  # no Python object may stand for what is erased now
+    del op, sums, vanishing  # no Python object may stand for what is erased now
     erase_dead(block)
     return Program.from_module(module)
 

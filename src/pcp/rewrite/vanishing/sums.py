@@ -260,8 +260,8 @@ def _masks(view: View, axis: int) -> list[Mask] | None:
         if op is None or kind not in ("divide", "negate", "multiply", "exponential", "composite"):
             return None
         if kind == "multiply":
-            found = (_masks(View(operand, view.axes), axis) for operand in op.operands)
-            return next((masks for masks in found if masks is not None), None)
+            of_operands = (_masks(View(operand, view.axes), axis) for operand in op.operands)
+            return next((masks for masks in of_operands if masks is not None), None)
         if kind == "exponential":
             found_in = match(SHIFTED, View(op.operands[0], view.axes), axis=axis)
             return None if found_in is None else _masks_of_scores(found_in["x"])

@@ -18,12 +18,12 @@ def with_blocks(program: Program, most: int) -> Program:
 
 
 def _applied(program: Program, most: int) -> Program:
-    made = with_blocks(program, most)
-    if made.digest == program.digest:
+    in_blocks = with_blocks(program, most)
+    if in_blocks.digest == program.digest:
         raise PathMismatch(
             f"the path makes logits of {most} bytes at once, and program {program.digest[:12]} has no more: plan again"
         )
-    return made
+    return in_blocks
 
 
 def _read(value: Any) -> Iterator[Move]:
