@@ -268,7 +268,8 @@ def right_gradient(task: Task) -> tuple[None, Run]:
     module = made(task.model, task.layers).double().to(kind)
     batch = [torch.from_numpy(each).to(kind) for each in task.batch()]
     batch = [each.double() if each.is_floating_point() else each for each in batch]
-    parts = max(part for part in range(1, PARTS + 1) if task.samples % part == 0)
+    most = 1 if MODELS[task.model].together else PARTS
+    parts = max(part for part in range(1, most + 1) if task.samples % part == 0)
     for some in zip(*(each.chunk(parts) for each in batch), strict=True):
         (module(*some) / parts).backward()  # the loss is a mean over equally many
     for name, entry in module.named_parameters():

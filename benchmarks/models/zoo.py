@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.models import images
+
 Array = np.ndarray[Any, Any]
 
 
@@ -19,12 +21,14 @@ class Model:
         make: the module, whose `forward` takes the batch and returns the loss; of a number of layers, or of the model's own.
         batch_of: the batch, of so many samples, of so many tokens each.
         sizes: samples and tokens, by the kind of device.
+        together: whether what one sample gives depends on the others, as behind batch norms in training.
     """
 
     about: str
     make: Callable[[int | None], Any]
     batch_of: Callable[[int, int], tuple[Array, ...]]
     sizes: dict[str, tuple[int, int]]
+    together: bool = False
 
 
 def _with_loss(model: Any, *names: str, **fixed: Any) -> Any:
@@ -154,6 +158,12 @@ def _by_hand(layers: int | None) -> Any:
     return Decoder()
 
 
+def _unet(layers: int | None) -> Any:
+    from benchmarks.models.unet import UNet
+
+    return UNet(layers or 2)
+
+
 def _tokens(vocabulary: int) -> Callable[[int, int], tuple[Array, ...]]:
     def batch(count: int, length: int) -> tuple[Array, ...]:
         rng = np.random.default_rng([11, count, length])
@@ -166,6 +176,15 @@ def _images(count: int, _: int) -> tuple[Array, ...]:
     rng = np.random.default_rng([12, count])
     images = rng.standard_normal((count, 3, 224, 224), np.float32)
     return images, rng.integers(0, 1000, (count,), np.int64)
+
+
+def _noise(count: int, pixels: int) -> tuple[Array, ...]:
+    rng = np.random.default_rng([13, count, pixels])
+    return tuple(rng.standard_normal((count, 3, pixels, pixels), np.float32) for _ in range(2))
+
+
+def _of_images(make: Callable[[int | None], Any]) -> Callable[[int | None], Any]:
+    return lambda layers: _with_loss(make(layers), "pixel_values", "labels")
 
 
 MODELS = {
@@ -184,6 +203,30 @@ MODELS = {
         _tokens(50304),
         {"cuda": (16, 1024), "cpu": (1, 256)},
     ),
+    "resnet50": Model(
+        "ResNet-50 of transformers, batch norms in training",
+        _of_images(images.resnet50),
+        _images,
+        {"cuda": (128, 224), "cpu": (4, 224)},
+        together=True,
+    ),
+    "convnext": Model(
+        "ConvNeXt-T of transformers",
+        _of_images(images.convnext),
+        _images,
+        {"cuda": (64, 224), "cpu": (4, 224)},
+    ),
+    "swin": Model(
+        "Swin-T of transformers", _of_images(images.swin), _images, {"cuda": (64, 224), "cpu": (4, 224)}
+    ),
+    "mobilenet": Model(
+        "MobileNetV2 of transformers, batch norms in training",
+        _of_images(images.mobilenet),
+        _images,
+        {"cuda": (128, 224), "cpu": (4, 224)},
+        together=True,
+    ),
+    "unet": Model("UNet of DDPM in plain PyTorch", _unet, _noise, {"cuda": (32, 64), "cpu": (2, 64)}),
 }
 
 
@@ -192,4 +235,5 @@ def made(name: str, layers: int | None = None) -> Any:
     import torch
 
     torch.manual_seed(0)
-    return MODELS[name].make(layers).eval()
+    model = MODELS[name]
+    return model.make(layers).train(model.together)

@@ -119,6 +119,8 @@ _COMPARED: dict[str, Callable[..., Array]] = {
 
 def _compare(op: ir.Operation, a: Array, b: Array) -> Array | None:
     """A question of the sign of the points; NaN for any other, which may have another answer between two points."""
+    if a.dtype == bool or b.dtype == bool:  # truths have no sign
+        return None
     compared, side = _COMPARED.get(comparison_direction(op)), a if np.any(a) else b
     has_zero = not (np.any(a) and np.any(b))
     is_sign = has_zero and abs(np.sum(np.sign(side) * np.sign(POINTS))) == len(POINTS)
