@@ -92,6 +92,16 @@ def _same(x: Any, kernel: Any) -> Any:
     return pcp.conv2d(x, kernel, 1, "SAME")
 
 
+def _depthwise(stride: int, dilation: int) -> Any:
+    def form(x: Any, kernel: Any) -> Any:
+        pads, apart = [(1, 2), (0, 3)], (dilation, dilation)
+        return pcp.conv_general(
+            x, kernel, (stride, stride), pads, 1, apart, x.shape[-1], ("NHWC", "HWIO", "NHWC")
+        )
+
+    return form
+
+
 def _strided(x: Any, kernel: Any) -> Any:
     return pcp.conv2d(x, kernel, 2, "SAME")
 
@@ -241,6 +251,9 @@ ROWS: dict[str, list[Row]] = {
         _row(_same, "f32[2,7,9,17]", "f32[3,3,17,33]", wrt=(0, 1)),
         _row(_strided, "f32[2,8,7,16]", "f32[3,2,16,18]", wrt=(0, 1)),
         _row(_same, "f32[1,3,3,16]", "f32[2,2,16,16]", wrt=(0, 1), at_0=_large),
+        _row(_depthwise(1, 1), "f32[2,11,12,20]", "f32[7,9,1,20]", wrt=(0, 1)),
+        _row(_depthwise(2, 1), "f32[2,9,8,33]", "f32[3,2,1,33]", wrt=(0, 1)),
+        _row(_depthwise(1, 3), "f32[1,14,29,5]", "f32[3,3,1,5]", wrt=(0, 1), at_0=_large),
     ],
     "max_pool_gradient": [
         _row(lambda x: pcp.reduce_window(x, "max", (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), "f32[2,29,9,17]"),

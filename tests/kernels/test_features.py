@@ -21,8 +21,8 @@ def test_what_is_lacking_is_said() -> None:
     assert lacking(("memory:9000TiB",), "cpu").startswith("it needs 9000TiB of memory; there are ")
     assert (
         lacking(("library:none",), "cpu")
-        == "there is no native library 'none'; there are activations, attention, batch_normalisation, "
-        "convolution, cross_entropy, dropout, normalisation, optimizers, pooling, products, quantised, steps, temporaries"
+        == "there is no native library 'none'; there are activations, attention, batch_normalisation, convolution, "
+        "cross_entropy, depthwise, dropout, normalisation, optimizers, pooling, products, quantised, steps, temporaries"
     )
     with pytest.raises(
         InvalidFeature, match="'memory:much' is no feature; expected memory:NUMBER and MiB, GiB or TiB"

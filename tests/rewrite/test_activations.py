@@ -203,3 +203,11 @@ def test_what_hides_between_two_points_is_seen() -> None:
         np.testing.assert_allclose(run(kept, x), run(program, x), rtol=1e-6)
         main = kept.text[kept.text.index("@main") :].partition("\n  }")[0]
         assert "compare" in main
+
+
+def test_truths_that_are_compared_have_no_sign_and_are_no_activation() -> None:
+    """As in masks of DETR, whose comparison with False stands beside what is hidden."""
+    program = pcp.from_jax(
+        lambda x: jnp.where(jnp.equal(x > 0, False), x * x, jnp.exp(x)), pcp.spec(X, "f32")
+    )
+    assert raised(program).text.count(ACTIVATION.name) == 0

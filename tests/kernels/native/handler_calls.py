@@ -138,6 +138,17 @@ def _programs() -> Iterator[pcp.Program]:
     yield pcp.value_and_grad(
         pcp.trace(lambda x, k: pcp.conv2d(x, k, 2, "SAME").sum(), of(2, 9, 7, 16), of(3, 2, 16, 17)), (0, 1)
     )
+    for stride in (1, 2):
+        yield pcp.value_and_grad(
+            pcp.trace(
+                lambda x, k, s=stride: pcp.conv_general(
+                    x, k, (s, s), [(1, 2), (2, 1)], 1, (1, 1), 18, ("NHWC", "HWIO", "NHWC")
+                ).sum(),
+                of(2, 9, 14, 18),
+                of(3, 4, 1, 18),
+            ),
+            (0, 1),
+        )
     for form in ("bf16", "int8", "int4"):
         weights = nn.quantise(np.ones((9, 64), np.float32), form)
         for count in (2, 11):
