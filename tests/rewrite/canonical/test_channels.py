@@ -71,7 +71,12 @@ def test_only_what_comes_in_is_transposed() -> None:
     specs = pcp.specs_of(_weights(rng)), pcp.spec((2, 3, 6, 6), "f32")
     program = canonical(pcp.trace(lambda w, x: _network(x, w), *specs))
     transposes = re.findall(r"stablehlo.transpose.*?-> tensor<([\dx]+)xf", program.to_stablehlo())
-    assert sorted(transposes) == ["2x6x3x4", "2x6x6x3"]  # the mask, and the image
+    assert sorted(transposes) == [
+        "2x6x3x4",
+        "2x6x6x3",
+        "3x3x1x4",
+        "3x3x3x4",
+    ]  # the mask, the image, and kernels
     assert "[b, f, 0, 1]" not in program.to_stablehlo()
 
 

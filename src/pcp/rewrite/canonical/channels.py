@@ -166,10 +166,17 @@ def _convolution(op: ir.Operation, sinking: _Sinking) -> Turned | None:
         return None
     order = (0, axes[-1], *axes[1:-1])
     x = sinking.as_source(op.operands[0], Turned(tensor(op.results[0]), order))
-    last = replace(conv, layout=Layout(order, conv.layout.kernel, order))
+    kernel, (outputs, inputs, *window) = tensor(op.operands[1]), conv.layout.kernel
+    of_kernel = conv.layout.kernel
+    if any(
+        kernel.shape[axis] > 1 for axis in window
+    ):  # neighbours in a patch are neighbours in a window, too
+        kernel = transpose(kernel, (*window, inputs, outputs))
+        of_kernel = (axes[-1], axes[-2], *axes[:-2])
+    last = replace(conv, layout=Layout(order, of_kernel, order))
     wanted = [shape[0], *shape[2:], shape[1]]
     named = {"dimension_numbers": last.layout.attribute()}
-    return Turned(_again(op, (x, tensor(op.operands[1])), wanted, named), order)
+    return Turned(_again(op, (x, kernel), wanted, named), order)
 
 
 def _elementwise(op: ir.Operation, sinking: _Sinking) -> Turned | None:

@@ -34,12 +34,13 @@ def gradients(
 def test_convolutions_along_a_line_whose_channels_stand_first_are_sites_too() -> None:
     """As those of Mamba: four numbers of each channel, before and at a place."""
     program = gradients(18, (3, 18, 21), (18, 1, 3), ("NCW", "OIW", "NCW"))
-    sites = kernels.sites_of(prepared(program), "cpu")
+    ready = prepared(program)
+    sites = kernels.sites_of(ready, "cpu")
     assert [site.kernels for site in sites] == [(NAME,)] * 3
-    path = Path.of(prepared(program), {site.key: kernels.kernel_named(NAME) for site in sites})
+    path = Path.of(ready, {site.key: kernels.kernel_named(NAME) for site in sites})
     rng = np.random.default_rng()
     x, kernel = (rng.normal(size=shape).astype(np.float32) for shape in ((3, 18, 21), (18, 1, 3)))
-    found, expected = pcp.plan(program, path=path, cache=False).run(x, kernel), run(program, x, kernel)
+    found, expected = pcp.plan(ready, path=path, cache=False).run(x, kernel), run(program, x, kernel)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4)
     for one, other in zip(found[1], expected[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
