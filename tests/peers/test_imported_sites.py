@@ -134,3 +134,32 @@ def test_the_relative_positions_of_t5_are_one_bias_of_all_samples_whose_cotangen
         query, bias = (site.region.arguments[place].spec for place in (0, 3))
         assert bias.size * query.shape[0] == query.size // query.shape[-1] * query.shape[2]
         assert f"{site.family}.triton:bf16+result" in site.kernels
+
+
+def test_a_network_of_pytorch_in_training_has_the_kernels_of_images_with_their_channels_last() -> None:
+    block = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, bias=False), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
+        torch.nn.Conv2d(16, 16, 5, padding=2, groups=16), torch.nn.BatchNorm2d(16), torch.nn.Hardswish(),
+        torch.nn.Conv2d(16, 18, 3, 2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+    )  # fmt: skip
+    loss = torch.nn.CrossEntropyLoss()
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return loss(self.block(x), y)
+
+    program = pcp.from_torch(Network().train(), torch.randn(2, 3, 16, 16), torch.tensor([3, 17])).program
+    with machine():
+        sites = kernels.sites_of(
+            prepared(pcp.training_step(program, pcp.optimizers.sgd(0.1))), "cpu", builds=False
+        )
+    found = Counter(name for site in sites for name in site.kernels)
+    expected = {
+        "batch_normalisation.native": 2, "batch_normalisation_gradient.native": 2, "max_pool_gradient.native": 1,
+        "convolution.native_depthwise": 3, "convolution.native": 3,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
