@@ -16,8 +16,8 @@ from pcp.inference.kept_steps import as_run, native_kernels
 from pcp.inference.readiness import Shape
 from pcp.inference.runner import step_program
 from pcp.inference.sampler import draw
-from pcp.inference.text_model import NoTokenizer
-from pcp.ir.tree import map_tree
+from pcp.inference.text_model import NoTokenizer, UnknownCache
+from pcp.ir.tree import flatten, map_tree
 from pcp.models import decoder
 from pcp.models.config import DecoderConfig
 from pcp.models.decoder import empty_cache
@@ -151,6 +151,32 @@ def test_many_at_once_give_what_each_gives_alone(long: TextModel) -> None:
     for piece, again in told:
         assert [token for token, _ in piece.top] == [token for token, _ in again.top]
         assert piece.logprob == pytest.approx(again.logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize(("cache", "apart", "size"), [("bf16", 1e-3, 16), ("int8", 3e-3, 12)])
+def test_a_cache_in_fewer_bits_says_nearly_the_same(cache: str, apart: float, size: int) -> None:
+    """`size`: bytes of the eight features of a head, with their scale."""
+    initial = decoder.initial_parameters(LONG, 3)
+    alike = TextModel(map_tree(lambda p: p * np.float32(1 if p.ndim == 1 else 6), initial), LONG)
+    prompt = np.random.default_rng(2).integers(0, 13, 19).tolist()
+
+    def told(kind: str) -> Any:
+        with alike.engine(rows=1, cache=kind) as engine:
+            stream = engine.submit(Request(prompt, 6, GREEDY, logprobs=5))
+            return [(piece.token, piece.logprob) for piece in stream]
+
+    plain, kept = told(""), told(cache)
+    assert [token for token, _ in kept] == [token for token, _ in plain]
+    away = np.abs(np.array([each for _, each in kept]) - [each for _, each in plain])
+    assert 1e-6 < away.max() < apart
+    assert (
+        sum(each.nbytes for each in flatten(empty_cache(LONG, 2, 16, cache))[0]) == 2 * 2 * 2 * 16 * 2 * size
+    )
+
+
+def test_a_form_of_caches_that_there_is_not(long: TextModel) -> None:
+    with pytest.raises(UnknownCache, match="caches cannot be kept in 'int4'; choose one of f32, bf16, int8"):
+        pcp.generate(long, [1, 2], cache="int4")
 
 
 def test_penalties_biases_and_masks_change_what_is_said(model: TextModel) -> None:

@@ -15,7 +15,9 @@ from pcp.inference.runner import Runner
 from pcp.inference.sampling import Sampling
 from pcp.inference.scheduler import Part, Text
 from pcp.ir import Program
+from pcp.ir.tree import map_tree
 from pcp.models import decoder
+from pcp.models.config import DecoderConfig, Rotary
 from pcp.models.published import gpt2_config
 from pcp.ops.elementwise import tanh
 from pcp.tracing import spec, trace
@@ -74,3 +76,15 @@ def test_a_step_is_kept_by_all_that_it_was_made_from(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PCP_MASK_FEATURES", "avx2")
     assert made_of(specs, first) == 6
     assert made_of(specs, first) == 6
+
+
+def test_models_that_differ_in_what_their_config_does_not_show_keep_steps_of_their_own() -> None:
+    def of(base: float) -> Any:
+        config = DecoderConfig(
+            layers=1, heads=2, key_value_heads=2, width=16, hidden=16, context=16, vocabulary=13, rotary=Rotary(base)
+        )  # fmt: skip
+        parameters = map_tree(lambda each: each * 30, decoder.initial_parameters(config, 0))
+        text = Text(Request([3, 1, 4, 1, 5], sampling=Sampling(0), logprobs=3), pages=[1, 2])
+        return Runner(parameters, config, 3, 8).run([Part(text, 0, text.tokens, [])]).top_logprobs
+
+    assert not np.allclose(of(10.0), of(10000.0), atol=1e-3)

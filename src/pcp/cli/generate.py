@@ -9,6 +9,7 @@ from pcp.backends import default_device
 from pcp.errors import PCPError
 from pcp.importers.text import open_model
 from pcp.inference.habits import SETTINGS, Habits
+from pcp.models.paged import FORMS as CACHES
 from pcp.nn.quantised import FORMS
 
 DESCRIPTION = {
@@ -84,6 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", choices=FORMS, default="", help="store matrices in fewer bits; as they are if not given"
     )
     parser.add_argument(
+        "--cache",
+        choices=CACHES,
+        default="",
+        help="keep keys and values in it; as it is computed if not given",
+    )
+    parser.add_argument(
         "--tolerance",
         type=float,
         metavar="T",
@@ -108,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.weights,
         arguments.tolerance,
         arguments.ignore_end,
+        arguments.cache,
     )
     if arguments.json:
         print(json.dumps({"prompt": prompt, "text": "".join(pieces)}))

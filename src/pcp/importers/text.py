@@ -53,6 +53,7 @@ def generate(
     weights: str = "",
     tolerance: float | None = None,
     rows: int = 8,
+    cache: str = "",
 ) -> Any:
     """Continue texts with a model, many at once; each answer is what it would be alone.
 
@@ -63,7 +64,7 @@ def generate(
         sampling: how tokens are drawn; None: as the model's generation_config.json recommends, else the default.
         stop: texts that end an answer.
         ignore_end: go on behind the model's end tokens, of which the first otherwise ends an answer.
-        device, weights, tolerance: see `TextModel.engine`.
+        device, weights, tolerance, cache: see `TextModel.engine`.
         rows: most texts at once.
 
     Returns:
@@ -87,7 +88,7 @@ def generate(
     if not requests:
         return []
     with opened.engine(
-        device, weights, tolerance, min(rows, len(requests)), most_waiting=len(requests)
+        device, weights, tolerance, min(rows, len(requests)), most_waiting=len(requests), cache=cache
     ) as engine:
         streams = [engine.submit(request) for request in requests]
         answers = [

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,7 @@ class Runner:
         tolerance: of plans; None searches nothing.
         fixed_rows: every step has so many rows, so that no text depends on how many run beside it, not in its last bit;
             0 takes powers of two.
+        cache: what keys and values are kept in, one of `paged.FORMS`; empty: what is computed in.
     """
 
     def __init__(
@@ -106,11 +107,12 @@ class Runner:
         device: str | None = None,
         tolerance: float | None = None,
         fixed_rows: int = 0,
+        cache: str = "",
     ) -> None:
         self.config, self._size = config, size
         self._device, self._tolerance, self._fixed_rows = device, tolerance, fixed_rows
         self._parameters, self._specs = parameters, specs_of(parameters)
-        self._dtype = element_type(parameters)
+        self._dtype = cache or element_type(parameters)
         of_page = empty_cache(config, 1, size, self._dtype)
         self._cache_specs = map_tree(lambda each: spec((pages, *each.shape[1:]), each.dtype), of_page)
         self._plans: dict[Shape, Compiled] = {}
@@ -162,7 +164,9 @@ class Runner:
         if self._tolerance is not None:
             return plan(self.traced(shape), self._device, self._tolerance, binds=("parameters",))
         target, specs = Target.of(self._device), (self._specs, self._cache_specs)
-        return compiled(kept_step(target, specs, (self.config, shape), lambda: self.traced(shape)), target)
+        return compiled(
+            kept_step(target, specs, (astuple(self.config), shape), lambda: self.traced(shape)), target
+        )
 
     def _compiled(self, shape: Shape) -> Compiled:
         found = self.made(shape)

@@ -18,6 +18,7 @@ from pcp.inference.scheduler import Limits, Scheduler, power_of_two
 from pcp.ir.tree import flatten
 from pcp.models.config import DecoderConfig
 from pcp.models.decoder import empty_cache
+from pcp.models.paged import FORMS
 from pcp.models.parameters import Parameters, quantised
 from pcp.models.published import CONFIGURATIONS, configuration
 from pcp.training.checkpoint import CheckpointNotFound
@@ -27,6 +28,10 @@ from pcp.training.run_folder import RunFolder, load_state
 
 class NoTextFromALoss(PCPError):
     """Text is asked of a run that trains a loss from a file."""
+
+
+class UnknownCache(PCPError):
+    """A form of caches that there is not."""
 
 
 class NoTokenizer(PCPError):
@@ -94,6 +99,7 @@ class TextModel:
         guesses: int = 0,
         invariant: bool = False,
         prepared: Callable[[int, int], None] | None = None,
+        cache: str = "",
     ) -> Engine:
         """An engine that answers many requests at once. What is compiled stays with the model for the next engine.
 
@@ -113,15 +119,20 @@ class TextModel:
             prepared: compile what answers anything at once before this returns, and other shapes beside steps; called with how
                 many of the first are compiled, and how many will be. Texts then differ by rounding with what is compiled. None
                 compiles each shape when a step first needs it.
+            cache: `f32`, `bf16` or `int8`, the latter with a scale for each token and head: what keys and values are kept in;
+                empty: what is computed in.
 
         Raises:
+            UnknownCache: there is no such form of caches.
             NotQuantisable: there is no such form of weights, or a matrix does not fit it.
             ToleranceUnreachable, InvalidTolerance: of the plans, at the first request.
         """
-        key = (device, weights, tolerance, rows, page, pages, invariant)
+        if cache not in ("", *FORMS):
+            raise UnknownCache(f"caches cannot be kept in {cache!r}; choose one of {', '.join(FORMS)}")
+        key = (device, weights, tolerance, rows, page, pages, invariant, cache)
         compiled = self._held.get(key)
         if compiled is None or not compiled.free.acquire(blocking=False):
-            compiled = self._compiled(device, weights, tolerance, rows, page, pages, invariant)
+            compiled = self._compiled(*key)
             compiled.free.acquire()
             self._held[key] = compiled
         limits = Limits(self.config.context, rows, chunk)
@@ -146,15 +157,16 @@ class TextModel:
         page: int,
         pages: int | None,
         invariant: bool,
+        cache: str,
     ) -> "_Compiled":
         parameters = quantised(self.parameters, weights) if weights else self.parameters
         a_context = -(-self.config.context // page)
         if pages is None:
-            of_page = empty_cache(self.config, 1, page, element_type(parameters))
+            of_page = empty_cache(self.config, 1, page, cache or element_type(parameters))
             fits = CACHE_BYTES // sum(leaf.nbytes for leaf in flatten(of_page)[0])
             pages = 1 + max(min(rows * a_context, fits), a_context)
         fixed = power_of_two(rows) if invariant else 0
-        runner = Runner(parameters, self.config, pages, page, device, tolerance, fixed)
+        runner = Runner(parameters, self.config, pages, page, device, tolerance, fixed, cache)
         return _Compiled(runner, Pages(pages, page))
 
     def tokens_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
@@ -180,13 +192,14 @@ class TextModel:
         weights: str = "",
         tolerance: float | None = None,
         ignore_end: bool = False,
+        cache: str = "",
     ) -> Iterator[str]:
         """Yield the text of up to `count` new tokens, piece by piece; when the context is full, its last half is read again.
 
         Arguments:
             sampling: how tokens are drawn; None: as the model's makers recommend, else the default.
             ignore_end: go on behind tokens that end an answer.
-            device, weights, tolerance: see `engine`.
+            device, weights, tolerance, cache: see `engine`.
 
         Raises:
             NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `engine`.
@@ -194,7 +207,7 @@ class TextModel:
         """
         drawing = sampling or self.habits.drawing({})
         request = Request(self.tokens_of(prompt), count, drawing, ignore_end=ignore_end, slide=True)
-        with self.engine(device, weights, tolerance, rows=1) as engine:
+        with self.engine(device, weights, tolerance, rows=1, cache=cache) as engine:
             stream = engine.submit(request)
             for piece in stream:
                 yield piece.text

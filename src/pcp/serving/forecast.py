@@ -48,26 +48,29 @@ class Forecast:
         return self.weight_bytes + self.cache_bytes <= self.limit_bytes
 
 
-def forecast(model: TextModel, device: str, weights: str, rows: int) -> Forecast:
+def forecast(model: TextModel, device: str, weights: str, rows: int, cache: str = "") -> Forecast:
     """The forecast for a model whose weights are mapped and not read.
 
     Arguments:
-        weights: how matrices are stored; see `TextModel.engine`.
+        weights, cache: how matrices, keys and values are stored; see `TextModel.engine`.
         rows: texts at once.
     """
-    leaves = [(np.dtype(leaf.dtype).itemsize * 8, leaf.shape) for leaf in flatten(model.parameters)[0]]
-    sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape in leaves]
-    stored = BITS.get(weights, 0)
-    bits = [stored if stored and len(shape) > 1 else own for own, shape in leaves]
-    weight_bytes = sum(size * each // 8 for size, each in zip(sizes, bits, strict=True))
-    of_token = sum(leaf.nbytes for leaf in flatten(empty_cache(model.config, 1, 1))[0])
-    cache = max(min(rows * model.config.context * of_token, CACHE_BYTES), model.config.context * of_token)
+    leaves, tree = flatten(model.parameters)
+    stored, weight_bytes, numbers = BITS.get(weights, 0), 0, 0
+    for name, leaf in zip(tree.names(), leaves, strict=True):
+        size, part = int(np.prod(leaf.shape, dtype=np.int64)), name.rpartition(".")[2]
+        is_matrix, is_part = len(leaf.shape) > 1, part in ("values", "scales", "offsets")
+        own = np.dtype(leaf.dtype).itemsize * 8
+        weight_bytes += size * (stored if stored and is_matrix and not is_part else own) // 8
+        if is_matrix and part not in ("scales", "offsets"):
+            numbers += size * (2 if is_part and leaf.dtype == np.uint8 else 1)
+    of_token = sum(leaf.nbytes for leaf in flatten(empty_cache(model.config, 1, 1, cache or "f32"))[0])
+    held = max(min(rows * model.config.context * of_token, CACHE_BYTES), model.config.context * of_token)
     prompt = min(PROMPT, model.config.context - 1)
     reading = bytes_per_second(device)
-    flops = 2 * sum(size for size, (_, shape) in zip(sizes, leaves, strict=True) if len(shape) > 1)
-    seconds = max(prompt * flops / peak_of(device).flops_per_second, weight_bytes / reading)
+    seconds = max(2 * prompt * numbers / peak_of(device).flops_per_second, weight_bytes / reading)
     limit = memory_limit(Target.of(device))
-    return Forecast(weight_bytes, cache, limit, reading / weight_bytes, prompt, seconds)
+    return Forecast(weight_bytes, held, limit, reading / weight_bytes, prompt, seconds)
 
 
 def bytes_per_second(device: str) -> float:

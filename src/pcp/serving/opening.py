@@ -30,7 +30,7 @@ class Settings:
 
     Arguments:
         name: under which clients ask for it; empty for that of its folder.
-        device, weights, tolerance, rows: see `TextModel.engine`.
+        device, weights, tolerance, rows, cache: see `TextModel.engine`.
         prepared: see `TextModel.engine`.
         chat_template: `plain`, a file with a template in Jinja, or empty for the model's own.
     """
@@ -42,6 +42,7 @@ class Settings:
     rows: int = 8
     chat_template: str = ""
     prepared: Callable[[int, int], None] | None = None
+    cache: str = ""
 
 
 def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
@@ -72,7 +73,12 @@ def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
         why = str(error)
     watch = WeightsWatch(_mapped(path))
     engine = model.engine(
-        settings.device, settings.weights, settings.tolerance, rows=settings.rows, prepared=settings.prepared
+        settings.device,
+        settings.weights,
+        settings.tolerance,
+        rows=settings.rows,
+        prepared=settings.prepared,
+        cache=settings.cache,
     )
     name = settings.name or path.resolve().name
     config = model.config

@@ -2,12 +2,14 @@
 
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import pcp
 from pcp import Program, kernels
 from pcp.models.paged import Chunk
+from pcp.ops.linear.stored import FORMATS
 from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.test_attention import ATTRIBUTES, FORWARD, refused
 
@@ -93,20 +95,40 @@ def by(program: Program, storage: str = "") -> Program:
     )
 
 
-@pytest.mark.parametrize("storage", ["", ":bf16"])
-def test_it_is_attention_over_gathered_pages_without_a_gather(storage: str) -> None:
+def narrow(given: Arrays, kind: str) -> tuple[Arrays, Arrays]:
+    """The same with keys and values in fewer bits, and what they mean; what is no number stays none."""
+    kept, means = dict(given), dict(given)
+    for name in ("key", "value"):
+        if kind == "bf16":
+            kept[name] = given[name].astype(ml_dtypes.bfloat16)
+            means[name] = kept[name].astype(np.float32)
+        elif kind == "int8":
+            rows = np.nan_to_num(given[name], nan=0, posinf=0).reshape(-1, given[name].shape[-1])
+            values, scales = FORMATS["int8"].written_by_numpy(rows)
+            scales[~np.isfinite(given[name]).all(-1).reshape(-1)] = np.nan
+            kept[name], kept[f"{name}_scales"] = (
+                values.reshape(given[name].shape),
+                scales.reshape(given[name].shape[:-1]),
+            )
+            means[name] = (values * scales[:, None]).reshape(given[name].shape)
+    return kept, means
+
+
+@pytest.mark.parametrize(("storage", "kind"), [("", ""), (":bf16", ""), ("", "int8"), ("", "bf16")])
+def test_it_is_attention_over_gathered_pages_without_a_gather(storage: str, kind: str) -> None:
     rng = np.random.default_rng()
     problems = [*PROBLEMS, MANY]
-    given = [each.arrays(rng) for each in problems]
+    given, means = zip(*(narrow(each.arrays(rng), kind) for each in problems), strict=True)
     program = pcp.trace(
         lambda given: [each.attended(arrays) for each, arrays in zip(problems, given, strict=True)], given
     )
     native = by(program, storage)
     text = native.text
     assert text.count("page = array<i64: ") == len(PROBLEMS)
-    assert text.count('"stablehlo.gather"') == 2  # of the chunk that has more queries than read pages
+    # Those of the chunk that has more queries than read pages.
+    assert text.count('"stablehlo.gather"') == (4 if kind == "int8" else 2)
     found = pcp.plan(native, cache=False).run(given)
-    for problem, arrays, mine in zip(problems, given, found, strict=True):
+    for problem, arrays, mine in zip(problems, means, found, strict=True):
         true, there = problem.exactly(arrays), arrays["count"] > 0
         limit = 2e-2 if storage and problem is MANY else 1e-5
         np.testing.assert_allclose(np.asarray(mine)[there], true[there], rtol=limit, atol=limit)

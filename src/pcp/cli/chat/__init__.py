@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.tolerance,
         rows=1,
         chat_template=arguments.chat_template,
+        cache=arguments.cache,
     )
     _, model = opened(arguments.model, settings)
     try:

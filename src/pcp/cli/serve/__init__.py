@@ -9,6 +9,7 @@ from pcp.backends import default_device
 from pcp.cli.serve.dry_run import tell
 from pcp.cli.serve.key_file import read_keys
 from pcp.errors import PCPError
+from pcp.models.paged import FORMS as CACHES
 from pcp.nn.quantised import FORMS
 from pcp.training.extras import import_extra
 
@@ -88,6 +89,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", choices=FORMS, default="", help="store matrices in fewer bits; as they are if not given"
     )
     parser.add_argument(
+        "--cache",
+        choices=CACHES,
+        default="",
+        help="keep keys and values in it; as it is computed if not given",
+    )
+    parser.add_argument(
         "--tolerance", type=float, metavar="T", help="search for the fastest way to run it within this error"
     )
     parser.add_argument(
@@ -140,6 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.rows,
         arguments.chat_template,
         prepared,
+        arguments.cache,
     )
     with answering(listener, waiting):
         _, model = opened(arguments.model, settings)

@@ -10,7 +10,9 @@ def tell(arguments: argparse.Namespace) -> int:
     from pcp.importers.text import open_model
     from pcp.serving.forecast import forecast
 
-    found = forecast(open_model(arguments.model), arguments.device, arguments.weights, arguments.rows)
+    found = forecast(
+        open_model(arguments.model), arguments.device, arguments.weights, arguments.rows, arguments.cache
+    )
     if arguments.json:
         print(json.dumps({"event": "forecast", "fits": found.fits} | asdict(found)))
         return 0

@@ -32,6 +32,7 @@ class Paged:
         start: of a page's elements, the first of the operand.
         strides: in elements, by the names of axes: of the keys and of what lies within a row of a page.
         by_table: the same in elements of the table, of other axes.
+        scales: of bytes, one for each key or value of a head, in the order of pages.
     """
 
     stored: Tensor
@@ -40,12 +41,18 @@ class Paged:
     start: int
     strides: Mapping[int, int]
     by_table: Mapping[int, int]
+    scales: Tensor | None = None
 
     @classmethod
     def of(cls, heads: Heads, names: Names, width: int, view: View) -> "Paged | None":
         """Those that a view sees, whose axes have names; None if they are not gathered, page by page."""
-        op = defining_op(view.base)
+        op, of_scales = _before_widening(view.base)
         if op is None or not _takes_whole(op):
+            return None
+        dtype, last = spec_of(op.operands[0].type).dtype, spec_of(op.operands[0].type).shape[-1]
+        if dtype not in (DType.f32, DType.bf16, DType.i8) or (dtype is DType.i8) != (of_scales is not None):
+            return None
+        if of_scales is not None and (last != heads.sizes[width] or view.start % last):
             return None
         _, page, *rest = spec_of(op.operands[0].type).shape
         many, row = spec_of(op.operands[1].type).shape[-2], dense_strides((page, *rest))[0]
@@ -68,7 +75,8 @@ class Paged:
         if heads.sizes[width] > 1 and within[width] != 1:
             return None
         stored = Tensor(op.operands[0], current_builder())
-        return cls(stored, op.operands[1], (page, page * row), view.start, within, by_table)
+        scales = None if of_scales is None else Tensor(of_scales, current_builder())
+        return cls(stored, op.operands[1], (page, page * row), view.start, within, by_table, scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,8 @@ class Pages:
     def operands(self) -> tuple[Tensor, ...]:
         """That follow the masks."""
         table = Tensor(self.key.table, current_builder())
-        return (table,) if self.held is None else (table, self.held)
+        further = (self.held, self.key.scales, self.value.scales)
+        return (table, *(each for each in further if each is not None))
 
     @property
     def attributes(self) -> dict[str, Sequence[int]]:
@@ -120,6 +129,44 @@ class Pages:
             "page": [self.key.page[0], self.key.page[1], self.value.page[1]],
             "held": [] if self.held is None else [self.by_held.get(axis, 0) for axis in (*batch, keys)],
         }
+
+
+def _before_widening(value: Value) -> tuple[ir.Operation | None, Value | None]:
+    """The operation whose result a value is, perhaps widened, and the scales of pages of bytes that it is multiplied by."""
+    op = defining_op(value)
+    if op is not None and op.name == "stablehlo.multiply":
+        wide, spread = (defining_op(operand) for operand in op.operands)
+        if wide is None or spread is None or spread.name != "stablehlo.broadcast_in_dim":
+            return None, None
+        inner = spread.operands[0]
+        axes = tuple(range(len(spec_of(inner.type).shape)))
+        of_scales, found = (
+            _gathered(inner),
+            _gathered(wide.operands[0]) if wide.name == "stablehlo.convert" else None,
+        )
+        if (
+            of_scales is None
+            or found is None
+            or integers_of(spread.attributes["broadcast_dimensions"])[: len(axes)] != axes
+        ):
+            return None, None
+        whole, kept = (spec_of(each.operands[0].type) for each in (found, of_scales))
+        is_of_rows = spec_of(inner.type).size * whole.shape[-1] == spec_of(value.type).size
+        if kept.shape != whole.shape[:-1] or kept.dtype is not DType.f32 or not is_of_rows:
+            return None, None
+        same = found.operands[1] == of_scales.operands[1]
+        return (found, of_scales.operands[0]) if same else (None, None)
+    if op is not None and op.name == "stablehlo.convert":
+        return _gathered(op.operands[0]), None
+    return op, None
+
+
+def _gathered(value: Value) -> ir.Operation | None:
+    """The gather of whole pages whose result a value is, in another shape."""
+    op = defining_op(value)
+    while op is not None and op.name == "stablehlo.reshape":
+        op = defining_op(op.operands[0])
+    return op if op is not None and _takes_whole(op) else None
 
 
 def _takes_whole(op: ir.Operation) -> bool:

@@ -97,10 +97,13 @@ bool in_a_row(const Call& call, int64_t set, Heads& heads, Scratch& copy) {
   float *key = copy.as<float>(), *value = key + of.keys * of.width;
   if (!key) return false;
   for (int64_t row = 0; row < of.keys; ++row) {
-    std::copy_n(pages.keys(heads.key.lines, row)[row], of.width, key + row * of.width);
-    if (pages.holds(row))
-      std::copy_n(pages.values(heads.value.lines, row)[row], of.depth, value + row * of.depth);
-    else
+    float *to_key = key + row * of.width, *to_value = value + row * of.depth;
+    if (const float* found = pages.keys(heads.key.lines, row, row + 1, of.width, to_key)[row]; found != to_key)
+      std::copy_n(found, of.width, to_key);
+    if (pages.holds(row)) {
+      if (const float* found = pages.values(heads.value.lines, row, row + 1, of.depth, to_value)[row]; found != to_value)
+        std::copy_n(found, of.depth, to_value);
+    } else
       std::fill_n(value + row * of.depth, of.depth, 0.0f);
   }
   heads.key = {{key, of.width}, 0}, heads.value = {{value, of.depth}, 0};
@@ -301,7 +304,7 @@ void take_mean_off(Lines<float> rows, int64_t count, int64_t width) {
 // For every query a mean of values, a score beside which its weights are taken, and the logarithm of their sum: the sum of both would
 // lose the second where every key is hidden by a score such as -1e30.
 template <typename Form>
-ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, ffi::RemainingArgs masks, Result result,
+ffi::Error attention(ffi::ThreadPool pool, Array query, ffi::AnyBuffer key, ffi::AnyBuffer value, ffi::RemainingArgs masks, Result result,
                      Result normalisers, Layout layout) {
   Call call{layout, {}};
   if (auto error = take(call, query, key, value, masks); error.failure()) return error;

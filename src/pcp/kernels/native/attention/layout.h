@@ -1,6 +1,7 @@
 // How attention's operands lie, as attributes say it, and what is wrong with them.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,37 @@ struct Groups {
   Lines<T> of(int64_t group, int64_t row) const { return {lines[row] + group * apart, lines.apart}; }
 };
 
+// Keys or values that are kept in fewer bits: where the first of them lies, and, of bytes, a scale for each `width` of them. Lines count
+// elements from that place on as if they were float32.
+struct Narrow {
+  const float* base = nullptr;  // no float32: what bytes or bfloat16 lie there
+  const float* scales = nullptr;
+
+  Lines<const float> widened(Lines<const float> lines, int64_t first, int64_t last, int64_t width, float* room) const {
+    if (!base) return lines;
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t at = lines[row] - base;
+      float* to = room + (row - first) * width;
+      if (scales) {
+        const int8_t* from = reinterpret_cast<const int8_t*>(base) + at;
+        __builtin_prefetch(from + kAheadRows * lines.apart);
+        const float scale = scales[at / width];
+        for (int64_t i = 0; i < width; ++i) to[i] = static_cast<float>(from[i]) * scale;
+      } else {
+        const uint16_t* from = reinterpret_cast<const uint16_t*>(base) + at;
+        __builtin_prefetch(from + kAheadRows * lines.apart);
+        for (int64_t i = 0; i < width; ++i) {
+          const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+          std::memcpy(to + i, &bits, sizeof bits);
+        }
+      }
+    }
+    return {room - first * width, width};
+  }
+
+  static constexpr int64_t kAheadRows = 8;
+};
+
 // Where keys and values lie that are in pages, which a table gives to a set of keys in the order of its rows; without a table the rows
 // follow each other.
 struct Pages {
@@ -35,6 +67,7 @@ struct Pages {
   int64_t rows = 0, count = 0, key = 0, value = 0;  // rows of a page; pages; elements from one to the next, of keys and of values
   const bool* held = nullptr;                       // whether a value is what its page says; if not, it is 0
   int64_t held_right = 0;
+  Narrow of_keys = {}, of_values = {};
 
   bool holds(int64_t row) const { return !held || held[row * held_right]; }
   // The end of those of the rows up to `last` that are in the page of one of them.
@@ -45,8 +78,15 @@ struct Pages {
     const int64_t place = row / rows, page = std::clamp<int64_t>(table[place], 0, count - 1);
     return {lines.at + (page * apart - place * rows * lines.apart), lines.apart};
   }
-  Lines<const float> keys(Lines<const float> lines, int64_t row) const { return of(lines, key, row); }
-  Lines<const float> values(Lines<const float> lines, int64_t row) const { return of(lines, value, row); }
+  // The same of rows [first, last), of one page, of `width` numbers each. What is kept in fewer bits is widened to `room`, where there is
+  // room for so many.
+  Lines<const float> keys(Lines<const float> lines, int64_t first, int64_t last, int64_t width, float* room) const {
+    return of_keys.widened(of(lines, key, first), first, last, width, room);
+  }
+  Lines<const float> values(Lines<const float> lines, int64_t first, int64_t last, int64_t width, float* room) const {
+    return of_values.widened(of(lines, value, first), first, last, width, room);
+  }
+  bool is_narrow() const { return of_keys.base || of_values.base; }
 };
 
 // One set of keys and the queries that see it; `sight` is that of the first group.
@@ -168,8 +208,27 @@ inline std::string complaint_of_pages(const char* name, int64_t elements, const 
   return unreadable(name, apart - start - (width - 1), sizes, strides);
 }
 
-// The table of pages, and what is held, which follow masks.
-inline std::string take_pages(Call& call, const Array& key, const Array& value, xla::ffi::RemainingArgs rest, size_t place) {
+// How keys or values are kept; of bytes, the scales are the array at `place`, which is counted on.
+template <typename Stored>
+std::string take_narrow(Narrow& to, const Stored& array, Numbers strides, int64_t start, int64_t width, xla::ffi::RemainingArgs rest,
+                        size_t& place) {
+  if (array.element_type() == xla::ffi::F32) return "";
+  to.base = static_cast<const float*>(array.untyped_data());
+  if (array.element_type() == xla::ffi::BF16) return "";
+  if (array.element_type() != xla::ffi::S8) return "keys and values are kept in float32, bfloat16 or bytes";
+  auto scales = rest.get<Array>(place++);
+  if (!scales) return "scales of bytes are not of float32";
+  const int64_t count = scales->element_count(), elements = array.element_count();
+  bool is_whole = count * width == elements && start % width == 0;
+  for (int64_t stride : strides) is_whole &= stride % width == 0;
+  to.scales = scales->typed_data();
+  return is_whole ? "" : "there are " + std::to_string(count) + " scales; expected one for each " + std::to_string(width) + " of " +
+                             std::to_string(elements) + " bytes";
+}
+
+// The table of pages, what is held, and scales of bytes, which follow masks.
+template <typename Stored>
+std::string take_pages(Call& call, const Stored& key, const Stored& value, xla::ffi::RemainingArgs rest, size_t place) {
   const Layout& layout = call.layout;
   const Sizes& of = call.sizes;
   std::vector<int64_t> sizes(layout.batch.begin(), layout.batch.end());
@@ -184,6 +243,10 @@ inline std::string take_pages(Call& call, const Array& key, const Array& value, 
   if (auto words = unreadable("the table", many - (needed - 1), sizes, layout.table); !words.empty()) return words;
   call.pages = {table->typed_data(), layout.page[0],
                 std::min<int64_t>(key.element_count() / layout.page[1], value.element_count() / layout.page[2]), layout.page[1], layout.page[2]};
+  size_t next = place + 1 + (layout.held.size() > 0);
+  if (auto words = take_narrow(call.pages.of_keys, key, layout.key, layout.starts[1], of.width, rest, next); !words.empty()) return words;
+  if (auto words = take_narrow(call.pages.of_values, value, layout.value, layout.starts[2], of.depth, rest, next); !words.empty())
+    return words;
   if (layout.held.size() == 0) return "";
   auto held = rest.get<xla::ffi::Buffer<xla::ffi::PRED>>(place + 1);
   if (!held) return "what is held is not of booleans";
@@ -193,7 +256,8 @@ inline std::string take_pages(Call& call, const Array& key, const Array& value, 
 }
 
 // The operands that all calls have, and the masks that may follow others; or what is wrong with them.
-inline xla::ffi::Error take(Call& call, const Array& query, const Array& key, const Array& value, xla::ffi::RemainingArgs masks) {
+template <typename Stored>
+xla::ffi::Error take(Call& call, const Array& query, const Stored& key, const Stored& value, xla::ffi::RemainingArgs masks) {
   const Layout& layout = call.layout;
   if (auto words = complaint(layout); !words.empty()) return refused(words);
   const Sizes& of = call.sizes = layout.size();
@@ -206,7 +270,10 @@ inline xla::ffi::Error take(Call& call, const Array& query, const Array& key, co
                        complaint("value", value.element_count(), layout, {of.keys}, of.depth, layout.value, layout.starts[2])})
       if (!words.empty()) return refused(words);
   const size_t own = (layout.mask.size() > 0) + (layout.bias.size() > 0);
-  const size_t expected = own + (has_pages ? 1 + (layout.held.size() > 0) : 0);
+  const size_t narrow = (key.element_type() == xla::ffi::S8) + (value.element_type() == xla::ffi::S8);
+  const size_t expected = own + (has_pages ? 1 + (layout.held.size() > 0) + narrow : 0);
+  if (!has_pages && !(key.element_type() == xla::ffi::F32 && value.element_type() == xla::ffi::F32))
+    return refused("keys and values that are in no pages are of float32");
   if (masks.size() != expected)
     return refused("there are " + std::to_string(masks.size()) + " masks; expected " + std::to_string(expected));
   std::vector<int64_t> sizes(layout.batch.begin(), layout.batch.end());
@@ -226,8 +293,8 @@ inline xla::ffi::Error take(Call& call, const Array& query, const Array& key, co
   }
   if (has_pages && words.empty()) words = take_pages(call, key, value, masks, own);
   call.query = query.typed_data() + layout.starts[0];
-  call.key = key.typed_data() + layout.starts[1];
-  call.value = value.typed_data() + layout.starts[2];
+  call.key = static_cast<const float*>(key.untyped_data()) + layout.starts[1];
+  call.value = static_cast<const float*>(value.untyped_data()) + layout.starts[2];
   return words.empty() ? xla::ffi::Error::Success() : refused(words);
 }
 

@@ -47,10 +47,11 @@ inline void ask_for_row(Lines<const float> rows, int64_t row, int64_t width) {
   for (int64_t column = 0; column < width; column += kLine) __builtin_prefetch(rows[row + kRows] + column);
 }
 
-// Scores of a query with keys [first, last), the largest, and whether some are not seen.
-inline void score_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, float* scores, float& top, bool& hides) {
+// Scores of a query with keys [first, last), kRows at most, the largest, and whether some are not seen.
+inline void score_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, float* room, float* scores, float& top,
+                       bool& hides) {
   const int64_t whole = sizes.width / kLanes * kLanes;
-  const Lines<const float> keys = one.pages.keys(one.key, first);
+  const Lines<const float> keys = one.pages.keys(one.key, first, last, sizes.width, room);
   for (int64_t key = first; key < last; ++key, ++scores) {
     *scores = -kInfinity;
     if (!one.is_seen(key)) {
@@ -70,8 +71,9 @@ inline void score_rows(const Sizes& sizes, const One& one, int64_t first, int64_
 // Adds values [first, last) times their weights to a sum, which the first of them begin: `count` vectors of columns, of the last of
 // which `rest` are there.
 template <int64_t count>
-void mix_columns(const One& one, int64_t first, int64_t last, const float* weights, int64_t column, int64_t rest, float* to, bool begins) {
-  const Lines<const float> values = one.pages.values(one.value, first), value{values.at + column, values.apart};
+void mix_columns(const One& one, Lines<const float> values, int64_t first, int64_t last, const float* weights, int64_t column,
+                 int64_t rest, float* to, bool begins) {
+  const Lines<const float> value{values.at + column, values.apart};
   constexpr int64_t kLast = (count - 1) * kLanes;
   Lanes sums[count] = {};
   if (!begins) {
@@ -92,12 +94,14 @@ void mix_columns(const One& one, int64_t first, int64_t last, const float* weigh
   put(to + kLast, sums[count - 1], rest);
 }
 
-inline void mix_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, const float* weights, float* to, bool begins) {
+inline void mix_rows(const Sizes& sizes, const One& one, int64_t first, int64_t last, float* room, const float* weights, float* to,
+                     bool begins) {
+  const Lines<const float> values = one.pages.values(one.value, first, last, sizes.depth, room);
   int64_t column = 0;
   for (; sizes.depth - column >= 4 * kLanes; column += 4 * kLanes)
-    mix_columns<4>(one, first, last, weights, column, kLanes, to + column, begins);
+    mix_columns<4>(one, values, first, last, weights, column, kLanes, to + column, begins);
   for (; column < sizes.depth; column += kLanes)
-    mix_columns<1>(one, first, last, weights, column, std::min(kLanes, sizes.depth - column), to + column, begins);
+    mix_columns<1>(one, values, first, last, weights, column, std::min(kLanes, sizes.depth - column), to + column, begins);
 }
 
 // Finds between which keys are those that each sees, and returns the end of all.
@@ -120,6 +124,7 @@ inline int64_t find_keys(const Sizes& sizes, std::vector<One>& ones) {
 // One chunk of keys of queries [begin, end), kTogether of them at most.
 inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64_t begin, int64_t end, int64_t chunk, const Chunks& to) {
   float weights[kTogether][kChunk];
+  std::vector<float> room(ones[begin].pages.is_narrow() ? kRows * std::max(sizes.width, sizes.depth) : 0);
   const int64_t from = chunk * kChunk;
   // Calls `work(i, first, last)` for all rows of the chunk that each sees, a few of each in turn, which are of one page.
   const auto for_rows = [&](const auto& work) {
@@ -132,7 +137,7 @@ inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64
         }
   };
   for_rows([&](int64_t i, int64_t first, int64_t last) {
-    score_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.tops[i * to.room + chunk], to.hide[i * to.room + chunk]);
+    score_rows(sizes, ones[i], first, last, room.data(), weights[i - begin] + first - from, to.tops[i * to.room + chunk], to.hide[i * to.room + chunk]);
   });
   for (int64_t i = begin; i < end; ++i) {
     float &top = to.tops[i * to.room + chunk], *at = weights[i - begin];
@@ -149,7 +154,7 @@ inline void attend_chunk(const Sizes& sizes, const std::vector<One>& ones, int64
     to.totals[i * to.room + chunk] = sum(sums);
   }
   for_rows([&](int64_t i, int64_t first, int64_t last) {
-    mix_rows(sizes, ones[i], first, last, weights[i - begin] + first - from, to.mixed + (i * to.count + chunk) * sizes.depth,
+    mix_rows(sizes, ones[i], first, last, room.data(), weights[i - begin] + first - from, to.mixed + (i * to.count + chunk) * sizes.depth,
              first == std::max(from, ones[i].begin));
   });
 }
