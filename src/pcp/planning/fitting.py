@@ -258,7 +258,8 @@ class _Search:
 def _unreachable(program: Program, use: MemoryUse, plain: MemoryUse, limit: int) -> str:
     held = use.arguments + use.results - use.aliased
     help_ = (
-        "of this, arguments and results take the most: use a smaller model, optimizer state in fewer bytes, or more workers"
+        "of this, arguments and results take the most: use a smaller model, optimizer state in fewer bytes, as a tolerance and "
+        "narrows=('state.optimizer',) allow, or more workers"
         if held > use.temporaries
         else "a smaller batch or shorter sequences take less, as do more micro-batches (accumulate=) and, within a tolerance, "
         "kernels that keep less"
