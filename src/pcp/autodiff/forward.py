@@ -47,7 +47,7 @@ class Forward:
         self.tangents: dict[Value, Tensor] = {}
         self.placeholders: list[str] = []
         self._main = main
-        self._in_place_of: dict[Value, Value] = {}
+        self._instead_of: dict[Value, Value] = {}
         self._returned: set[Value] = set()
 
     def push(self, operations: Sequence[ir.Operation], returned: Sequence[Value] = ()) -> None:
@@ -75,12 +75,12 @@ class Forward:
 
     def current(self, value: Value) -> Value:
         """What stands for a value whose operation was replaced."""
-        return self._in_place_of.get(value, value)
+        return self._instead_of.get(value, value)
 
     def replace(self, old: Value, new: Value) -> None:
         """Let another value stand for one in every operation."""
         old.replace_all_uses_with(new)
-        self._in_place_of[old] = new
+        self._instead_of[old] = new
 
     def _push(self, op: ir.Operation) -> None:
         incoming = [self.tangents.get(value) for value in op.operands]

@@ -206,27 +206,27 @@ def _elements(value: Any, dtype: DTypeLike | None) -> "np.ndarray[Any, Any]":
     if isinstance(value, Tensor) and not isinstance(value, Array):
         value.__array__()  # which says that it has no value
     is_array = is_foreign(value) and not isinstance(value, np.generic)
-    found = on_host(value) if is_array else _of_numbers(value)
+    array = on_host(value) if is_array else _of_numbers(value)
     try:
-        own = dtype_of(found.dtype).numpy  # in the machine's order of bytes
+        own = dtype_of(array.dtype).numpy  # in the machine's order of bytes
     except UnknownDType:
         raise NotNumbers(
-            f"an array of {found.dtype} was given; expected numbers or booleans of one of PCP's element types"
+            f"an array of {array.dtype} was given; expected numbers or booleans of one of PCP's element types"
         ) from None
-    return found.astype(own if wanted is None else wanted, copy=False)
+    return array.astype(own if wanted is None else wanted, copy=False)
 
 
 def _of_numbers(value: Any) -> "np.ndarray[Any, Any]":
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise NotNumbers(
             f"{type(value).__name__} was given, and no array can be made from it: {error}; expected numbers, in lists of equal "
             "length"
         ) from None
-    if found.dtype.hasobject or found.dtype.kind not in _DEFAULT or isinstance(value, np.generic):
-        return found
-    return found.astype(_DEFAULT[found.dtype.kind]) if _is_of_python(value) else found
+    if array.dtype.hasobject or array.dtype.kind not in _DEFAULT or isinstance(value, np.generic):
+        return array
+    return array.astype(_DEFAULT[array.dtype.kind]) if _is_of_python(value) else array
 
 
 def _is_of_python(value: Any) -> bool:

@@ -97,8 +97,8 @@ def _by_numpy(function: Callable[..., Any], arguments: tuple[Any, ...], named: d
     """
     name = function.__name__
     try:
-        given = [_plain(value) for value in arguments]
-        made = getattr(np, name)(*given, **{key: _plain(value) for key, value in named.items()})
+        operands = [_plain(value) for value in arguments]
+        computed = getattr(np, name)(*operands, **{key: _plain(value) for key, value in named.items()})
     except (TypeError, ValueError):
         return _Call(function, arguments, named, _ARRAYS).first()
     first = asarray(arguments[0]).dtype if arguments else None
@@ -106,9 +106,9 @@ def _by_numpy(function: Callable[..., Any], arguments: tuple[Any, ...], named: d
     def wrapped(array: NumPyArray, is_place: bool) -> Array:
         return asarray(array, DType.i32) if is_place and array.dtype == np.int64 else asarray(array)
 
-    if isinstance(made, tuple):
-        return tuple(wrapped(each, name in _PLACES or place > 0) for place, each in enumerate(made))
-    return wrapped(made, name in _PLACES or (first is not DType.i64 and made.dtype == np.int64))
+    if isinstance(computed, tuple):
+        return tuple(wrapped(each, name in _PLACES or place > 0) for place, each in enumerate(computed))
+    return wrapped(computed, name in _PLACES or (first is not DType.i64 and computed.dtype == np.int64))
 
 
 def _plain(value: Any) -> Any:

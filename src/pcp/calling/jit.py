@@ -100,22 +100,22 @@ class Jitted:
 
     def _planned(self, call: Call) -> Plan:
         key = (self._key, call.key)
-        found: Plan | None = STORE.get(key)
-        if found is None:
+        plan: Plan | None = STORE.get(key)
+        if plan is None:
             with self._lock:
-                found = STORE.get(key)
-                if found is None:
-                    found = self._made(call)
-                    STORE.put(key, found)
-        return found
+                plan = STORE.get(key)
+                if plan is None:
+                    plan = self._made(call)
+                    STORE.put(key, plan)
+        return plan
 
     def _made(self, call: Call) -> Plan:
         self._say(call)
         program, _ = trace_closure(self._signature.form(call), *call.takers())
         program = donating(program, [place for place, name in enumerate(call.names) if name in self._donated])
         example = {"example": call.given()} if self._settings.get("tolerance") is not None else {}
-        made: Plan = plan_of(program, self._settings, **example)
-        return made
+        plan: Plan = plan_of(program, self._settings, **example)
+        return plan
 
     def _say(self, call: Call) -> None:
         now = call.described()

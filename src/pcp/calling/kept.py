@@ -52,14 +52,14 @@ class Kept:
             make: makes it, where it is not kept.
         """
         key = (_key_of(program), how)
-        found = self.get(key)
-        if found is None:
+        kept = self.get(key)
+        if kept is None:
             log.debug(
                 "program %s was not called before, or %d others were since", program.digest[:12], self._count
             )
-            found = make(program)
-            self.put(key, found)
-        return found
+            kept = make(program)
+            self.put(key, kept)
+        return kept
 
     def __len__(self) -> int:
         return len(self._held)

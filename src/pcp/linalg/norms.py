@@ -48,16 +48,16 @@ def _matrix_norm(x: Tensor, ord: float | str | None, axes: tuple[int, int], keep
         return ops.norm(x, 2, axes, keepdims)
     if ord in (1, -1, math.inf, -math.inf):
         summed, rest = (rows, columns) if ord in (1, -1) else (columns, rows)
-        found = extreme(ops.sum(ops.abs(x), summed, True), rest, True)
+        norm = extreme(ops.sum(ops.abs(x), summed, True), rest, True)
     elif ord in (2, -2, "nuc"):
         values = svdvals(ops.moveaxis(x, axes, (-2, -1)))
-        found = ops.sum(values, -1) if ord == "nuc" else extreme(values, -1)
-        return ops.expand_dims(found, sorted(axes)) if keepdims else found
+        norm = ops.sum(values, -1) if ord == "nuc" else extreme(values, -1)
+        return ops.expand_dims(norm, sorted(axes)) if keepdims else norm
     else:
         raise WrongArgument(
             f"norm: ord = {ord!r} was given for matrices; expected None, 'fro', 'nuc', 1, -1, 2, -2, inf or -inf"
         )
-    return found if keepdims else ops.squeeze(found, axes)
+    return norm if keepdims else ops.squeeze(norm, axes)
 
 
 @explained
@@ -145,10 +145,10 @@ def lstsq(a: TensorLike, b: TensorLike, rcond: float | None = None) -> tuple[Ten
     u, s, vh = jax_lapack.svd(wide(left), False)
     large = s > cutoff(s, rcond, left.shape)
     inverse = ops.convert(ops.where(large, 1 / ops.where(large, s, 1), 0), u.dtype)
-    found = ops.matmul(adjoint(vh), ops.expand_dims(inverse, 1) * ops.matmul(adjoint(u), columns))
-    rest = ops.sum(ops.square(ops.abs(columns - ops.matmul(left, found))), 0)
+    solution = ops.matmul(adjoint(vh), ops.expand_dims(inverse, 1) * ops.matmul(adjoint(u), columns))
+    rest = ops.sum(ops.square(ops.abs(columns - ops.matmul(left, solution))), 0)
     rest = rest if left.shape[0] > left.shape[1] else rest[:0]
-    return found[:, 0] if right.ndim == 1 else found, rest, ops.count_nonzero(large), s
+    return solution[:, 0] if right.ndim == 1 else solution, rest, ops.count_nonzero(large), s
 
 
 @explained

@@ -29,8 +29,8 @@ def polyfit(
         values = values * (weights if values.ndim == 1 else ops.expand_dims(weights, 1))
     scale = ops.sqrt(ops.sum(matrix * matrix, 0))
     share = at.shape[0] * float(np.finfo(at.dtype.numpy).eps) if rcond is None else rcond
-    found = lstsq(matrix / scale, values, share)[0]
-    return found / (scale if values.ndim == 1 else ops.expand_dims(scale, 1))
+    coefficients = lstsq(matrix / scale, values, share)[0]
+    return coefficients / (scale if values.ndim == 1 else ops.expand_dims(scale, 1))
 
 
 @explained

@@ -59,8 +59,8 @@ def solve_triangular(
     left = square_matrix("solve_triangular", left)
     if right.ndim == 1:
         column = ops.expand_dims(right, 1)
-        made = solve_triangular(left, column, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
-        return ops.squeeze(made, -1)
+        solved = solve_triangular(left, column, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
+        return ops.squeeze(solved, -1)
     left, right = batched("solve_triangular", left, right)
     left = ops.conj(left) if trans in (2, "C") else left
     return ops.triangular_solve(left, right, lower, trans not in (0, "N"), unit_diagonal)
@@ -112,14 +112,14 @@ def matrix_power(a: TensorLike, n: int) -> Tensor:
     """The n-th power of square matrices, by repeated squares; of the inverse if n is below 0."""
     base = square_matrix("matrix_power", inexact(a))
     base = inv(base) if n < 0 else base
-    made: Tensor | None = None
+    power: Tensor | None = None
     count = abs(n)
     while count:
         if count % 2:
-            made = base if made is None else ops.matmul(made, base)
+            power = base if power is None else ops.matmul(power, base)
         count //= 2
         base = ops.matmul(base, base) if count else base
-    return ops.broadcast_to(identity(base), base.shape) if made is None else made
+    return ops.broadcast_to(identity(base), base.shape) if power is None else power
 
 
 @explained

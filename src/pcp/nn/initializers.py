@@ -130,9 +130,9 @@ def variance_scaling(
         "truncated_normal": truncated_normal(1 / DEVIATION_WITHIN_2),
         "uniform": _initializer(lambda rng, shape: rng.uniform(-math.sqrt(3), math.sqrt(3), shape)),
     }
-    for given, known in ((mode, modes), (distribution, drawn)):
-        if given not in known:
-            raise InvalidInitializer(f"{given!r} was given; expected one of {', '.join(known)}")
+    for setting, known in ((mode, modes), (distribution, drawn)):
+        if setting not in known:
+            raise InvalidInitializer(f"{setting!r} was given; expected one of {', '.join(known)}")
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         inputs, outputs = (_size(shape, axis) for axis in (in_axis, out_axis))

@@ -28,8 +28,8 @@ def expect_key(batch: list[Any]) -> None:
 
 def key_of(seed: int, count: Tensor, batch: tuple[Any, ...]) -> Tensor:
     """The key of a micro-batch: others for other steps and for other data."""
-    made = fold_in(key(seed), count)
+    folded = fold_in(key(seed), count)
     for leaf in flatten(batch)[0]:
         if leaf.dtype.is_integer:
-            made = fold_in(made, sum_(convert(leaf, DType.u32)))
-    return made
+            folded = fold_in(folded, sum_(convert(leaf, DType.u32)))
+    return folded

@@ -91,12 +91,12 @@ def _copied(
 ) -> Any:
     """A copy of nested modules and containers, in which every array is what `leaf` makes of it and whether it is a buffer."""
     if isinstance(value, Module):
-        made = copy.copy(value)
+        twin = copy.copy(value)
         for each in dataclasses.fields(value):  # type: ignore[arg-type]  # a subclass
             below = is_buffer or bool(each.metadata.get(BUFFER))
-            setattr(made, each.name, _copied(getattr(value, each.name), leaf, changed, below))
-        changed(made)
-        return made
+            setattr(twin, each.name, _copied(getattr(value, each.name), leaf, changed, below))
+        changed(twin)
+        return twin
     if isinstance(value, dict):
         return type(value)((key, _copied(child, leaf, changed, is_buffer)) for key, child in value.items())
     if isinstance(value, list | tuple):
@@ -117,18 +117,18 @@ def split(model: Any) -> tuple[Any, Any]:
 
 def has_buffers(model: Any) -> bool:
     """Whether a field of a module in it is a `buffer` with an array."""
-    found: list[bool] = []
-    _copied(model, lambda _, is_buffer: found.append(is_buffer))
-    return any(found)
+    buffers: list[bool] = []
+    _copied(model, lambda _, is_buffer: buffers.append(is_buffer))
+    return any(buffers)
 
 
 def merge(parameters: Any, buffers: Any) -> Any:
     """The model of the two that `split` made, as of `state["params"]` and `state["buffers"]` after training."""
     if isinstance(parameters, Module) and isinstance(buffers, Module):
-        made = copy.copy(parameters)
-        for each in dataclasses.fields(made):  # type: ignore[arg-type]  # a subclass
-            setattr(made, each.name, merge(getattr(parameters, each.name), getattr(buffers, each.name)))
-        return made
+        model = copy.copy(parameters)
+        for each in dataclasses.fields(model):  # type: ignore[arg-type]  # a subclass
+            setattr(model, each.name, merge(getattr(parameters, each.name), getattr(buffers, each.name)))
+        return model
     if isinstance(parameters, dict) and isinstance(buffers, dict):
         return type(parameters)((key, merge(child, buffers[key])) for key, child in parameters.items())
     if isinstance(parameters, list | tuple) and isinstance(buffers, list | tuple):

@@ -216,11 +216,11 @@ def vander(x: TensorLike, N: int | None = None, increasing: bool = False) -> Ten
 @operation
 def unravel_index(indices: TensorLike, shape: Shape) -> tuple[Tensor, ...]:
     """Places in a flattened tensor of a shape as places along its axes."""
-    place, made = as_tensor(indices), []
+    place, indices_of = as_tensor(indices), []
     for size in reversed([shape] if isinstance(shape, int | np.integer) else list(shape)):
-        made.append(place % size)
+        indices_of.append(place % size)
         place = place // size
-    return tuple(reversed(made))
+    return tuple(reversed(indices_of))
 
 
 @operation
@@ -250,9 +250,9 @@ def piecewise(x: TensorLike, condlist: Several, funclist: Sequence[Any]) -> Tens
         raise WrongArgument(
             f"piecewise: {len(funclist)} functions were given for {len(condlist)} conditions; expected as many, or one more"
         )
-    made = [promoted(tensor, f(tensor) if callable(f) else f)[1].astype(tensor.dtype) for f in funclist]
-    result = made[-1] if extra else full(tensor.shape, 0, tensor.dtype)
-    for condition, value in zip(condlist, made, strict=False):
+    pieces = [promoted(tensor, f(tensor) if callable(f) else f)[1].astype(tensor.dtype) for f in funclist]
+    result = pieces[-1] if extra else full(tensor.shape, 0, tensor.dtype)
+    for condition, value in zip(condlist, pieces, strict=False):
         result = where(condition, value, result)
     return result
 

@@ -102,11 +102,11 @@ def nonzero(x: TensorLike, *, size: int | None = None, fill_value: Any = None) -
         if isinstance(fill_value, tuple | list)
         else [0 if fill_value is None else fill_value] * tensor.ndim
     )
-    found = []
+    indices = []
     for length, fill in zip(reversed(tensor.shape), reversed(fills), strict=True):
-        found.append(where(there, places % length, convert(fill, DType.i32)))
+        indices.append(where(there, places % length, convert(fill, DType.i32)))
         places = places // length
-    return tuple(reversed(found))
+    return tuple(reversed(indices))
 
 
 @operation

@@ -93,8 +93,8 @@ def result_type(*values: TensorLike | DTypeLike) -> DType:
     weak = [_dtype(v) for v in values if is_weak(v)]
     if not strong:
         return functools.reduce(promotion.promote, weak)
-    found = functools.reduce(promotion.promote, strong)
-    return functools.reduce(promotion.met_by_number, weak, found)
+    promoted = functools.reduce(promotion.promote, strong)
+    return functools.reduce(promotion.met_by_number, weak, promoted)
 
 
 def _meant(value: Any) -> DType:

@@ -111,8 +111,8 @@ def logspace(
 ) -> Tensor:
     """`num` powers of a base whose exponents are at equal distances; other arguments as of `linspace`."""
     exponents: Tensor = linspace(start, stop, num, endpoint, axis=axis)
-    made = power(base, exponents)
-    return made if dtype is None else convert(made, dtype)
+    powers = power(base, exponents)
+    return powers if dtype is None else convert(powers, dtype)
 
 
 @operation
@@ -127,8 +127,8 @@ def geomspace(
     """`num` numbers of which each is a constant multiple of the one before; arguments as of `linspace`."""
     first, last = (t if t.dtype.is_float else convert(t, DType.f32) for t in promoted(*_tensors(start, stop)))
     signs = expand_dims(sign(first), axis) if first.ndim else sign(first)
-    made = exp(linspace(log(abs_(first)), log(abs_(last)), num, endpoint, axis=axis)) * signs
-    return made if dtype is None else convert(made, dtype)
+    powers = exp(linspace(log(abs_(first)), log(abs_(last)), num, endpoint, axis=axis)) * signs
+    return powers if dtype is None else convert(powers, dtype)
 
 
 def _tensors(*values: TensorLike) -> tuple[Tensor, ...]:

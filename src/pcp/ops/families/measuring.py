@@ -91,9 +91,13 @@ def average(
     """
     tensor = as_tensor(x)
     if weights is None:
-        found = mean(tensor, axis, keepdims)
+        average_ = mean(tensor, axis, keepdims)
         count = math.prod(tensor.shape[a] for a in checked_axes("average", axis, tensor.ndim))
-        return (found, broadcast_to(as_tensor(count, found.dtype), found.shape)) if returned else found
+        return (
+            (average_, broadcast_to(as_tensor(count, average_.dtype), average_.shape))
+            if returned
+            else average_
+        )
     tensor, share = promoted(tensor, weights)
     tensor, share = widened(tensor), widened(share)
     if share.shape != tensor.shape:
@@ -105,8 +109,8 @@ def average(
         share = reshape(share, [n if a in axes else 1 for a, n in enumerate(tensor.shape)])
         share = broadcast_to(share, tensor.shape)
     total = sum_(share, axis, keepdims)
-    found = sum_(tensor * share, axis, keepdims) / total
-    return (found, total) if returned else found
+    average_ = sum_(tensor * share, axis, keepdims) / total
+    return (average_, total) if returned else average_
 
 
 @operation
@@ -168,11 +172,15 @@ def corrcoef(
     x: TensorLike, y: TensorLike | None = None, rowvar: bool = True, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The correlations of variables, between -1 and 1; arguments as of `cov`."""
-    found = cov(x, y, rowvar, dtype=dtype)
-    if not found.ndim:
-        return found / found
-    size = sqrt(real(diagonal(found)))
-    scaled = found / convert(expand_dims(size, 1), found.dtype) / convert(expand_dims(size, 0), found.dtype)
+    covariance = cov(x, y, rowvar, dtype=dtype)
+    if not covariance.ndim:
+        return covariance / covariance
+    size = sqrt(real(diagonal(covariance)))
+    scaled = (
+        covariance
+        / convert(expand_dims(size, 1), covariance.dtype)
+        / convert(expand_dims(size, 0), covariance.dtype)
+    )
     if scaled.dtype.is_float:
         return clip(scaled, -1, 1)
     return joined(clip(real(scaled), -1, 1), clip(imag(scaled), -1, 1))

@@ -64,8 +64,8 @@ def _extreme(
     tensor = as_tensor(x)
     if not tensor.dtype.is_float:
         return function(tensor, axis, keepdims, initial=initial, where=mask)
-    found = function(_filled(tensor, least), axis, keepdims, initial=initial, where=mask)
-    return found if initial is not None else where(all_(is_nan(tensor), axis, keepdims), math.nan, found)
+    extreme = function(_filled(tensor, least), axis, keepdims, initial=initial, where=mask)
+    return extreme if initial is not None else where(all_(is_nan(tensor), axis, keepdims), math.nan, extreme)
 
 
 @operation
@@ -98,10 +98,10 @@ def _place(
     function: Callable[..., Tensor], least: float, x: TensorLike, axis: int | None, keep: bool
 ) -> Tensor:
     tensor = as_tensor(x)
-    found = function(_filled(tensor, least) if tensor.dtype.is_float else tensor, axis, keep)
+    place = function(_filled(tensor, least) if tensor.dtype.is_float else tensor, axis, keep)
     if not tensor.dtype.is_float:
-        return found
-    return where(all_(is_nan(tensor), axis, keep), -1, found)
+        return place
+    return where(all_(is_nan(tensor), axis, keep), -1, place)
 
 
 @operation
@@ -155,9 +155,9 @@ def nanvar(
     """The variance of what is not NaN, NaN where no more than `ddof` elements are; arguments as of `var`."""
     tensor = as_tensor(x)
     there = _counted(tensor, where)
-    found = var(_filled(tensor, 0), axis, keepdims, ddof=ddof, dtype=dtype, where=there)
+    variance = var(_filled(tensor, 0), axis, keepdims, ddof=ddof, dtype=dtype, where=there)
     count = sum_(convert(there, DType.i32), axis, keepdims)
-    return _unless(count <= ddof, found)
+    return _unless(count <= ddof, variance)
 
 
 def _unless(lost: Tensor, found: Tensor) -> Tensor:

@@ -77,18 +77,18 @@ def interp(
         known = concatenate([known[-1:] - period, known, known[:1] + period])
         values = concatenate([values[-1:], values, values[:1]])
     if known.size == 1:
-        found = broadcast_to(values, at.shape) if at.ndim else reshape(values, ())
+        between = broadcast_to(values, at.shape) if at.ndim else reshape(values, ())
     else:
         place = clip(searchsorted(known, at, "right"), 1, known.size - 1)
         before, behind = known[place - 1], known[place]
         low, high = values[place - 1], values[place]
         width = behind - before
         step = (at - before) / where(equal(width, 0), 1, width)
-        found = where(equal(width, 0), low, low + (high - low) * step)
+        between = where(equal(width, 0), low, low + (high - low) * step)
     if period is not None:
-        return found
+        return between
     first, last = (values[0] if left is None else left), (values[-1] if right is None else right)
-    return where(less(at, known[0]), first, where(greater(at, known[-1]), last, found))
+    return where(less(at, known[0]), first, where(greater(at, known[-1]), last, between))
 
 
 @operation
@@ -136,8 +136,8 @@ def gradient(x: TensorLike, *spacing: TensorLike, axis: Axes = None, edge_order:
         raise ShapeMismatch(
             f"gradient: {len(spacing)} distances were given for {len(axes)} axes; expected one or as many"
         )
-    found = [_slope(tensor, each, step) for each, step in zip(axes, steps, strict=True)]
-    return found[0] if len(axes) == 1 else found
+    slopes = [_slope(tensor, each, step) for each, step in zip(axes, steps, strict=True)]
+    return slopes[0] if len(axes) == 1 else slopes
 
 
 def _slope(x: Tensor, axis: int, step: TensorLike) -> Tensor:
@@ -174,11 +174,11 @@ def _accumulated(function: Any, x: TensorLike, axis: int | None, dtype: Any, fir
     if axis is None and tensor.ndim != 1:
         raise ShapeMismatch(f"an axis is needed to accumulate along, of shape {tensor.shape}; give axis=")
     place = checked_axis("accumulate", 0 if axis is None else axis, tensor.ndim)
-    found: Tensor = function(tensor, place, dtype=dtype)
+    sums: Tensor = function(tensor, place, dtype=dtype)
     if first is None:
-        return found
-    shape = [1 if a == place else n for a, n in enumerate(found.shape)]
-    return concatenate([broadcast_to(as_tensor(first, found.dtype), shape), found], place)
+        return sums
+    shape = [1 if a == place else n for a, n in enumerate(sums.shape)]
+    return concatenate([broadcast_to(as_tensor(first, sums.dtype), shape), sums], place)
 
 
 @operation

@@ -59,8 +59,8 @@ def angle(z: TensorLike, deg: bool = False) -> Tensor:
     tensor = as_tensor(z)
     if not tensor.dtype.is_differentiable:
         tensor = convert(tensor, DType.f32)
-    found = arctan2(imag(tensor), real(tensor))
-    return found * (180 / math.pi) if deg else found
+    radians = arctan2(imag(tensor), real(tensor))
+    return radians * (180 / math.pi) if deg else radians
 
 
 @operation
@@ -141,8 +141,8 @@ def gcd(x: TensorLike, y: TensorLike) -> Tensor:
         a, b = pair
         return where(equal(b, 0), a, b), where(equal(b, 0), 0, modulo(a, b))
 
-    found: Tensor = while_loop(lambda pair: any_(not_equal(pair[1], 0)), rest, (left, right))[0]
-    return found
+    divisor: Tensor = while_loop(lambda pair: any_(not_equal(pair[1], 0)), rest, (left, right))[0]
+    return divisor
 
 
 @operation

@@ -86,8 +86,8 @@ def polyint(p: TensorLike, m: int = 1, k: TensorLike | Sequence[float] | None = 
     row = row if row.dtype.is_differentiable else convert(row, "f32")
     if m < 0:
         raise ShapeMismatch(f"polyint: m = {m} was given; expected at least 0")
-    given = np.asarray(k, np.float32) if isinstance(k, Sequence) else 0.0 if k is None else k
-    constants = broadcast_to(ravel(given), (m,))
+    constant = np.asarray(k, np.float32) if isinstance(k, Sequence) else 0.0 if k is None else k
+    constants = broadcast_to(ravel(constant), (m,))
     for number in range(m):
         powers = convert(reverse(iota((row.size,), 0)) + 1, row.dtype)
         row = concatenate([row / powers, convert(constants[number : number + 1], row.dtype)])
@@ -103,10 +103,10 @@ def poly(x: TensorLike) -> Tensor:
     """
     zeros = _row("poly", x)
     zeros = zeros if zeros.dtype.is_differentiable else convert(zeros, "f32")
-    made = full((1,), 1, zeros.dtype)
+    coefficients = full((1,), 1, zeros.dtype)
     for number in range(zeros.size):
-        made = padded(made, [(0, 1)]) - padded(made, [(1, 0)]) * zeros[number]
-    return made
+        coefficients = padded(coefficients, [(0, 1)]) - padded(coefficients, [(1, 0)]) * zeros[number]
+    return coefficients
 
 
 export_operations(__name__)

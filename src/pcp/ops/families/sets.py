@@ -97,8 +97,8 @@ def unique(
     first, belongs, counts, there = _unique_rows(rows, count)
     chosen = take(slices, first, 0)
     fill = chosen[0] if fill_value is None else convert(fill_value, tensor.dtype)
-    found = where(reshape(there, (-1, *[1] * (chosen.ndim - 1))), chosen, broadcast_to(fill, chosen.shape))
-    found = found if axis is None else moveaxis(found, 0, axis)
+    values = where(reshape(there, (-1, *[1] * (chosen.ndim - 1))), chosen, broadcast_to(fill, chosen.shape))
+    values = values if axis is None else moveaxis(values, 0, axis)
     inverse = reshape(belongs, tensor.shape) if axis is None else belongs
     extras = [
         (return_index, where(there, first, first[0])),
@@ -106,7 +106,7 @@ def unique(
         (return_counts, counts),
     ]
     asked = [each for wanted, each in extras if wanted]
-    return (found, *asked) if asked else found
+    return (values, *asked) if asked else values
 
 
 @operation
@@ -141,8 +141,8 @@ def isin(x: TensorLike, y: TensorLike, assume_unique: bool = False, invert: bool
     row = ravel(right)
     if not row.size:
         return full(left.shape, invert, DType.bool)
-    found = any_(equal(expand_dims(left, left.ndim), row), -1)
-    return bitwise_not(found) if invert else found
+    is_member = any_(equal(expand_dims(left, left.ndim), row), -1)
+    return bitwise_not(is_member) if invert else is_member
 
 
 def _kept(x: Tensor, mask: Tensor, size: int, fill: Fill) -> Tensor:
@@ -152,8 +152,8 @@ def _kept(x: Tensor, mask: Tensor, size: int, fill: Fill) -> Tensor:
     values = take(x, first, 0)
     chosen = bitwise_and(take(mask, first, 0), is_one)
     at, there = first_places(chosen, size)
-    found = take(values, at, 0)
-    return where(there, found, (found[0] if fill is None else convert(fill, x.dtype)))
+    taken = take(values, at, 0)
+    return where(there, taken, (taken[0] if fill is None else convert(fill, x.dtype)))
 
 
 @operation

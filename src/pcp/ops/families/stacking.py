@@ -45,8 +45,8 @@ def _leveled(x: TensorLike, rank: int) -> Tensor:
 
 
 def _all_leveled(tensors: Several, rank: int) -> Any:
-    made = [_leveled(t, rank) for t in tensors]
-    return made[0] if len(made) == 1 else made
+    leveled = [_leveled(t, rank) for t in tensors]
+    return leveled[0] if len(leveled) == 1 else leveled
 
 
 @operation

@@ -116,15 +116,15 @@ def quantile(
     if not size:
         raise ShapeMismatch(f"quantile: axis {place} of shape {flat.shape} is empty")
     ordered = sort(flat, place)
-    found = [_quantile(ordered, each, place, method, skips_nan) for each in shares]
+    quantiles = [_quantile(ordered, each, place, method, skips_nan) for each in shares]
     shape = [
         1 if each in axes else length
         for each, length in enumerate(tensor.shape)
         if keepdims or each not in axes
     ]
     if isinstance(q, int | float):
-        return reshape(found[0], shape)
-    return concatenate([reshape(each, (1, *shape)) for each in found])
+        return reshape(quantiles[0], shape)
+    return concatenate([reshape(each, (1, *shape)) for each in quantiles])
 
 
 def _run_together(x: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -111,14 +111,14 @@ class BytePairTokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[Tokens]:
         """Turn texts into tokens, on all processors."""
-        found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.asarray(each.ids, token_dtype(self.vocabulary_size)) for each in found]
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.asarray(each.ids, token_dtype(self.vocabulary_size)) for each in encodings]
 
     def encode_with_places(self, text: str) -> tuple[Tokens, npt.NDArray[np.int64]]:
         """Turn a text into tokens, and say which is the last character of each."""
-        found = self._tokenizer.encode(text, add_special_tokens=False)
-        places = np.array([max(end - 1, start) for start, end in found.offsets], np.int64)
-        return np.asarray(found.ids, token_dtype(self.vocabulary_size)), places
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        places = np.array([max(end - 1, start) for start, end in encoding.offsets], np.int64)
+        return np.asarray(encoding.ids, token_dtype(self.vocabulary_size)), places
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Turn tokens into text; raises UnknownToken for a number outside the vocabulary."""

@@ -123,9 +123,9 @@ def _layout(entry: Argument) -> tuple[int, int, int, bool] | None:
         return shape[0], shape[1], 1, False
     if len(shape) != 3:
         return None
-    found = [place for place in (2, 0) if shape[place] in _MODES]
+    places = [place for place in (2, 0) if shape[place] in _MODES]
     # Of two that might be channels, three are.
-    place = next((each for each in found if shape[each] == 3), found[0] if found else None)
+    place = next((each for each in places if shape[each] == 3), places[0] if places else None)
     if place == 2:
         return shape[0], shape[1], shape[2], False
     if place == 0:

@@ -332,8 +332,8 @@ def _with_points(settings: dict[str, Any]) -> dict[str, Any]:
 def _points(name: str, value: Any) -> Points:
     """Points as a file of settings has them: pairs of a step and a number, by rising steps, the first at step 0."""
     kind, least = (int, 1) if name == "batch" else (float, 0)
-    given = value if isinstance(value, list | tuple) else [value]
-    pairs = [tuple(each) if isinstance(each, list | tuple) else () for each in given]
+    entries = value if isinstance(value, list | tuple) else [value]
+    pairs = [tuple(each) if isinstance(each, list | tuple) else () for each in entries]
     valid = all(len(pair) == 2 and type(pair[0]) is int and type(pair[1]) in (int, kind) for pair in pairs)
     steps = [pair[0] for pair in pairs] if valid else []
     in_order = steps[:1] == [0] and steps == sorted(set(steps))
@@ -362,14 +362,16 @@ def read_group(text: str) -> tuple[str, Any]:
     """
     pattern, *words = text.split() or [""]
     try:
-        given: Any = FROZEN if words == [FROZEN] else {n: float(v) for n, v in (w.split("=") for w in words)}
+        settings: Any = (
+            FROZEN if words == [FROZEN] else {n: float(v) for n, v in (w.split("=") for w in words)}
+        )
     except ValueError:
-        given = None
-    if not pattern or "=" in pattern or not _is_group(given):
+        settings = None
+    if not pattern or "=" in pattern or not _is_group(settings):
         raise InvalidTrainingConfig(
             f"the group is {text!r}; expected a pattern of names, then {GROUP}, as '*.bias decay=0'"
         )
-    return pattern, given
+    return pattern, settings
 
 
 def _require(name: str, value: object, holds: bool, expected: str) -> None:

@@ -72,8 +72,8 @@ def run_gives_tokens(folder: RunFolder, config: TrainingConfig) -> bool:
 
 def gives_tokens_by_name(folder: RunFolder, config: TrainingConfig) -> bool:
     """The same where the model is one by name, to which a vector in an `.npz` file is token numbers."""
-    found = run_gives_tokens(folder, config)
-    return found or (not folder.training_file.exists() and holds_a_vector(Path(config.data)))
+    gives_tokens = run_gives_tokens(folder, config)
+    return gives_tokens or (not folder.training_file.exists() and holds_a_vector(Path(config.data)))
 
 
 def gives_messages(data: str, field: str = "") -> bool:

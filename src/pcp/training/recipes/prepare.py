@@ -125,9 +125,9 @@ def prepare(folder: RunFolder) -> Recipe:
         return _of_images(folder, config)
     model = configuration(config.model)
     if not gives_tokens_by_name(folder, config):
-        given = answers_of(folder, config, model.context)
+        answers = answers_of(folder, config, model.context)
         model = dataclasses.replace(model, vocabulary=folder.tokenizer().vocabulary_size)
-        conversations = ConversationRecipe(config, model, given)
+        conversations = ConversationRecipe(config, model, answers)
         _ = conversations.batches
         return conversations
     tokens = tokens_of(folder, config)

@@ -82,8 +82,10 @@ class Recipe(ABC):
         if c.momentum != OWN:
             settings["momentum"] = c.momentum
         taken = inspect.signature(make).parameters
-        made: Optimizer = make(rate, **{name: value for name, value in settings.items() if name in taken})
-        chosen = groups(c.groups, made) if c.groups else made
+        chosen_optimizer: Optimizer = make(
+            rate, **{name: value for name, value in settings.items() if name in taken}
+        )
+        chosen = groups(c.groups, chosen_optimizer) if c.groups else chosen_optimizer
         return Decaying(chosen, decay) if callable(decay) else chosen
 
     @cached_property

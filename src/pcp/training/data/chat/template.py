@@ -71,7 +71,7 @@ class ChatTemplate:
         return [[*pieces, Piece(whole[place:], False)]]
 
     def _one_by_one(self, messages: Sequence[Message]) -> list[list[Piece]]:
-        found = []
+        pieces = []
         for number, message in enumerate(messages):
             if message.role != ASSISTANT:
                 continue
@@ -82,8 +82,8 @@ class ChatTemplate:
                     f"the chat template does not begin an answer as it asks for one: {after[-80:]!r} does not go on from "
                     f"{before[-80:]!r}. Give another with --chat-template FILE, or --chat-template {PLAIN}"
                 )
-            found.append([Piece(before, False), Piece(after[len(before) :], True)])
-        return found
+            pieces.append([Piece(before, False), Piece(after[len(before) :], True)])
+        return pieces
 
 
 def plain_template(end: str = "") -> ChatTemplate:
@@ -117,8 +117,8 @@ def template_in(tokenizer: Path, chosen: str = "") -> ChatTemplate:
     if chosen == PLAIN:
         folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
         return plain_template(_token(_json_in(folder / "tokenizer_config.json"), "eos_token"))
-    found = written_in(tokenizer, chosen)
-    return jinja_template(found.source, found.settings, found.name)
+    template = written_in(tokenizer, chosen)
+    return jinja_template(template.source, template.settings, template.name)
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ def written_in(tokenizer: Path, chosen: str = "") -> Written:
         file = folder / name
         if file.suffix == ".jinja" and file.exists():
             return Written(_text_in(file), settings, str(file))
-        found = _json_in(file).get("chat_template")
-        if isinstance(found, list):  # several by name
-            found = next((e["template"] for e in found if e.get("name") == "default"), None)
-        if isinstance(found, str):
-            return Written(found, settings, str(file))
+        template = _json_in(file).get("chat_template")
+        if isinstance(template, list):  # several by name
+            template = next((e["template"] for e in template if e.get("name") == "default"), None)
+        if isinstance(template, str):
+            return Written(template, settings, str(file))
     raise NoChatTemplate(
         f"messages need one, and {folder} has no chat template (looked for {', '.join(_FILES)}); give --chat-template FILE, "
         f"or --chat-template {PLAIN}, which writes a line `role:` and the text below for each"
@@ -161,11 +161,11 @@ def written_in(tokenizer: Path, chosen: str = "") -> Written:
 
 def jinja_template(source: str, settings: dict[str, Any], name: str) -> ChatTemplate:
     """A template in Jinja; arguments and errors are those of `Written` and `rendering`."""
-    made = rendering(source, settings, name)
+    rendered = rendering(source, settings, name)
 
     def render(messages: Sequence[Message], asked: bool) -> str:
         given = [{"role": each.role, "content": each.content} for each in messages]
-        return made(messages=given, add_generation_prompt=asked)
+        return rendered(messages=given, add_generation_prompt=asked)
 
     return ChatTemplate(render)
 

@@ -80,11 +80,11 @@ def table(path: Path) -> Iterator[Placed]:
             for row in rows:
                 place = f"{path}, line {rows.line_num},"
                 if None in row or None in row.values():
-                    found = sum(value is not None for value in row.values()) - (None in row)
-                    found += len(row.get(None) or ())
+                    fields = sum(value is not None for value in row.values()) - (None in row)
+                    fields += len(row.get(None) or ())
                     names = rows.fieldnames or ()
                     raise RowUnreadable(
-                        f"{place} has {found} fields; its first line names {len(names)}: {', '.join(names)}"
+                        f"{place} has {fields} fields; its first line names {len(names)}: {', '.join(names)}"
                     )
                 yield place, row
         except (csv.Error, UnicodeDecodeError) as error:

@@ -122,15 +122,15 @@ def files_of(data: str) -> list[Path]:
     hint = "Give --data a file, a folder, a pattern such as 'texts/*.txt', or 'shakespeare' for the corpus that PCP brings"
     try:
         if path.is_dir():
-            found = sorted(each for each in path.rglob("*") if each.is_file() and not _hidden(each, path))
-            if not found:
+            files = sorted(each for each in path.rglob("*") if each.is_file() and not _hidden(each, path))
+            if not files:
                 raise MissingCorpus(f"The folder {path} has no files. {hint}")
-            return found
+            return files
         if not path.exists() and not path.is_symlink():
             if glob.has_magic(data):
-                found = sorted(map(Path, glob.glob(data, recursive=True)))
-                if found:
-                    return [file for each in found for file in files_of(str(each))]
+                files = sorted(map(Path, glob.glob(data, recursive=True)))
+                if files:
+                    return [file for each in files for file in files_of(str(each))]
             elif "," in data:
                 return [file for each in data.split(",") for file in files_of(each.strip())]
             raise MissingCorpus(f"There is no corpus at {path}. {hint}")

@@ -69,9 +69,9 @@ def npy_tokens(path: Path) -> Iterator[TokenVector]:
             f"{path} cannot be read as np.save writes it: {str(error).partition(chr(10))[0]}"
         ) from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or array.ndim not in (1, 2):
-        found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "several arrays"
+        held = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "several arrays"
         raise NotTokens(
-            f"{path} holds {found}; token numbers are integers in a vector, or in a matrix whose rows follow one another. "
+            f"{path} holds {held}; token numbers are integers in a vector, or in a matrix whose rows follow one another. "
             "To train a loss from a file on arrays, save one for each argument of its batch: np.savez('samples.npz', x, y)"
         )
     yield array.reshape(-1)
