@@ -8,7 +8,7 @@ BENCHMARKS = {
     "programs": {
         "cpu": "a training step of GPT-2 on a processor, by CPU time and error, beside PyTorch's and JAX's",
         "cpu-kernels": "products and attention on a processor beside PyTorch's, by size, order and number of cores",
-        "decoding": "text of GPT-2 on a processor, token by token, with weights in fewer bits, beside PyTorch",
+        "decoding": "text of GPT-2 on a processor, token by token, with weights in fewer bits, beside PyTorch and llama.cpp",
         "compile_depth": "what compiling a training step takes with depth, beside JAX",
         "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
         "gradient": "gradients of losses written in JAX, beside jax.grad",

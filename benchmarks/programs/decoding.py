@@ -1,4 +1,5 @@
-"""Text of GPT-2 on a processor: the first token after a prompt and those that follow, beside PyTorch with transformers.
+"""Text of GPT-2 on a processor: the first token after a prompt and those that follow, beside PyTorch with transformers, and
+beside llama.cpp on the same GGUF file.
 
     python -m benchmarks decoding
     python -m benchmarks decoding --only f32 bf16 torch --prompt 512 --tokens 48
@@ -19,10 +20,12 @@ import argparse
 import functools
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,8 @@ import pcp
 from benchmarks.gpu.fastest import fastest
 from benchmarks.options import add_option
 from benchmarks.own_process import OwnProcess, Run
+from benchmarks.programs.decoding_llama import by_llama, written
+from pcp.importers.gguf import read_gguf
 from pcp.inference.readiness import Shape
 from pcp.inference.request import MOST_LOGPROBS, Request
 from pcp.inference.runner import Runner
@@ -44,7 +49,10 @@ from pcp.models.parameters import quantised
 from pcp.models.published import CONFIGURATIONS, gpt2_config
 
 FORMS = ("int4", "int8", "bf16", "f32")
-KINDS = (*(f"{each} fastest" for each in FORMS), *FORMS, "torch bf16", "torch")
+QUANTISED = ("q4_0", "q8_0")
+"""Of GGUF files, which PCP reads as well."""
+LLAMA = tuple(f"llama {each}" for each in (*QUANTISED, "f16"))
+KINDS = (*(f"{each} fastest" for each in FORMS), *FORMS, *QUANTISED, *LLAMA, "torch bf16", "torch")
 # What proves in a minute that every line of this runs.
 DRY = gpt2_config(2, 2, 64, 48, 256, True)
 Row = dict[str, Any]
@@ -128,7 +136,11 @@ class FastestRunner(Runner):
 def by_pcp(task: Task, kind: str, tolerance: float | None) -> tuple[Read, Read]:
     """How prompts are read, and one token of each."""
     form, _, how = kind.partition(" ")
-    given = task.parameters if form == "f32" else quantised(task.parameters, form)
+    if form in QUANTISED:
+        with tempfile.TemporaryDirectory() as folder:
+            given = read_gguf(written(task.parameters, task.config, form, Path(folder))).parameters
+    else:
+        given = task.parameters if form == "f32" else quantised(task.parameters, form)
     size, greedy = 16, Sampling(temperature=0)
     each = -(-(task.prompt + task.count) // size)
     kind_of_runner = FastestRunner if how else Runner
@@ -218,11 +230,38 @@ def by_torch(task: Task, dtype: str) -> tuple[Read, Read]:
     return prompt, read
 
 
+def of_llama(task: Task, kind: str) -> tuple[Read, Read]:
+    """The same by llama.cpp.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    by = by_llama(task.parameters, task.config, kind, task.rows, task.prompt, task.count)
+    state = {"place": 0}
+
+    def token(tokens: np.ndarray, tell: bool) -> Told | None:
+        scores = by(tokens, state["place"])
+        state["place"] += tokens.shape[1]
+        if not tell:
+            return None
+        told = log_probabilities(scores)
+        likeliest = np.argsort(-told)[:MOST_LOGPROBS]
+        return likeliest, told[likeliest]
+
+    def prompt(tokens: np.ndarray, tell: bool) -> Told | None:
+        state["place"] = 0
+        return token(tokens, tell)
+
+    return prompt, token
+
+
 def contestant(kind: str, task: Task, tolerance: float | None) -> tuple[str, Run] | None:
     """A contestant by name, after one reading that compiles; None where what it needs is not installed."""
     try:
         if kind.startswith("torch"):
             prompt, token = by_torch(task, "bfloat16" if kind.endswith("bf16") else "float32")
+        elif kind in LLAMA:
+            prompt, token = of_llama(task, kind.partition(" ")[2])
         else:
             prompt, token = by_pcp(task, kind, tolerance)
     except ImportError:
@@ -244,9 +283,8 @@ def contestant(kind: str, task: Task, tolerance: float | None) -> tuple[str, Run
     turn(None)
     form, _, how = kind.partition(" ")
     planned = f", {how} kernels" if how else "" if tolerance is None else f", {tolerance:g}"
-    name = {"torch": "PyTorch, float32", "torch bf16": "PyTorch, bfloat16"}.get(
-        kind, f"PCP, {form} weights{planned}"
-    )
+    peers = {"torch": "PyTorch, float32", "torch bf16": "PyTorch, bfloat16"}
+    name = peers.get(kind, f"llama.cpp, {how}" if kind in LLAMA else f"PCP, {form} weights{planned}")
     return name, turn
 
 

@@ -1,11 +1,18 @@
 """Decoding beside other libraries: what is compared is the same text, and whoever is not installed is left out."""
 
+import dataclasses
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from benchmarks.programs import decoding
 from benchmarks.programs.decoding import DRY, Task, compared, contestant, line_of
+from benchmarks.programs.decoding_llama import written
+
+from pcp.importers.gguf import read_gguf
+from pcp.ir.tree import flatten
 
 TASK = Task(DRY, prompt=20, count=3, rows=2)
 
@@ -55,3 +62,20 @@ def test_a_turn_reads_every_token() -> None:
     exact = TASK.exactly()
     assert set(tokens) == set(np.argsort(-exact)[:20])
     np.testing.assert_allclose(told, exact[tokens], atol=1e-5)
+
+
+def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert contestant("llama q8_0", TASK, None) is None
+    assert contestant("q4_0", TASK, None) is None
+
+
+def test_the_file_of_a_peer_holds_what_all_are_given(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    path = written(TASK.parameters, TASK.config, "f16", tmp_path)
+    found = read_gguf(path)
+    assert dataclasses.replace(found.config, epsilon=TASK.config.epsilon) == TASK.config
+    given, read = (flatten(each)[0] for each in (TASK.parameters, found.parameters))
+    for right, mine in zip(given, read, strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-3, atol=1e-6)
