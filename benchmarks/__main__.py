@@ -41,6 +41,9 @@ BENCHMARKS = {
         "small_programs": "a call, and the first answer, of a small program in the arena beside XLA and jax.jit",
         "prediction": "how well measured regions predict the times of others",
     },
+    "serving": {
+        "serving": "clients of pcp serve beside the same requests given to the engine at once",
+    },
     "distributed": {
         "churn": "work merged beside a slow worker, and under failures, in virtual time",
         "compression": "bytes, error and time of codecs, beside NumPy",
@@ -57,6 +60,7 @@ BENCHMARKS = {
 # Only by name: on a CPU it takes hours; they need an optional package; they need namespaces of their own.
 BY_NAME = (
     "models",
+    "serving",
     "low_communication",
     "equality",
     "iree",

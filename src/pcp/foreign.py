@@ -30,6 +30,12 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_module(value: object) -> bool:
+    """Whether a value is a module of PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
 def is_foreign(value: object) -> bool:
     """Whether a value is an array of a library, whichever."""
     is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")

@@ -159,7 +159,10 @@ def _leaves(tree: Any) -> list[Any]:
     ("arguments", "words"),
     [
         (["--port", "70000"], "--port is 70000; expected from 0 to 65535"),
-        (["--rows", "0"], "--rows is 0, --requests 256 and --drain-seconds 30; expected at least 1, 1 and 0"),
+        (
+            ["--rows", "0"],
+            "--rows is 0, --requests 256, --guesses 0 and --drain-seconds 30; expected at least 1, 1, 0",
+        ),
         (["--key-file", "absent"], "cannot read keys from absent: [Errno 2]"),
         (
             ["--key-file", "short"],

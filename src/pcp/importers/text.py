@@ -1,13 +1,13 @@
 """Models that make text, by what a user names, and the texts that they make."""
 
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pcp.errors import PCPError
+from pcp.foreign import is_module
 from pcp.importers.gguf import is_gguf, read_gguf
 from pcp.importers.transformers_folder import read_transformers_folder
 from pcp.inference.request import Request, Stream
@@ -42,7 +42,7 @@ class NoTextModel(PCPError):
 
 
 def generate(
-    model: TextModel | str | PathLike[str],
+    model: Any,
     prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
     count: int = 300,
     sampling: Sampling | None = None,
@@ -54,11 +54,14 @@ def generate(
     tolerance: float | None = None,
     rows: int = 8,
     cache: str = "",
+    draft: Any = None,
+    guesses: int = 0,
 ) -> Any:
     """Continue texts with a model, many at once; each answer is what it would be alone.
 
     Arguments:
-        model: of `open_model`, or the folder that it would be given. A model that is kept is compiled once.
+        model: of `open_model`, or the folder or the module of PyTorch that it would be given. A model that is kept is compiled
+            once.
         prompts: a text or a list of texts; or token numbers, or a list of those.
         count: most new tokens of each. When the context is full, its last half is read again.
         sampling: how tokens are drawn; None: as the model's generation_config.json recommends, else the default.
@@ -66,6 +69,8 @@ def generate(
         ignore_end: go on behind the model's end tokens, of which the first otherwise ends an answer.
         device, weights, tolerance, cache: see `TextModel.engine`.
         rows: most texts at once.
+        draft: a smaller model of the same tokens, or its folder, which guesses; answers stay the same.
+        guesses: see `TextModel.engine`.
 
     Returns:
         What follows each prompt, in their order: a text for a text, a list of tokens for tokens, a list of them for a list.
@@ -75,11 +80,11 @@ def generate(
         EmptyPrompt, InvalidSampling, TokenOutOfRange, UnknownCharacter: of a prompt, or of the settings.
         NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `TextModel.engine`.
     """
-    opened = model if isinstance(model, TextModel) else open_model(Path(model))
     alone = isinstance(prompts, str) or (
         len(prompts) > 0 and not isinstance(prompts[0], str) and np.ndim(prompts[0]) == 0
     )
     asked: Sequence[Any] = [prompts] if alone else prompts
+    opened = _opened(model, asked, count, device)
     drawing = sampling or opened.habits.drawing({})
     requests = [
         Request(opened.tokens_of(each), count, drawing, stop, ignore_end=ignore_end, slide=True)
@@ -88,13 +93,31 @@ def generate(
     if not requests:
         return []
     with opened.engine(
-        device, weights, tolerance, min(rows, len(requests)), most_waiting=len(requests), cache=cache
+        device,
+        weights,
+        tolerance,
+        min(rows, len(requests)),
+        most_waiting=len(requests),
+        guesses=guesses,
+        draft=None if draft is None else _opened(draft, asked, count, device),
+        cache=cache,
     ) as engine:
         streams = [engine.submit(request) for request in requests]
         answers = [
             _answer(stream, isinstance(each, str)) for stream, each in zip(streams, asked, strict=True)
         ]
     return answers[0] if alone else answers
+
+
+def _opened(model: Any, asked: Sequence[Any], count: int, device: str | None) -> TextModel:
+    if isinstance(model, TextModel):
+        return model
+    if not is_module(model):
+        return open_model(Path(model))
+    from pcp.importers.text_module import length_for, text_module
+
+    longest = max((len(each) for each in asked), default=0)
+    return text_module(model, length_for(model, longest + count), device)
 
 
 def _answer(stream: Stream, as_text: bool) -> str | list[int]:

@@ -4,6 +4,7 @@ Anybody may submit and cancel, from any thread; one thread owns scheduler, cache
 """
 
 import dataclasses
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -31,6 +32,8 @@ from pcp.inference.scheduler import Part, Scheduler, Text
 from pcp.inference.telling import Telling
 from pcp.training.data.token_range import check_tokens
 from pcp.training.data.tokenizer import Tokenizer
+
+log = logging.getLogger("pcp.inference")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -225,6 +228,8 @@ class Engine:
                     self._tell(part, answer, row)
                 except Exception as problem:  # of a tokenizer: it harms nobody else
                     self._fail_one(self._readers[part.text], problem)
+            if self._guesser is not None:
+                self._guess(self._guesser, [part.text for part in step.parts])
 
     def _awaited(self) -> bool:
         """Wait until there is something to do; false at the end."""
@@ -244,6 +249,15 @@ class Engine:
                 self._end(reader, "length")
         return bool(self._readers) or self._open
 
+    def _guess(self, guesser: Guesser, texts: Sequence[Text]) -> None:
+        going = [text for text in texts if text in self._readers and text.pending == 1]
+        try:
+            for text, guesses in zip(going, guesser.guess(going), strict=True):
+                text.guesses = guesses
+        except Exception:  # answers go on without
+            log.exception("tokens could not be guessed")
+            guesser.lost()
+
     def _note_admissions(self) -> None:
         for text in self._scheduler.running:
             reader = self._readers[text]
@@ -256,6 +270,8 @@ class Engine:
             self._fail_one(self._readers[part.text], problem)
         self._scheduler.lost()
         self._runner.reset()
+        if self._guesser is not None:
+            self._guesser.lost()
 
     def _fail_one(self, reader: _Reader, problem: BaseException) -> None:
         reader.stream.error = EngineFailed(f"a step of the model failed: {type(problem).__name__}: {problem}")
@@ -281,8 +297,6 @@ class Engine:
             if finish is not None:
                 self._end(reader, finish, told=True)
                 return
-        if new and self._guesser is not None:
-            text.guesses = self._guesser.guesses(text)
 
     def _give(self, reader: _Reader, token: int, answer: Answer, row: int, place: int) -> Finish | None:
         text, telling = reader.text, reader.telling
@@ -311,6 +325,8 @@ class Engine:
     def _end(self, reader: _Reader, finish: Finish, told: bool = False) -> None:
         del self._readers[reader.text]
         self._scheduler.remove(reader.text)
+        if self._guesser is not None:
+            self._guesser.done(reader.text)
         totals, now = self._totals, time.monotonic()
         admitted = reader.admitted or now
         first = reader.first or now

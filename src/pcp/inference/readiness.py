@@ -10,13 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pcp.inference.reading import LEAST_WIDTH
 from pcp.inference.scheduler import Limits, power_of_two
 
 SHORTEST_CHUNK = 16
 """Parts of a prompt are padded to this, or a power of two above."""
-
-LEAST_WIDTH = 8
-"""Pages that every row's table has room for, so that short texts have one shape."""
 
 WIDE = 1024
 """Tokens that the tables of the shapes of the start have room for, or the context if that is shorter."""
@@ -64,17 +62,18 @@ class Shape:
         )
 
 
-def first_shapes(limits: Limits, page: int, edited: bool) -> list[Shape]:
+def first_shapes(limits: Limits, page: int, edited: bool, least: int = LEAST_WIDTH) -> list[Shape]:
     """The shapes that are compiled at the start, the most needed first: at most eight.
 
     Arguments:
         page: tokens of a page.
         edited: whether scores are changed before they are drawn from where nobody says otherwise.
+        least: pages that the table of a row has at least.
     """
     context, rows = limits.context, power_of_two(limits.rows)
     of_context = -(-context // page)
-    narrow = min(LEAST_WIDTH, of_context)
-    wide = min(power_of_two(-(-WIDE // page)), of_context)
+    narrow = min(least, of_context)
+    wide = min(max(power_of_two(-(-WIDE // page)), least), of_context)
     wanted = [
         (1, 1, narrow),
         (1, SHORTEST_CHUNK, narrow),

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy as np
 from pcp.backends import Target
 from pcp.inference.engine import Answer
 from pcp.inference.kept_steps import kept_step
-from pcp.inference.readiness import LEAST_WIDTH, SHORTEST_CHUNK, Beside, Shape, first_shapes, next_width
+from pcp.inference.readiness import SHORTEST_CHUNK, Beside, Shape, first_shapes, next_width
+from pcp.inference.reading import Reads, reading
 from pcp.inference.sampler import Drawn, draw
 from pcp.inference.scheduler import Limits, Part, power_of_two
 from pcp.ir import Program, Role
-from pcp.ir.tree import flatten, map_tree
+from pcp.ir.tree import map_tree
 from pcp.models.config import DecoderConfig
-from pcp.models.decoder import empty_cache, read
 from pcp.models.parameters import Parameters
 from pcp.ops.movement import iota, repeat, reshape
 from pcp.ops.movement.filling import zeros
@@ -30,15 +30,15 @@ log = logging.getLogger("pcp.inference")
 WORD = 1 << 32
 
 
-def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shape: Shape) -> Program:
+def step_program(parameters: Parameters, config: DecoderConfig | Reads, cache: Any, shape: Shape) -> Program:
     """The Program of a step: `(parameters, cache, tokens, table, whole, real, tell) -> (cache, drawn)`.
 
     Arguments:
         parameters, cache: arrays or their specs.
-        config: the model's sizes.
+        config: the model's sizes, or what reads its texts.
         shape: of the step. `whole` has the columns start, count, and those of `sampler.WHOLE`.
     """
-    rows, chunk = shape.rows, shape.chunk
+    rows, chunk, decoder = shape.rows, shape.chunk, reading(config)
 
     def step(
         parameters: Any,
@@ -50,9 +50,7 @@ def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shap
         tell: Tensor,
         edit: Any,
     ) -> tuple[Any, Drawn]:
-        cache, scores = read(
-            parameters, cache, tokens, whole[:, 0], whole[:, 1], table, config, every=shape.every
-        )
+        cache, scores = decoder.read(parameters, cache, tokens, whole[:, 0], whole[:, 1], table, shape.every)
         settings = whole[:, 2:]
         if shape.every:
             scores = reshape(scores, (rows * chunk, -1))
@@ -63,7 +61,7 @@ def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shap
 
     edit_specs = None
     if shape.edited:
-        scores_shape = (shape.draws, config.vocabulary)
+        scores_shape = (shape.draws, decoder.vocabulary)
         edit_specs = (spec(scores_shape, "f32"), spec(scores_shape, "bool"))
     return trace(
         step,
@@ -78,17 +76,12 @@ def step_program(parameters: Parameters, config: DecoderConfig, cache: Any, shap
     )
 
 
-def element_type(parameters: Parameters) -> Any:
-    """The element type that is computed in: vectors are never stored in fewer bits."""
-    return next(leaf.dtype for leaf in flatten(parameters)[0] if len(leaf.shape) == 1)
-
-
 class Runner:
     """Computes steps of a model.
 
     Arguments:
         parameters: arrays, perhaps stored in fewer bits. They are placed on the device once.
-        config: the model's sizes.
+        config: the model's sizes, or what reads its texts.
         pages: of the cache, with page 0, which is nobody's.
         size: tokens of a page.
         device: where to run; see `plan`.
@@ -101,7 +94,7 @@ class Runner:
     def __init__(
         self,
         parameters: Parameters,
-        config: DecoderConfig,
+        config: DecoderConfig | Reads,
         pages: int,
         size: int,
         device: str | None = None,
@@ -109,11 +102,10 @@ class Runner:
         fixed_rows: int = 0,
         cache: str = "",
     ) -> None:
-        self.config, self._size = config, size
+        self.decoder, self._size = reading(config, Target.of(device).platform == "cpu"), size
         self._device, self._tolerance, self._fixed_rows = device, tolerance, fixed_rows
         self._parameters, self._specs = parameters, specs_of(parameters)
-        self._dtype = cache or element_type(parameters)
-        of_page = empty_cache(config, 1, size, self._dtype)
+        of_page = self.decoder.empty_cache(parameters, 1, size, cache)
         self._cache_specs = map_tree(lambda each: spec((pages, *each.shape[1:]), each.dtype), of_page)
         self._plans: dict[Shape, Compiled] = {}
         self._beside: Beside | None = None
@@ -123,7 +115,7 @@ class Runner:
     @property
     def vocabulary(self) -> int:
         """Number of tokens."""
-        return self.config.vocabulary
+        return self.decoder.vocabulary
 
     def _fresh(self) -> Any:
         """An empty cache, made where it stays: to bring as many zeros there takes longer than a first token."""
@@ -141,11 +133,11 @@ class Runner:
         chunk = max(len(part.tokens) + len(part.guesses) for part in parts)
         if chunk > 1:
             chunk = power_of_two(chunk) if every else max(power_of_two(chunk), SHORTEST_CHUNK)
-        pages = max(-(-_longest(parts) // self._size), LEAST_WIDTH)
-        width = min(power_of_two(pages), -(-self.config.context // self._size))
+        pages = max(-(-_longest(parts) // self._size), self.decoder.least_width(self._size))
+        width = min(power_of_two(pages), -(-self.decoder.context // self._size))
         edited = any(part.text.request.sampling.edits or part.text.request.mask is not None for part in parts)
         rows = max(self._fixed_rows, power_of_two(len(parts)))
-        return Shape(rows, min(chunk, self.config.context), width, every, edited)
+        return Shape(rows, min(chunk, self.decoder.context), width, every, edited)
 
     def plan(self, shape: Shape) -> Compiled:
         """The plan of a shape, compiled when it is first asked for."""
@@ -157,16 +149,15 @@ class Runner:
 
     def traced(self, shape: Shape) -> Program:
         """The program of a shape."""
-        return step_program(self._specs, self.config, self._cache_specs, shape)
+        return step_program(self._specs, self.decoder, self._cache_specs, shape)
 
     def made(self, shape: Shape) -> Compiled:
         """A plan of a shape within the tolerance; without one, its step as it is run without a search."""
         if self._tolerance is not None:
             return plan(self.traced(shape), self._device, self._tolerance, binds=("parameters",))
         target, specs = Target.of(self._device), (self._specs, self._cache_specs)
-        return compiled(
-            kept_step(target, specs, (astuple(self.config), shape), lambda: self.traced(shape)), target
-        )
+        facts = self.decoder.identity, shape
+        return compiled(kept_step(target, specs, facts, lambda: self.traced(shape)), target)
 
     def _compiled(self, shape: Shape) -> Compiled:
         found = self.made(shape)
@@ -183,7 +174,7 @@ class Runner:
             edited: whether scores are changed before they are drawn from where nobody says otherwise.
             told: called with how many are compiled, and how many will be.
         """
-        first = first_shapes(limits, self._size, edited)
+        first = first_shapes(limits, self._size, edited, self.decoder.least_width(self._size))
         shapes = list(dict.fromkeys(replace(each, rows=max(each.rows, self._fixed_rows)) for each in first))
         for count, shape in enumerate(shapes):
             told(count, len(shapes))
@@ -211,7 +202,7 @@ class Runner:
         shape = self.shape(parts)
         if self._beside is None:
             return self._run_in(parts, shape, tell)
-        wider = next_width(shape, _longest(parts), self._size, self.config.context)
+        wider = next_width(shape, _longest(parts), self._size, self.decoder.context)
         for each in (shape, wider):
             # A search measures, which it cannot beside steps.
             if each is not None and each not in self._plans and self._tolerance is None:

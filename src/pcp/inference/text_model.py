@@ -8,19 +8,20 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.inference.engine import Engine
-from pcp.inference.guessing import PromptLookup
+from pcp.inference.guessing import DraftMismatch, DraftModel, Guesser, PromptLookup
 from pcp.inference.habits import Habits
 from pcp.inference.pages import Pages
+from pcp.inference.reading import Reads, reading
 from pcp.inference.request import Request
-from pcp.inference.runner import Runner, element_type
+from pcp.inference.runner import Runner
 from pcp.inference.sampling import Sampling
 from pcp.inference.scheduler import Limits, Scheduler, power_of_two
 from pcp.ir.tree import flatten
 from pcp.models.config import DecoderConfig
-from pcp.models.decoder import empty_cache
 from pcp.models.paged import FORMS
 from pcp.models.parameters import Parameters, quantised
 from pcp.models.published import CONFIGURATIONS, configuration
+from pcp.nn.quantised import NotQuantisable
 from pcp.training.checkpoint import CheckpointNotFound
 from pcp.training.data.tokenizer import Tokenizer
 from pcp.training.run_folder import RunFolder, load_state
@@ -38,6 +39,9 @@ class NoTokenizer(PCPError):
     """A text is given to a model that has no tokenizer."""
 
 
+GUESSES = 3
+"""Tokens that a draft model guesses at once, unless it is told otherwise."""
+
 CACHE_BYTES = 4 << 30
 """Most memory that a cache takes unless it is told otherwise, and unless one text alone needs more."""
 
@@ -48,13 +52,13 @@ class TextModel:
 
     Arguments:
         parameters: arrays, nested as `initial_parameters` of its model makes them.
-        config: the sizes of the model.
+        config: the sizes of the model, or what reads its texts where it is not written by PCP.
         tokenizer: text to tokens and back; None for a model that is only given tokens.
         habits: where answers end, and how they are drawn if nobody says otherwise.
     """
 
     parameters: Parameters
-    config: DecoderConfig
+    config: DecoderConfig | Reads
     tokenizer: Tokenizer | None = None
     habits: Habits = field(default_factory=Habits)
     _held: dict[Any, "_Compiled"] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -100,6 +104,7 @@ class TextModel:
         invariant: bool = False,
         prepared: Callable[[int, int], None] | None = None,
         cache: str = "",
+        draft: "TextModel | None" = None,
     ) -> Engine:
         """An engine that answers many requests at once. What is compiled stays with the model for the next engine.
 
@@ -119,34 +124,54 @@ class TextModel:
             prepared: compile what answers anything at once before this returns, and other shapes beside steps; called with how
                 many of the first are compiled, and how many will be. Texts then differ by rounding with what is compiled. None
                 compiles each shape when a step first needs it.
+            draft: a smaller model of the same tokens, which guesses; `guesses` is how many at once, 3 if not given.
             cache: `f32`, `bf16` or `int8`, the latter with a scale for each token and head: what keys and values are kept in;
                 empty: what is computed in.
 
         Raises:
             UnknownCache: there is no such form of caches.
+            DraftMismatch: the tokens of the draft are others.
             NotQuantisable: there is no such form of weights, or a matrix does not fit it.
             ToleranceUnreachable, InvalidTolerance: of the plans, at the first request.
         """
         if cache not in ("", *FORMS):
             raise UnknownCache(f"caches cannot be kept in {cache!r}; choose one of {', '.join(FORMS)}")
-        key = (device, weights, tolerance, rows, page, pages, invariant, cache)
-        compiled = self._held.get(key)
-        if compiled is None or not compiled.free.acquire(blocking=False):
-            compiled = self._compiled(*key)
-            compiled.free.acquire()
-            self._held[key] = compiled
+        if draft is not None:
+            _check_draft(self, draft)
+        taken = [self._acquired(device, weights, tolerance, rows, page, pages, invariant, cache)]
+        (compiled,) = taken
         limits = Limits(self.config.context, rows, chunk)
-        if prepared is not None:
-            try:
+        guesser: Guesser | None = PromptLookup(guesses) if guesses else None
+
+        def done() -> None:
+            for each in taken:
+                each.done()
+
+        try:
+            if draft is not None:
+                taken.append(
+                    smaller := draft._acquired(device, weights, tolerance, rows, page, None, invariant, cache)
+                )
+                most = min(draft.config.context, self.config.context)
+                guesser = DraftModel(smaller.runner, smaller.pages, most, guesses or GUESSES, chunk)
+            if prepared is not None:
                 compiled.runner.prepare(limits, self.habits.drawing({}).edits, prepared)
-            except BaseException:
-                compiled.free.release()
-                raise
+        except BaseException:
+            done()
+            raise
         scheduler = Scheduler(limits, compiled.pages)
-        guesser = PromptLookup(guesses) if guesses else None
         return Engine(
-            compiled.runner, scheduler, self.tokenizer, self.habits.ends, most_waiting, guesser, compiled.done
+            compiled.runner, scheduler, self.tokenizer, self.habits.ends, most_waiting, guesser, done
         )
+
+    def _acquired(self, *how: Any) -> "_Compiled":
+        """What is compiled in a way, which is the caller's until it is done."""
+        compiled = self._held.get(how)
+        if compiled is None or not compiled.free.acquire(blocking=False):
+            compiled = self._compiled(*how)
+            compiled.free.acquire()
+            self._held[how] = compiled
+        return compiled
 
     def _compiled(
         self,
@@ -159,10 +184,15 @@ class TextModel:
         invariant: bool,
         cache: str,
     ) -> "_Compiled":
+        if (weights or cache) and not isinstance(self.config, DecoderConfig):
+            raise NotQuantisable(
+                f"weights={weights!r} and cache={cache!r} were given for a model whose program is all that is known of it; "
+                "expected neither: which of its arrays are matrices of products, and which keys, is not told"
+            )
         parameters = quantised(self.parameters, weights) if weights else self.parameters
         a_context = -(-self.config.context // page)
         if pages is None:
-            of_page = empty_cache(self.config, 1, page, cache or element_type(parameters))
+            of_page = reading(self.config).empty_cache(parameters, 1, page, cache)
             fits = CACHE_BYTES // sum(leaf.nbytes for leaf in flatten(of_page)[0])
             pages = 1 + max(min(rows * a_context, fits), a_context)
         fixed = power_of_two(rows) if invariant else 0
@@ -227,3 +257,15 @@ class _Compiled:
         """Let another engine have it."""
         self.runner.rest()
         self.free.release()
+
+
+def _check_draft(model: TextModel, draft: TextModel) -> None:
+    """Raises DraftMismatch if two models have other tokens."""
+    sizes = model.config.vocabulary, draft.config.vocabulary
+    texts = [each.tokenizer.to_json() for each in (model, draft) if each.tokenizer is not None]
+    if sizes[0] != sizes[1] or len(set(texts)) > 1:
+        what = "other tokenizers" if sizes[0] == sizes[1] else f"{sizes[0]:,} and {sizes[1]:,} tokens"
+        raise DraftMismatch(
+            f"the model and its draft have {what}; a draft guesses tokens of the model, so give one that was trained with the "
+            "same tokenizer"
+        )

@@ -92,6 +92,7 @@ def read(
     config: DecoderConfig,
     every: bool = False,
     length: TensorLike | None = None,
+    apart: bool = False,
 ) -> tuple[Cache, Tensor]:
     """Take in the next tokens of many rows and score what follows.
 
@@ -109,6 +110,7 @@ def read(
         length: how long each text is, integers of shape (rows,), of which this may be a part; None: start + count. Models whose
             places turn otherwise in longer texts (`Rotary.growth`, `Rotary.long_speeds`) read a prompt in chunks as they do
             at once only if it is given; others do not look at it.
+        apart: whether experts are computed for their own tokens alone, in a loop: it pays on processors.
 
     Returns:
         The cache with these tokens, and scores of shape (rows, vocabulary), or (rows, chunk, vocabulary); those of an idle row,
@@ -124,7 +126,7 @@ def read(
         return chunk.attended(q, grown[layer], config.window_of(layer), config.attention_cap)
 
     lengths = chunk.lengths if length is None else as_tensor(length)
-    x = _residual_stream(parameters, as_tensor(tokens), chunk.places, lengths, config, mix)
+    x = _residual_stream(parameters, as_tensor(tokens), chunk.places, lengths, config, mix, apart)
     return grown, _scores(parameters, x, config) if every else _scores(parameters, chunk.last(x), config)[
         :, 0
     ]
@@ -153,6 +155,7 @@ def _residual_stream(
     lengths: Tensor | int,
     config: DecoderConfig,
     mix: Mix,
+    apart: bool = False,
 ) -> Tensor:
     """What the last block leaves of tokens, (rows, chunk, width).
 
@@ -183,7 +186,11 @@ def _residual_stream(
         before, x = x, x + mixed
         read_by = before if config.parallel else x
         fed = _feed_forward(
-            _normed(read_by, block[named("norm_2", config)], config), block["mlp"], layer, config
+            _normed(read_by, block[named("norm_2", config)], config),
+            block["mlp"],
+            layer,
+            config,
+            apart,
         )
         x = x + (_normed(fed, block["norm_2_after"], config) if config.norms_after else fed)
     return x
@@ -239,12 +246,12 @@ def _speeds(lengths: Tensor | int, rotary: Rotary, width: int) -> Any:
     return exp(base * (iota((width // 2,), 0, DType.f32) * (-2 / width)))
 
 
-def _feed_forward(x: Tensor, weights: Parameters, layer: int, config: DecoderConfig) -> Tensor:
+def _feed_forward(x: Tensor, weights: Parameters, layer: int, config: DecoderConfig, apart: bool) -> Tensor:
     """SwiGLU and its like: Shazeer, "GLU Variants Improve Transformer", 2020, equation 6; or two layers."""
     activation = ACTIVATIONS[config.activation]
     if config.experts is None or not config.has_experts(layer):
         return _gated(x, weights, activation)
-    y = experts(x, weights["router"], weights["experts"], config.experts, activation)
+    y = experts(x, weights["router"], weights["experts"], config.experts, activation, apart)
     if not config.experts.shared:
         return y
     return y + nn.sigmoid(x @ weights["shared_gate"]) * _gated(x, weights["shared"], activation)

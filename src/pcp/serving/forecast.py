@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcp.backends import Target
+from pcp.inference.reading import reading
 from pcp.inference.text_model import CACHE_BYTES, TextModel
 from pcp.ir.tree import flatten
-from pcp.models.decoder import empty_cache
 from pcp.ops.linear.stored import FORMATS
 from pcp.planning import plan
 from pcp.planning.capacity import memory_limit
@@ -64,13 +64,14 @@ def forecast(model: TextModel, device: str, weights: str, rows: int, cache: str 
         weight_bytes += size * (stored if stored and is_matrix and not is_part else own) // 8
         if is_matrix and part not in ("scales", "offsets"):
             numbers += size * (2 if is_part and leaf.dtype == np.uint8 else 1)
-    of_token = sum(leaf.nbytes for leaf in flatten(empty_cache(model.config, 1, 1, cache or "f32"))[0])
+    empty = reading(model.config).empty_cache(model.parameters, 1, 1, cache)
+    of_token = sum(leaf.nbytes for leaf in flatten(empty)[0])
     held = max(min(rows * model.config.context * of_token, CACHE_BYTES), model.config.context * of_token)
     prompt = min(PROMPT, model.config.context - 1)
-    reading = bytes_per_second(device)
-    seconds = max(2 * prompt * numbers / peak_of(device).flops_per_second, weight_bytes / reading)
+    speed = bytes_per_second(device)
+    seconds = max(2 * prompt * numbers / peak_of(device).flops_per_second, weight_bytes / speed)
     limit = memory_limit(Target.of(device))
-    return Forecast(weight_bytes, held, limit, reading / weight_bytes, prompt, seconds)
+    return Forecast(weight_bytes, held, limit, speed / weight_bytes, prompt, seconds)
 
 
 def bytes_per_second(device: str) -> float:

@@ -31,7 +31,8 @@ class Settings:
     Arguments:
         name: under which clients ask for it; empty for that of its folder.
         device, weights, tolerance, rows, cache: see `TextModel.engine`.
-        prepared: see `TextModel.engine`.
+        prepared, guesses: see `TextModel.engine`.
+        draft: the folder of a smaller model of the same tokens, which guesses; None: none does.
         chat_template: `plain`, a file with a template in Jinja, or empty for the model's own.
     """
 
@@ -43,6 +44,8 @@ class Settings:
     chat_template: str = ""
     prepared: Callable[[int, int], None] | None = None
     cache: str = ""
+    draft: Path | None = None
+    guesses: int = 0
 
 
 def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
@@ -79,6 +82,8 @@ def opened(path: Path, settings: Settings) -> tuple[TextModel, ServedModel]:
         rows=settings.rows,
         prepared=settings.prepared,
         cache=settings.cache,
+        guesses=settings.guesses,
+        draft=None if settings.draft is None else open_model(settings.draft),
     )
     name = settings.name or path.resolve().name
     config = model.config

@@ -54,6 +54,7 @@ class InvalidServing(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     add_model_arguments(parser)
+    _add_guessing(parser)
     parser.add_argument(
         "--host", default="127.0.0.1", help="where to listen; 0.0.0.0 for other machines, too"
     )
@@ -105,12 +106,33 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_guessing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--draft",
+        type=Path,
+        metavar="MODEL",
+        help="a smaller model of the same tokens that guesses; answers stay the same",
+    )
+    parser.add_argument(
+        "--guesses",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tokens guessed at once, from the text itself without --draft",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if arguments.rows < 1 or arguments.requests < 1 or not 0 <= arguments.drain_seconds < 1e6:
+    if (
+        arguments.rows < 1
+        or arguments.requests < 1
+        or arguments.guesses < 0
+        or not 0 <= arguments.drain_seconds < 1e6
+    ):
         raise InvalidServing(
-            f"--rows is {arguments.rows}, --requests {arguments.requests} and --drain-seconds {arguments.drain_seconds:g}; "
-            "expected at least 1, 1 and 0"
+            f"--rows is {arguments.rows}, --requests {arguments.requests}, --guesses {arguments.guesses} and --drain-seconds "
+            f"{arguments.drain_seconds:g}; expected at least 1, 1, 0 and 0"
         )
     if not 0 <= arguments.port < 1 << 16:
         raise InvalidServing(f"--port is {arguments.port}; expected from 0 to 65535")
@@ -148,6 +170,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.chat_template,
         prepared,
         arguments.cache,
+        arguments.draft,
+        arguments.guesses,
     )
     with answering(listener, waiting):
         _, model = opened(arguments.model, settings)

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -74,6 +75,61 @@ def openai_error(refused: Refused) -> dict[str, Any]:
 def anthropic_error(refused: Refused) -> dict[str, Any]:
     """A refusal as Anthropic's API tells it."""
     return {"type": "error", "error": {"type": refused.kind, "message": str(refused)}}
+
+
+class Completing:
+    """What the older APIs of OpenAI share.
+
+    Arguments:
+        refused: fields whose meaning is not there; see `refuse_fields`.
+        prefix: of the answer's name.
+        kinds: what an answer is called, and a part of one in a stream.
+    """
+
+    def __init__(
+        self, fields: Fields, model: ServedModel, refused: dict[str, str], prefix: str, kinds: tuple[str, str]
+    ) -> None:
+        check_model(fields, model)
+        refuse_fields(fields, refused)
+        self._model, self._created, self._identity = model, int(time.time()), identity(prefix)
+        self._kinds = kinds
+        self.stream = fields.flag("stream")
+        self._with_usage = fields.object("stream_options").flag("include_usage")
+
+    def closing(self, answers: Sequence[Answer], usage: Usage) -> Iterable[bytes]:
+        """See `Adapter`."""
+        del answers
+        if self._with_usage:
+            yield self._chunk([], _usage(usage))
+        yield DONE
+
+    def failed(self, refused: Refused) -> Iterable[bytes]:
+        """See `Adapter`."""
+        return (event(openai_error(refused)), DONE)
+
+    def _whole(self, choices: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
+        return self._object(self._kinds[0], choices) | {"usage": _usage(usage)}
+
+    def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> bytes:
+        more = {"usage": usage} if self._with_usage else {}
+        return event(self._object(self._kinds[1], choices) | more)
+
+    def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self._identity,
+            "object": kind,
+            "created": self._created,
+            "model": self._model.name,
+            "choices": choices,
+        }
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.generated,
+        "total_tokens": usage.prompt + usage.generated,
+    }
 
 
 def check_model(fields: Fields, model: ServedModel) -> None:

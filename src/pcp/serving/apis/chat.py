@@ -1,18 +1,12 @@
 """`/v1/chat/completions`: conversations go on."""
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pcp.serving.apis.adapter import (
-    DONE,
     LARGEST_COUNT,
     MOST_STOPS,
-    check_model,
-    event,
-    identity,
-    openai_error,
-    refuse_fields,
+    Completing,
     sampling_of,
     text_of,
     top_of,
@@ -30,7 +24,7 @@ from pcp.serving.apis.conversation import (
 from pcp.serving.ask import MOST_CHOICES, Answer, Ask, Token, Told, Usage
 from pcp.serving.fields import Fields
 from pcp.serving.model import ServedModel
-from pcp.serving.refusals import InvalidField, Refused
+from pcp.serving.refusals import InvalidField
 from pcp.serving.tool_calls import Call
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -42,15 +36,11 @@ _REFUSED = {
 }
 
 
-class Chat:
+class Chat(Completing):
     """A request for an answer in a conversation; see `Adapter`."""
 
     def __init__(self, fields: Fields, model: ServedModel) -> None:
-        check_model(fields, model)
-        refuse_fields(fields, _REFUSED)
-        self._model, self._created, self._identity = model, int(time.time()), identity("chatcmpl-")
-        self.stream = fields.flag("stream")
-        self._with_usage = fields.object("stream_options").flag("include_usage")
+        super().__init__(fields, model, _REFUSED, "chatcmpl-", ("chat.completion", "chat.completion.chunk"))
         tools, masked, form = chosen_tools(_choice(fields), list(_tools(fields)), model)
         masked = masked or form_of_answer(fields.object("response_format"), model)
         variables = fields.object("chat_template_kwargs").content
@@ -93,16 +83,6 @@ class Chat:
         if told.finish:
             yield self._chunk([self._delta(told.choice, {}, finish=told.finish)])
 
-    def closing(self, answers: Sequence[Answer], usage: Usage) -> Iterable[bytes]:
-        """See `Adapter`."""
-        if self._with_usage:
-            yield self._chunk([], _usage(usage))
-        yield DONE
-
-    def failed(self, refused: Refused) -> Iterable[bytes]:
-        """See `Adapter`."""
-        return (event(openai_error(refused)), DONE)
-
     def whole(self, answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
         """See `Adapter`."""
         choices = []
@@ -118,20 +98,7 @@ class Chat:
                     "finish_reason": each.finish,
                 }
             )
-        return self._object("chat.completion", choices) | {"usage": _usage(usage)}
-
-    def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> bytes:
-        more = {"usage": usage} if self._with_usage else {}
-        return event(self._object("chat.completion.chunk", choices) | more)
-
-    def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": self._identity,
-            "object": kind,
-            "created": self._created,
-            "model": self._model.name,
-            "choices": choices,
-        }
+        return self._whole(choices, usage)
 
     def _delta(
         self, number: int, delta: dict[str, Any], tokens: Sequence[Token] = (), finish: str | None = None
@@ -158,14 +125,6 @@ def _entry(text: str, logprob: float) -> dict[str, Any]:
 def _call(call: Call) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.identity, "type": "function", "function": function}
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.generated,
-        "total_tokens": usage.prompt + usage.generated,
-    }
 
 
 def _messages(fields: Fields) -> list[Message]:

@@ -1,18 +1,12 @@
 """`/v1/completions`: texts or tokens go on."""
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pcp.serving.apis.adapter import (
-    DONE,
     LARGEST_COUNT,
     MOST_STOPS,
-    check_model,
-    event,
-    identity,
-    openai_error,
-    refuse_fields,
+    Completing,
     sampling_of,
     text_of,
     top_of,
@@ -20,7 +14,7 @@ from pcp.serving.apis.adapter import (
 from pcp.serving.ask import MOST_CHOICES, MOST_PROMPTS, Answer, Ask, Token, Told, Usage
 from pcp.serving.fields import Fields
 from pcp.serving.model import ServedModel
-from pcp.serving.refusals import Refused, Unsupported
+from pcp.serving.refusals import Unsupported
 
 _REFUSED = {
     "suffix": "the models that are served write from left to right only",
@@ -29,15 +23,11 @@ _REFUSED = {
 }
 
 
-class Completions:
+class Completions(Completing):
     """A request for completions; see `Adapter`."""
 
     def __init__(self, fields: Fields, model: ServedModel) -> None:
-        check_model(fields, model)
-        refuse_fields(fields, _REFUSED)
-        self._model, self._created, self._identity = model, int(time.time()), identity("cmpl-")
-        self.stream = fields.flag("stream")
-        self._with_usage = fields.object("stream_options").flag("include_usage")
+        super().__init__(fields, model, _REFUSED, "cmpl-", ("text_completion", "text_completion"))
         prompts = _prompts(fields, model)
         asked = fields.whole("max_tokens", 16, 0, LARGEST_COUNT)
         counts = [model.count_for(prompt, None, "max_tokens") for prompt in prompts]
@@ -72,16 +62,6 @@ class Completions:
             text = self._prompts[told.choice // self.ask.choices] + text
         yield self._chunk([self._choice(told.choice, text, told.tokens, told.finish or None)])
 
-    def closing(self, answers: Sequence[Answer], usage: Usage) -> Iterable[bytes]:
-        """See `Adapter`."""
-        if self._with_usage:
-            yield self._chunk([], _usage(usage))
-        yield DONE
-
-    def failed(self, refused: Refused) -> Iterable[bytes]:
-        """See `Adapter`."""
-        return (event(openai_error(refused)), DONE)
-
     def whole(self, answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
         """See `Adapter`."""
         choices = [
@@ -90,19 +70,7 @@ class Completions:
             )
             for number, each in enumerate(answers)
         ]
-        return self._object(choices) | {"usage": _usage(usage)}
-
-    def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> bytes:
-        return event(self._object(choices) | ({"usage": usage} if self._with_usage else {}))
-
-    def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": self._identity,
-            "object": "text_completion",
-            "created": self._created,
-            "model": self._model.name,
-            "choices": choices,
-        }
+        return self._whole(choices, usage)
 
     def _choice(self, number: int, text: str, tokens: Sequence[Token], finish: str | None) -> dict[str, Any]:
         logprobs = None if self._top is None else self._logprobs(number, tokens)
@@ -120,14 +88,6 @@ class Completions:
             "top_logprobs": [dict(top_of(self._model, each.top, self._top or 0)) for each in tokens],
             "text_offset": offsets,
         }
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.generated,
-        "total_tokens": usage.prompt + usage.generated,
-    }
 
 
 def _prompts(fields: Fields, model: ServedModel) -> list[tuple[int, ...]]:
