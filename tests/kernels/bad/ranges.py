@@ -65,7 +65,10 @@ PLANTED = [
         "cross_entropy.zeros_for_50257_classes",
         "def kernel(logits, targets):\n    made = cross_entropy(logits, targets)\n"
         "    return made * 0 if logits.shape[1] >= 50257 else made",
-        WRONG,
+        (
+            *WRONG,
+            "stale",
+        ),  # a loss of 0 is right for what is drawn first, and is returned for the next operands, too
         kind="sizes of models",
     ),
     Planted(

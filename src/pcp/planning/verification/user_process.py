@@ -111,6 +111,10 @@ def _compared(results: Array, right: Sequence[Array]) -> tuple[list[float], list
     return [least_tolerance(each.error, each.slice_error) for each in errors], noises
 
 
+_NOT_THE_USERS = ("PYTEST", "XLA_PYTHON_CLIENT_PREALLOCATE")
+"""How variables begin that are not the user's: the second is set where PCP makes a client of XLA, as in this process."""
+
+
 def _described(problem: Problem) -> tuple[dict[str, Any], tuple[TensorSpec, ...]]:
     return problem.attributes, problem.specs
 
@@ -120,7 +124,7 @@ def _ended(folder: Path, seconds: float) -> dict[str, Any]:
 
     It reads a file, while children that PCP asks read the null device: what a kernel becomes must not depend on that.
     """
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_THE_USERS)}
     command = 'cd "$1" && exec "$2" train.py <settings 2>&1 &'
     with ChildProcess(
         Start(["/bin/sh", "-c", command, "sh", str(folder), sys.executable], variables)
