@@ -1,11 +1,13 @@
 """Models of images that are trained: what is read, what is refused, and runs that learn."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pcp.cli.main import main
 from pcp.diffusion.grid import grid
 from pcp.diffusion.pipeline import NoImageModel, open_pipeline
 from pcp.diffusion.sample import InvalidSampling, sample
@@ -111,6 +113,47 @@ def test_what_cannot_be_sampled_is_told(
 ) -> None:
     with pytest.raises(error, match=words):
         sample(run.model_folder, **given)
+
+
+def test_the_command_writes_a_picture(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from PIL import Image
+
+    out = tmp_path / "grid.png"
+    assert (
+        main(
+            [
+                "sample",
+                str(run.model_folder),
+                "--steps",
+                "8",
+                "--count",
+                "3",
+                "--labels",
+                "1",
+                "--out",
+                str(out),
+                "--json",
+            ]
+        )
+        == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert {name: told[name] for name in ("images", "shape", "sampler", "steps")} == {
+        "images": 3, "shape": [4, 4, 1], "sampler": "euler", "steps": 8,
+    }  # fmt: skip
+    with Image.open(out) as picture:
+        assert picture.size == (129, 129)
+        assert np.asarray(picture.convert("L"))[:64, :64].mean() > 150
+    for options, words in (
+        (["--labels", "one"], "--labels is 'one'; expected whole numbers with ',' between them"),
+        (["--out", "grid.jpg"], "--out is grid.jpg; expected the name of a PNG"),
+        (["--sampler", "dmp++"], "there is no sampler 'dmp++' (did you mean 'dpm++'?)"),
+        (["--guidance", "2", "--labels", "7"], "labels are 7; expected one class from 0 to 1"),
+    ):
+        assert main(["sample", str(run.model_folder), *options]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_folders_without_a_model_of_images_are_told(run: RunFolder, tmp_path: Path) -> None:
