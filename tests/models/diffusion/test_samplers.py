@@ -26,7 +26,7 @@ def truth(schedule: Schedule, image: np.ndarray, x: np.ndarray, alpha: float, si
 
 def run(schedule: Schedule, steps: Steps, image: np.ndarray, x: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """All steps in float64."""
-    before = x * 0
+    before = first = x * 0
     for number, time in enumerate(steps.times):
         row = {name: float(column[number]) for name, column in steps.columns.items()}
         if schedule.is_flow:
@@ -36,6 +36,11 @@ def run(schedule: Schedule, steps: Steps, image: np.ndarray, x: np.ndarray, nois
             alpha = float(np.sqrt(np.float64(schedule.alphas()[int(time)])))
             sigma = float(np.sqrt(1 - alpha**2))
         said = truth(schedule, image, x, alpha, sigma)
+        held = (x - alpha * image) / sigma
+        first = held if number == 0 else first
+        # Without new noise that of the beginning stays as it is; steps of DDIM end beside the times of linspace.
+        if "x_noise" not in steps.columns and schedule.settings.get("timestep_spacing") != "linspace":
+            assert np.abs(held - first).max() < 2e-2 * np.abs(first).max(), number
         made = row.get("image_x", 0) * x + row.get("image_p", 0) * said
         made = made if steps.clip is None else made.clip(-steps.clip, steps.clip)
         values = {"x_x": x, "x_p": said, "x_image": made, "x_before": before, "x_noise": noise}
