@@ -3,6 +3,8 @@
 XLA's virtual devices are made when its client is, so this is no part of the process of the tests.
 """
 
+import contextlib
+import io
 import json
 import sys
 import tempfile
@@ -17,8 +19,10 @@ from tests.execution import QUICK
 import pcp
 from pcp import nn, ops
 from pcp.backends import Target
+from pcp.cli.main import main
 from pcp.errors import PCPError
 from pcp.ir.tree import flatten
+from pcp.training.run_folder import RunFolder, load_state
 
 RNG = np.random.default_rng(7)
 RULES = ("dp", "zero1", "fsdp")
@@ -161,6 +165,7 @@ def kept() -> dict[str, Any]:
         plan.path.save(FilePath(folder) / "path.json")
         path = pcp.Path.load(FilePath(folder) / "path.json")
     followed = pcp.plan(step, devices="cpu:2,cpu:3", path=path)
+    fastest = pcp.plan(step, devices="cpu:0-1", layout="fastest", options=QUICK)
     state = plan.place(step.initial_state(weights), batch)[0]
     kept_state = plan.with_copied_state((state, batch))[0]
     first = plan.run(state, batch)
@@ -169,10 +174,45 @@ def kept() -> dict[str, Any]:
         "same": path == plan.path and path.digest == plan.path.digest,
         "followed": worst(first, followed.run(step.initial_state(weights), batch)),
         "copied": worst(first, with_copy),
+        "fastest": worst(first, fastest.run(step.initial_state(weights), batch)),
+        "text": str(fastest),
         "donated": refused(lambda: plan.run(state, batch)),
         "one": refused(lambda: pcp.plan(step, "cpu:0", path=path)),
         "three": refused(lambda: pcp.plan(step, devices="cpu:0-2", path=path)),
     }
+
+
+def trained() -> dict[str, Any]:
+    """`pcp train` over two devices, interrupted and resumed, beside the same on one."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = FilePath(name)
+        (folder / "text.txt").write_text("to and on a mat and a hat sat the cat " * 60)
+        common = [
+            "train",
+            "--model",
+            "gpt2-nano",
+            "--data",
+            str(folder / "text.txt"),
+            "--batch",
+            "4",
+            "--context",
+            "16",
+        ]
+        common += ["--evaluate-every", "0", "--checkpoint-every", "2", "--steps", "4"]
+        weights, text = {}, io.StringIO()
+        for devices in (["--devices", "cpu:0-1", "--layout", "zero1"], ["--device", "cpu:0"]):
+            run = folder / devices[0]
+            with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+                code = main([*common, *devices, "--run", str(run)])
+                again = main(["train", "--resume", str(run)])
+            step, state, _ = load_state(RunFolder.open(run))
+            weights[devices[0]] = state["params"]
+        return {
+            "codes": [code, again],
+            "step": step,
+            "error": worst(weights["--device"], weights["--devices"]),
+            "text": text.getvalue(),
+        }
 
 
 def refused(function: Callable[[], Any]) -> str:
@@ -206,6 +246,7 @@ CASES: dict[str, Callable[[], Any]] = {
     **{name: (lambda name=name: stepped(name)) for name in STEPS},
     "composed": composed,
     "kept": kept,
+    "trained": trained,
     "refusals": refusals,
 }
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from pcp.distributed.algorithm_choice import check_settings
+from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
+
 pytestmark = pytest.mark.cpu
 RULES = ("dp", "zero1", "fsdp")
 STEPS = ("perceptron", "attending", "normalised", "convolved")
@@ -83,6 +86,10 @@ def test_a_path_of_several_devices_is_kept_and_followed(found: Any) -> None:
     kept = found["kept"]
     assert kept["same"]
     assert kept["followed"] == kept["copied"] == 0
+    assert kept["fastest"] < 1e-5
+    chosen, _, others = kept["text"].partition(" ms a call, in turn with ")
+    named = [chosen.split()[-2], *(word for word in others.splitlines()[0].split() if word in RULES)]
+    assert sorted(named) == sorted(RULES)
     assert kept["donated"].startswith("DonatedArray: argument state.")
     assert kept["one"].startswith(
         "PlanConflict: a path of zero1 over 2 devices was given and no devices; say which"
@@ -90,6 +97,31 @@ def test_a_path_of_several_devices_is_kept_and_followed(found: Any) -> None:
     assert kept["three"].startswith(
         "PlanConflict: the path is for zero1 over 2 devices, and 3 devices were given: cpu:0,"
     )
+
+
+def test_a_run_over_two_devices_trains_what_one_does(found: Any) -> None:
+    trained = found["trained"]
+    assert trained["codes"] == [0, 0], trained["text"]
+    assert trained["step"] == 4
+    assert trained["error"] < 1e-4
+
+
+def test_settings_of_several_devices_that_no_run_has_are_refused() -> None:
+    several = TrainingConfig(devices="cpu:0-1")
+    for settings, said in (
+        (
+            {"workers": 2},
+            "devices is cpu:0-1, and workers is 2; steps of several devices are for one process",
+        ),
+        ({"tolerance": 1e-2}, "and tolerance is 0.01"),
+        ({"accumulate": 2, "batch": 4}, "and accumulate is 2"),
+        (
+            {"devices": "", "layout": "dp"},
+            "layout is dp, and devices is empty; say which compute together, as --devices",
+        ),
+    ):
+        with pytest.raises(InvalidTrainingConfig, match=said):
+            check_settings(several.replaced(**settings))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(reporting.time, "perf_counter", lambda: clock[0])
     clock[0] = 0.0
     loss = pcp.trace(lambda w, x: (x @ w).sum(), pcp.spec((5, 7), "f32"), pcp.spec((3, 5), "f32"))
-    config = SimpleNamespace(device="cpu:0", accumulate=2, report_every=10)
+    config = SimpleNamespace(device="cpu:0", devices="", accumulate=2, report_every=10)
     return SimpleNamespace(config=config, tokens_per_step=6, unit="tokens", loss=loss)
 
 

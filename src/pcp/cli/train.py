@@ -34,6 +34,7 @@ from pcp.training.recipes.config import (
     FEW_STEPS,
     LONGEST_WARMUP,
     OWN,
+    InvalidTrainingConfig,
     TrainingConfig,
     is_in_pairs,
     read_config,
@@ -293,7 +294,13 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
     read = read_config(arguments.config) if "config" in arguments else {}
     settings = {"device": default_device()} | read | named
     config = configured(settings)
-    if not config.workers and needs_driver(config.device):
+    if config.devices:
+        if "device" in named:
+            raise InvalidTrainingConfig(
+                f"device is {config.device}, and devices is {config.devices}; give one of the two"
+            )
+        config = config.replaced(device=str(Target.over(config.devices).devices[0]))
+    elif not config.workers and needs_driver(config.device):
         config = config.replaced(**{k: v for k, v in _ON_ACCELERATORS.items() if k not in settings})
     from pcp.distributed.algorithm_choice import (
         check_settings,  # takes a moment that --help need not wait for

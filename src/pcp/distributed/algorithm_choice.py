@@ -94,6 +94,7 @@ def check_settings(config: TrainingConfig) -> None:
         BadWireLimits: the table `wire` holds something else than limits.
     """
     WireLimits.of(config.wire)
+    _check_devices(config)
     if config.workers:
         algorithm_of(config)
         quorum_of(config)
@@ -104,6 +105,19 @@ def check_settings(config: TrainingConfig) -> None:
             raise InvalidTrainingConfig(
                 f"{name} is {getattr(config, name)}, but workers is 0: a single process merges nothing; "
                 "leave it out, or add --workers 2"
+            )
+
+
+def _check_devices(config: TrainingConfig) -> None:
+    if config.layout and not config.devices:
+        raise InvalidTrainingConfig(
+            f"layout is {config.layout}, and devices is empty; say which compute together, as --devices cuda:0-1"
+        )
+    for name, kept in (("workers", 0), ("tolerance", 0.0), ("accumulate", 1)):
+        if config.devices and getattr(config, name) != kept:
+            raise InvalidTrainingConfig(
+                f"devices is {config.devices}, and {name} is {getattr(config, name)}; steps of several devices are for one "
+                f"process, as they are written, and of the whole batch so far: leave {name} out, or give one device"
             )
 
 

@@ -36,7 +36,8 @@ from pcp.planning.paths.kinds.stored import narrowed_by
 from pcp.planning.paths.path import Path
 from pcp.planning.pinned import PlanConflict as PlanConflict
 from pcp.planning.pinned import check_pinned, target_of
-from pcp.planning.placing.over_devices import Devices, described_layout, over_devices, spread
+from pcp.planning.placing.layouts_in_turn import laid
+from pcp.planning.placing.over_devices import Devices, described_layout, over_devices
 from pcp.planning.report import as_json, described, listed_entries
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.found import Found
@@ -216,7 +217,7 @@ class Plan(Compiled):
                 *([] if self.fit is None else [f"              {self.fit}"]),
                 f"  operations  {counts.total()}: {shown}{more}",
                 *([f"  regions     {regions}"] if regions else []),
-                *described_layout(self.program, self.path, self.lowered),
+                *described_layout(self.program, self.path, self.lowered, self._executable),
                 *bound_lines(self._executable),
                 *described(self.path, self._found, self.tolerance),
             ]
@@ -288,7 +289,7 @@ def plan(
             searched for once in each. Without, they end at powers of two.
         devices: several of one kind, in the place of `device`, that compute the program together: `"cuda:0-3"`, or a list.
         layout: how the program lies over them: `dp` cuts the batch, `zero1` an optimizer's state, too, `fsdp` all state. None
-            takes the first of these that fits in memory.
+            takes the first of these that fits in memory, `fastest` measures them.
 
     Raises:
         ToleranceUnreachable, ReferenceNotFinite: no path is within it, as the plain one misses it, or no number can be judged.
@@ -317,11 +318,10 @@ def plan(
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
-    more = tolerance is not None or bool(binds or mapped or taps)
-    several = over_devices(device, devices, options, path, layout, more)
+    several = over_devices(device, devices, options, path, layout, (tolerance, binds, mapped, taps, narrows))
     if several is not None and several.replicates:
-        laid = spread(program, several, path, layout, capacity.memory_limit(several, memory), cache=cache)
-        return Plan(program, laid.target, laid.executable, path=laid.path, axes=laid.axes)
+        made = laid(program, several, path, layout, capacity.memory_limit(several, memory), cache=cache)
+        return Plan(program, made.target, made.executable, path=made.path, axes=made.axes)
     if buckets is not None:
         raise PlanConflict(
             "buckets of sizes were given for a program without symbols; expected a symbolic program: leave them out"

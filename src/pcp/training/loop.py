@@ -48,7 +48,10 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     goes_on = done == 0 or done > phase.first  # the plan of a phase that has ended is of another step
     stored = metadata.get("path") if goes_on else None
     training = _planned(phase, state, done, stored, report)
-    evaluation = plan(recipe.evaluation, device=config.device)
+    if config.devices:
+        evaluation = plan(recipe.evaluation, devices=config.devices, layout="dp")
+    else:
+        evaluation = plan(recipe.evaluation, device=config.device)
     made_with = _made_with(training)
     held = training.place_first(*recipe.held) if recipe.held else ()  # on the device once, for all
     if held:
@@ -131,6 +134,7 @@ def _planned(phase: Phase, state: Any, done: int, stored: str | None, report: Re
         show,
         example,
         config.memory,
+        (config.devices, config.layout or None) if config.devices else None,
     )
     if config.tolerance or config.memory:
         report({"event": "planned", "message": describe_path(planned)})

@@ -27,6 +27,7 @@ def planned_step(
     progress: Callable[[Progress], object] | None = None,
     example: Callable[[], Sequence[Any]] | None = None,
     memory: str = "",
+    over: tuple[str, str | None] | None = None,
 ) -> Plan:
     """Plan a training step.
 
@@ -37,11 +38,14 @@ def planned_step(
         stored: the path that a run followed before, which is followed again where that can be done exactly.
         example: gives the arguments of a call that is measured and judged, if one is; None takes random ones.
         memory: bytes that a call may take, as `40GiB`; empty for what the device has.
+        over: the devices that compute the step together, and the layout, as of `pcp.plan`; None for one device.
 
     Raises:
         ToleranceUnreachable: no path is within the tolerance.
         InvalidMemoryLimit, OutOfMemory, UnknownDevice, CompilationFailed: as `pcp.plan`.
     """
+    if over is not None:
+        return plan(step, memory=memory or None, devices=over[0], layout=over[1])
     if stored is not None and (tolerance or memory):
         try:
             return plan(step, device=device, path=stored)

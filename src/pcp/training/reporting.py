@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pcp.backends import Target
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.utilisation import Peak, model_flops, peak_of
 
@@ -42,7 +43,8 @@ class Reporting:
         config = recipe.config
         self._tokens = recipe.tokens_per_step
         peak, flops = peak_of(config.device), model_flops(recipe.loss) * config.accumulate
-        self._peak_share = flops / peak.flops_per_second
+        count = len(Target.over(config.devices).devices) if config.devices else 1
+        self._peak_share = flops / (peak.flops_per_second * count)
         return peak, flops
 
     def restart(self) -> None:

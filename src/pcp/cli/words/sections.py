@@ -23,7 +23,7 @@ SECTIONS = {
         "optimizer", "momentum", "learning_rate", "final_learning_rate", "warmup_steps", "schedule",
         "weight_decay", "groups", "clip_norm",
     ),
-    "where it runs, and how fast": ("device", "memory", "remat", "tolerance", "plan_seconds"),
+    "where it runs, and how fast": ("device", "devices", "layout", "memory", "remat", "tolerance", "plan_seconds"),
     "workers": ("workers", "inner_steps", "shares", "artifacts", "audit_rate", "audit_tolerance"),
     "merging": (
         "algorithm", "fragments", "delay", "mixing", "outer_learning_rate", "outer_momentum", "gossip_rate", "upload",
@@ -119,4 +119,5 @@ def _valued(name: str, kind: type) -> dict[str, Any]:
 _METAVARS = {
     "model": "MODEL", "weights": "FILE", "data": "DATA", "memory": "8GiB", "plan_seconds": "S", "tolerance": "T",
     "lora": "rank=N", "groups": "GROUP", "artifacts": "CHIPS", "device": "DEVICE",
+    "devices": "DEVICES", "layout": "LAYOUT",
 }  # fmt: skip

@@ -40,12 +40,12 @@ def over_devices(
     options: CompileOptions,
     path: Path | None,
     layout: str | None,
-    more: bool,
+    more: Sequence[object],
 ) -> Target | None:
     """The devices that compute together, which somebody gave; None where none were given.
 
     Arguments:
-        more: whether something else was asked for that is for one device.
+        more: what else was asked for that is for one device.
 
     Raises:
         PlanConflict: `device` is given, too, or a layout, or a path that has one, and no devices; or more is asked of several.
@@ -67,10 +67,10 @@ def over_devices(
             "`device` for one"
         )
     target = Target.over(device if devices is None else devices, options)  # type: ignore[arg-type]  # one of them
-    if target.replicates and more:
+    if target.replicates and any(each is not None and each != () for each in more):
         raise PlanConflict(
-            f"devices {target.places} were given beside a tolerance, binds, mapped or taps, which are for one device so far; "
-            "leave these out"
+            f"devices {target.places} were given beside a tolerance, binds, mapped, taps or narrows, which are for one device "
+            "so far; leave these out"
         )
     return target
 
@@ -167,8 +167,8 @@ def sent_bytes(local: Program, count: int) -> dict[str, tuple[int, int]]:
     return found
 
 
-def described_layout(program: Program, path: Path, local: Program) -> list[str]:
-    """Who holds what, and what devices send each other: lines of a plan."""
+def described_layout(program: Program, path: Path, local: Program, executable: Executable) -> list[str]:
+    """Who holds what, what devices send each other, and what was measured of other layouts: lines of a plan."""
     layout = layout_in(path.moves)
     if layout is None:
         return []
@@ -186,6 +186,7 @@ def described_layout(program: Program, path: Path, local: Program) -> list[str]:
         f"{len(axes) - len(parts)} arguments, {human(whole)}",
         f"              each sends {human(sum(each for _, each in sent.values()))} a call: {counts or 'nothing'}",
     ]
+    lines += [f"              {note}" for note in getattr(executable, "notes", ())]
     computed = laid_out(program, layout.rule, layout.devices).whole
     if computed:
         more = f" and {len(computed) - 3} more" if len(computed) > 3 else ""

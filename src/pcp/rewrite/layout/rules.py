@@ -40,7 +40,7 @@ def laid_out(program: Program, rule: str, devices: int) -> Local:
         UnevenBatch: the devices do not divide the batch.
     """
     if rule not in RULES:
-        raise InvalidLayout(f"the layout is {rule!r}; expected one of {', '.join(RULES)}")
+        raise InvalidLayout(f"the layout is {rule!r}; expected one of {', '.join(RULES)}, or 'fastest'")
     batch = batch_of(program, devices)
     local = local_program(program, devices, batch, _state(program, rule, devices, batch))
     if local.program.digest == program.digest or local.arguments == local.results == ():

@@ -83,6 +83,8 @@ MEANINGS = {
     "log_every": "steps between reports of the loss, which is the mean of these steps; runs of one process",
     "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
     "device": "where steps run, such as cpu:0 or cuda:0",
+    "devices": "several that compute each step together, such as cuda:0-3, in the place of --device; runs of one process",
+    "layout": "how a step lies over --devices: dp, zero1 or fsdp; else the first of these that fits in memory",
     "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
     "plan_seconds": "seconds for that search; earlier measurements are reused",
     "workers": "Worker processes that pcp train starts, each for so many steps; 0 trains in this process; more may join",
@@ -172,6 +174,8 @@ class TrainingConfig:
     log_every: int = OWN
     checkpoint_every: int = 500
     device: str = "cpu:0"
+    devices: str = ""
+    layout: str = ""
     tolerance: float = 0.0
     plan_seconds: float = 60.0
     workers: int = 0
