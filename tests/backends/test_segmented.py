@@ -169,6 +169,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "one layer's result is returned": lambda: looking_inside(24),
     "one layer's donated weights are read again": lambda: decaying(24),
     "a training step": lambda: training_step(6),
+    "one value for two donated arguments": lambda: state_of_one_value(12),
 }
 
 
@@ -182,8 +183,23 @@ def test_results_are_those_of_the_whole(name: str) -> None:
     assert max(by_segments) <= 4 * max(by_whole) + 1e-6
 
 
-def test_what_is_donated_is_gone_and_nothing_else() -> None:
-    program = training_step(6)
+def state_of_one_value(layers: int) -> Program:
+    """Donated arguments: two become one value, which is returned once more, one stays as it is, and nothing reads one."""
+
+    def run(
+        state: dict[str, Tensor], x: Tensor, weights: list[Tensor]
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        for w in weights:
+            x = layer(x, w)
+        new = x + state["a"] + state["b"]
+        return {"a": new, "b": new, "c": state["c"], "d": x * 2.0}, new, x, weights[0]
+
+    state = {name: pcp.spec((4, 8), "f32", role="state") for name in "abcd"}
+    return pcp.trace(run, state, pcp.spec((4, 8), "f32"), [pcp.spec((8, 8), "f32")] * layers)
+
+
+@pytest.mark.parametrize("program", [training_step(6), state_of_one_value(12)], ids=["a step", "one value"])
+def test_what_is_donated_is_gone_and_nothing_else(program: Program) -> None:
     arrays = arguments(program)
     for executable in (segmented(program), whole(program)):
         given = placed(program, arrays)
@@ -276,6 +292,15 @@ def test_what_fits_only_as_a_whole_is_compiled_as_a_whole(monkeypatch: pytest.Mo
     monkeypatch.setattr("pcp.backends.xla._devices", lambda: native)
     made = Target("xla", (small,)).with_options(QUICK).compile(program, cache=False)
     assert isinstance(made, XLAExecutable)
+
+
+def test_what_is_to_be_ready_soon_is_cut_however_little_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.rewrite.segments.LEAST_FLOPS", 1e12)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    target = Target.of()
+    quick = target.with_options(target.runner.quick_options(target))
+    kinds = [type(each.compile(stacked(12), cache=False)) for each in (target, quick)]
+    assert kinds == [XLAExecutable, RegionsExecutable]
 
 
 def test_a_segment_that_fails_says_so() -> None:

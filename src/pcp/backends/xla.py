@@ -135,11 +135,11 @@ class XLABackend:
         return made
 
     def _lowered(self, program: Program, target: Target, cache: bool) -> Executable:
-        device, options = target.device, dict(target.options)
-        program = for_xla(program, device.kind)
+        device, options, program = target.device, dict(target.options), for_xla(program, target.platform)
+        is_quick = device.kind in QUICK and QUICK[device.kind].items() <= options.items()
         if device.kind == "cpu":
             segmented = compiled_in_segments(
-                program, target, lambda each: self._compiled(each, (device,), options, cache)
+                program, target, lambda each: self._compiled(each, (device,), options, cache), not is_quick
             )
             if segmented is not None and segmented.memory.peak <= device.capacity:
                 return segmented

@@ -186,8 +186,13 @@ class Cutter:
             ends = tuple(number for number in takes if last[number] < stop)
             aliases = []
             for number in takes:
-                is_given = may_donate(which) and number in ends and self._heirs.get(number) in results
-                aliases.append(makes.index(self._heirs.pop(number)) if is_given else None)
+                heir = self._heirs.get(number)
+                is_given = may_donate(which) and number in ends and heir in results
+                place = makes.index(heir) if is_given and heir is not None else None
+                is_taken = place in aliases  # one value is the result for two donated arguments
+                aliases.append(None if is_taken else place)
+                if aliases[-1] is not None:
+                    del self._heirs[number]
             sequence.append(Segment(self._program(operations, takes, makes, aliases), takes, makes, ends))
         return Segments(tuple(sequence), body.returned, tuple(self._heirs))
 

@@ -6,12 +6,12 @@ and the updates of their parameters.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 
 from pcp.autodiff.flops import flops_of
 from pcp.ir import Program
-from pcp.ir.bindings import Value, context, ir
+from pcp.ir.bindings import context, ir
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import flatten, inline_calls
@@ -32,11 +32,12 @@ LEAST_LENGTH = 60
 
 
 @functools.lru_cache(maxsize=4)
-def segments(program: Program) -> Segments | None:
+def segments(program: Program, is_called_often: bool = True) -> Segments | None:
     """A program in segments; None if little of it repeats, or it does too little for being called piece by piece.
 
     Arguments:
         program: any; it stays as it is.
+        is_called_often: whether what it does matters; else it is cut however little that is.
     """
     module = program.module()
     flatten(module)
@@ -45,14 +46,14 @@ def segments(program: Program) -> Segments | None:
         return None
     block = entry_block(module)
     operations, returned = block_operations(block), returned_by(block)
-    if len(operations) < WORTHWHILE or not _can_be_cut(block, operations, returned):
+    if len(operations) < WORTHWHILE or not _can_be_cut(block, operations):
         return None
     body = Body(block, operations, returned)
     repeated = repeats([each.kind for each in body.sequence], SHORTEST)
     if sum(each.saved for each in repeated) < WORTHWHILE:
         return None
     ranges = list(pairwise(sorted({0, len(body.sequence)}.union(*(_cuts(body, each) for each in repeated)))))
-    if sum(map(flops_of, operations)) < LEAST_FLOPS * len(ranges):
+    if is_called_often and sum(map(flops_of, operations)) < LEAST_FLOPS * len(ranges):
         return None
     with context():
         cut = Cutter(program, body).segments(ranges)
@@ -60,17 +61,14 @@ def segments(program: Program) -> Segments | None:
     return cut if len(body.sequence) - sum(different.values()) >= WORTHWHILE else None
 
 
-def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: Sequence[Value]) -> bool:
-    """Whether every result is an array of its own, and every operation does nothing but compute arrays from arrays.
+def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation]) -> bool:
+    """Whether every operation does nothing but compute arrays from arrays.
 
     An `rng` draws other numbers wherever it stands; equal segments are one executable, of which that is not known.
     """
-    computed = set(returned) - set(block.arguments)
-    return (
-        len(computed) == len(returned)
-        and all(spec_if_tensor(value.type) is not None for op in operations for value in op.results)
-        and not any(op.name == "stablehlo.rng" or has_effect(op) for op in walk_block(block))
-    )
+    return all(
+        spec_if_tensor(value.type) is not None for op in operations for value in op.results
+    ) and not any(op.name == "stablehlo.rng" or has_effect(op) for op in walk_block(block))
 
 
 def _cuts(body: Body, repeat: Repeat) -> range:

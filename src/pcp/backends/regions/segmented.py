@@ -18,12 +18,19 @@ VARIABLE = "PCP_COMPILE_IN_SEGMENTS"
 
 
 def compiled_in_segments(
-    program: Program, target: Target, compile_one: Callable[[Program], Executable]
+    program: Program,
+    target: Target,
+    compile_one: Callable[[Program], Executable],
+    is_called_often: bool = True,
 ) -> RegionsExecutable | None:
-    """A program compiled in segments, as many at once as there are cores; None if it is better compiled as a whole."""
+    """A program compiled in segments, as many at once as there are cores; None if it is better compiled as a whole.
+
+    Arguments:
+        is_called_often: as in `segments`.
+    """
     if is_switched_off(VARIABLE, "deep programs are compiled in segments"):
         return None
-    cut = segments(program)
+    cut = segments(program, is_called_often)
     if cut is None:
         return None
     executables = all_of([functools.partial(compile_one, kind) for kind in cut.kinds], core_count())

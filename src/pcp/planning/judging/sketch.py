@@ -42,8 +42,8 @@ class Sketch:
     def of(
         cls,
         program: Program,
-        arguments: Sequence[Array],
-        results: Sequence[Array],
+        arguments: Sequence[Any],
+        results: Sequence[Any],
         ignored: Collection[int] = (),
         exact: bool = False,
     ) -> "Sketch":
@@ -51,8 +51,9 @@ class Sketch:
 
         Arguments:
             program: what was called.
-            arguments: of the call, flat, as they were before it.
-            results: flat.
+            arguments: of the call, flat, as they were before it: arrays, or buffers of a device, of which each is read where
+                it is added up, several at once.
+            results: flat, as these.
             ignored: places of results that are left out.
             exact: whether bits count in all of them.
         """
@@ -99,20 +100,20 @@ class Sketch:
             return float(np.max(np.where(np.isfinite(norms + relative), relative, np.inf), initial=0.0))
 
 
-def digest_of_bits(arrays: Sequence[Array]) -> bytes:
+def digest_of_bits(arrays: Sequence[Any]) -> bytes:
     """The SHA-256 of arrays with their element types and shapes; gigabytes of them by every processor."""
     return hashlib.sha256(
         b"".join(all_of([functools.partial(_bits, array) for array in arrays], core_count()))
     ).digest()
 
 
-def _numbers(result: Array, kept: float, before: Array | None) -> Array:
+def _numbers(result: Any, kept: float, before: Any) -> Array:
     sums = _added_up(result)
     return sums if before is None else sums - kept * _added_up(before)
 
 
-def _added_up(array: Array) -> Array:
-    flat = np.ascontiguousarray(array).reshape(-1)
+def _added_up(array: Any) -> Array:
+    flat: Array = np.ascontiguousarray(np.asarray(array)).reshape(-1)
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
     wide = np.float64 if flat.dtype == np.float64 else np.float32
@@ -127,6 +128,7 @@ def _added_up(array: Array) -> Array:
     return sums
 
 
-def _bits(array: Array) -> bytes:
+def _bits(given: Any) -> bytes:
+    array = np.asarray(given)
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     return hashlib.sha256(f"{array.dtype} {array.shape} ".encode() + hashlib.sha256(data).digest()).digest()

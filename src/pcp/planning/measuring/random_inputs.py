@@ -15,7 +15,7 @@ from pcp.ir.beginnings import Beginning
 Array = np.ndarray[Any, Any]
 
 
-DRAWN = (1 << 26) + 43
+DRAWN = (1 << 22) + 15
 """Numbers that are drawn for one argument at most; where it has more, they are repeated, in no step with any axis."""
 
 ALONE = 1 << 20
@@ -85,7 +85,8 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
     if entry.role is Role.state and "params" not in words:
         if recipe.warm_calls:
             return np.zeros(shape, np.float32)
-        return np.abs(rng.standard_normal(shape, np.float32)) * 0.1
+        values = _normal(entry, rng)
+        return np.multiply(np.abs(values, out=values), np.float32(0.1), out=values)
     values = _normal(entry, rng)
     if entry.spec.dtype.kind == "complex":
         return np.asarray(values + 1j * rng.standard_normal(shape, np.float32))

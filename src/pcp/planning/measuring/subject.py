@@ -183,9 +183,7 @@ class Subject:
         Arguments:
             exact: whether bits count in all of them.
         """
-        entries = zip(self.program.arguments, arguments, strict=True)
-        before = [np.asarray(buffer) if entry.alias is not None else buffer for entry, buffer in entries]
-        return Sketch.of(self.program, before, [np.asarray(each) for each in results], self._ignored, exact)
+        return Sketch.of(self.program, arguments, results, self._ignored, exact)
 
     def close(self) -> None:
         """Remove its files, but for the float64 results."""
