@@ -65,11 +65,17 @@ class MadeUp:
             for offset, token in enumerate([*part.tokens, *part.guesses]):
                 place = part.start + offset
                 self.cache[part.text.pages[place // self.size], place % self.size] = token
-        places = 1 + max(len(part.guesses) for part in parts)
+        places = max(len(part.guesses) + part.turns for part in parts)
         tokens = np.full((len(parts), places), -1)
         for row, part in enumerate(parts):
             held = self.cache[part.text.pages].ravel()
-            for guess in range(len(part.guesses) + 1):
-                seen = held[: part.start + len(part.tokens) + guess]
+            for guess in range(len(part.guesses) + part.turns):
+                last = part.start + len(part.tokens) + guess
+                if guess and not part.guesses:  # a turn reads what the one before it drew
+                    held[last - 1] = tokens[row, guess - 1]
+                    self.cache[part.text.pages[(last - 1) // self.size], (last - 1) % self.size] = held[
+                        last - 1
+                    ]
+                seen = held[:last]
                 tokens[row, guess] = drawn(seen.tolist(), part.place + guess, part.text.request.sampling.seed)
         return Answer(tokens)

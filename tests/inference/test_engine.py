@@ -35,7 +35,9 @@ LETTERS = CharacterTokenizer("abcdefg")
 @contextmanager
 def engine(model: MadeUp | None = None, context: int = CONTEXT, **settings: Any) -> Iterator[Engine]:
     pages = settings.pop("pages", PAGES)
-    scheduler = Scheduler(Limits(context, settings.pop("rows", 3), 8), Pages(pages, SIZE))
+    scheduler = Scheduler(
+        Limits(context, settings.pop("rows", 3), 8, settings.pop("turns", 1)), Pages(pages, SIZE)
+    )
     made = Engine(model or MadeUp(pages, SIZE), scheduler, LETTERS, **settings)
     try:
         yield made
@@ -47,8 +49,8 @@ def tokens_of(stream: Stream) -> list[int]:
     return [piece.token for piece in stream if piece.token is not None]
 
 
-@pytest.mark.parametrize("guesses", [0, 3])
-def test_requests_of_many_threads_get_what_they_would_get_alone(guesses: int) -> None:
+@pytest.mark.parametrize(("guesses", "turns"), [(0, 1), (3, 1), (0, 8), (3, 4)])
+def test_requests_of_many_threads_get_what_they_would_get_alone(guesses: int, turns: int) -> None:
     generator = np.random.default_rng(guesses)
     requests = [
         Request(
@@ -61,7 +63,8 @@ def test_requests_of_many_threads_get_what_they_would_get_alone(guesses: int) ->
         for place in range(60)
     ]
     found: dict[int, list[int]] = {}
-    with engine(guesser=PromptLookup(guesses, shortest=1) if guesses else None) as made:
+    guesser = PromptLookup(guesses, shortest=1) if guesses else None
+    with engine(guesser=guesser, turns=turns) as made:
 
         def ask(place: int) -> None:
             found[place] = tokens_of(made.submit(requests[place]))
@@ -77,6 +80,41 @@ def test_requests_of_many_threads_get_what_they_would_get_alone(guesses: int) ->
     assert counts.generated_tokens == sum(map(len, found.values()))
     assert counts.prompt_tokens == sum(len(each.prompt) for each in requests)
     assert sum(counts.finished.values()) == 60
+
+
+def test_several_tokens_a_call_say_what_one_a_call_says() -> None:
+    """Of 100 schedules, each of some texts that end, stop, are cancelled, wait for pages, or outgrow the context."""
+    fewer = 0
+    for seed in range(100):
+        generator = np.random.default_rng(seed)
+        requests = [
+            Request(
+                generator.integers(0, VOCABULARY, generator.integers(1, 20)).tolist(),
+                int(generator.integers(1, 40)),
+                Sampling(seed=int(generator.integers(4))),
+                end=[int(generator.integers(VOCABULARY))] if generator.random() < 0.3 else (),
+                slide=bool(generator.random() < 0.5),
+            )
+            for _ in range(generator.integers(1, 7))
+        ]
+        gone = int(generator.integers(12))
+        steps = []
+        for turns in (1, 2 ** int(generator.integers(1, 5))):
+            with engine(
+                turns=turns, rows=int(generator.integers(1, 4)), pages=int(generator.integers(13, 30))
+            ) as made:
+                streams = [made.submit(each) for each in requests]
+                if gone < len(streams):
+                    streams[gone].cancel()
+                found = [tokens_of(stream) for stream in streams]
+                counts = made.counts()
+            for place, request in enumerate(requests):
+                wanted = alone(request, CONTEXT)[0]
+                assert found[place] == (wanted[: len(found[place])] if place == gone else wanted)
+            assert counts.pages_used == 0
+            steps.append(counts.steps)
+        fewer += steps[1] < steps[0]
+    assert fewer > 50
 
 
 def test_the_last_piece_says_why_it_is_the_last() -> None:

@@ -12,7 +12,7 @@ from pcp import nn
 from pcp.backends import Target
 from pcp.inference import EmptyPrompt, Request, Sampling, TextModel
 from pcp.inference.habits import Habits
-from pcp.inference.kept_steps import as_run, native_kernels
+from pcp.inference.kept_steps import as_run, standing_kernels
 from pcp.inference.readiness import Shape
 from pcp.inference.runner import step_program
 from pcp.inference.sampler import draw
@@ -179,6 +179,28 @@ def test_a_form_of_caches_that_there_is_not(long: TextModel) -> None:
         pcp.generate(long, [1, 2], cache="int4")
 
 
+def test_several_tokens_a_call_give_the_text_of_one_a_call(long: TextModel) -> None:
+    generator = np.random.default_rng(2)
+    requests = [
+        Request(generator.integers(0, 13, 1 + place).tolist(), 30, Sampling(temperature, top_k, seed=place))
+        for place, (temperature, top_k) in enumerate(
+            [(0.0, None), (1.3, None), (1.3, 4), (0.0, None), (1.0, None)]
+        )
+    ]
+    told = Request([1, 2], 9, GREEDY, logprobs=1)  # which is told beside each token, one after another
+    answers = []
+    for turns in (1, 4):
+        with long.engine(rows=2, page=7, invariant=True, turns=turns) as engine:
+            streams = [engine.submit(each) for each in (*requests, told)]
+            answers.append([[piece.token for piece in stream] for stream in streams])
+            steps = engine.counts().steps
+            if turns > 1:
+                assert all(piece.logprob is not None for piece in engine.submit(told))
+    assert answers[0] == answers[1]
+    assert [len(each) for each in answers[0]] == [30] * 5 + [9]
+    assert steps < 5 * 30 / 2
+
+
 def test_penalties_biases_and_masks_change_what_is_said(model: TextModel) -> None:
     plain = pcp.generate(model, [1], 7, GREEDY)
     with model.engine(rows=1) as engine:
@@ -307,7 +329,7 @@ def test_stored_weights_are_read_by_the_kernel_and_take_less_memory(form: str, t
     cache = empty_cache(config, 4, 16)
     target = Target.of("cpu:0")
     steps = [step_program(each, config, cache, Shape(1, 1, 3)) for each in (plain, quantised(plain, form))]
-    assert [len(native_kernels(each, target)) for each in steps] == [
+    assert [len(standing_kernels(each, target)) for each in steps] == [
         config.layers,  # attention
         5 * config.layers + 1,
     ]

@@ -6,6 +6,7 @@ program with its kernels in place; its compiled form lies beside, where every pr
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from pcp.backends import Target
@@ -20,28 +21,35 @@ from pcp.planning.paths.kept import version_of
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 
-NATIVE = ("quantised_product.native", "quantised_product.native_many", "attention.native")
-"""Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
-float32 and the other brings whole caches into another order."""
+STANDING = {
+    "cpu": ("quantised_product.native", "quantised_product.native_many", "attention.native"),
+    "cuda": ("attention.triton_few", "product_epilogue.triton", "product.triton"),
+}
+"""Kernels that stand without a search, by the kind of device: they round no more than the plain forms. Of these, on a processor
+one writes stored weights out in float32 and the other brings whole caches into another order; on a GPU each is many kernels,
+and a step of decoding takes as long as it has kernels."""
 
 log = logging.getLogger("pcp.inference")
 
 
-def native_kernels(program: Program, target: Target) -> dict[str, Kernel]:
-    """Those of a step that stand without a search, by the keys of their sites; none but on a processor."""
-    if target.backend != DEFAULT or target.platform != "cpu":
-        return {}
-    return {
-        site.key: kernel_named(name)
-        for site in sites_of(prepared(program), target)
-        for name in NATIVE
-        if name in site.kernels
-    }
+def standing_kernels(program: Program, target: Target) -> dict[str, Kernel]:
+    """Those of a step that stand without a search, by the keys of their sites: where sites share operations, at the largest."""
+    names = STANDING.get(target.platform, ()) if target.backend == DEFAULT else ()
+    chosen: dict[str, Kernel] = {}
+    taken = set[str]()
+    for site in sorted(
+        sites_of(prepared(program), target) if names else (), key=lambda site: -len(site.takes)
+    ):
+        fitting = [name for name in names if name in site.kernels]
+        if fitting and taken.isdisjoint(site.takes):
+            taken |= site.takes
+            chosen[site.key] = kernel_named(fitting[-1])
+    return chosen
 
 
 def as_run(program: Program, target: Target) -> Program:
-    """A step as it is written, but for native kernels that round no more."""
-    kernels = native_kernels(program, target)
+    """A step as it is written, but for kernels that round no more."""
+    kernels = standing_kernels(program, target)
     return Path.of(program, kernels).applied(program) if kernels else program
 
 
@@ -55,7 +63,10 @@ def kept_step(target: Target, specs: Any, facts: object, make: Callable[[], Prog
         make: traces it, where it is not kept.
     """
     leaves, tree = flatten(specs)
-    kernels = [(each.name, each.version, each.artifact.digest) for each in map(kernel_named, NATIVE)]
+    kernels = [
+        (each.name, each.version, each.artifact.digest)
+        for each in map(kernel_named, chain(*STANDING.values()))
+    ]
     features = [sorted(features_of(kind)) for kind in sorted(KINDS)]
     versions = [version_of(each) for each in ("jax", "jaxlib")]
     made_from = (target.described(), tree, [repr(leaf) for leaf in leaves], facts)

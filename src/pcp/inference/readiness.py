@@ -33,6 +33,9 @@ class Shape:
         width: pages of each.
         every: whether a token is drawn behind each of the chunk, and not only behind the last.
         edited: whether scores are changed before: penalties, biases, masks.
+        turns: how many tokens are drawn one after another, each behind the one before; of a chunk of 1.
+        limited: whether some are drawn from the best ones only. Otherwise a program of several turns has no branch: a GPU waits
+            for the host at each.
     """
 
     rows: int
@@ -40,6 +43,8 @@ class Shape:
     width: int
     every: bool = False
     edited: bool = False
+    turns: int = 1
+    limited: bool = True
 
     @property
     def draws(self) -> int:
@@ -59,11 +64,13 @@ class Shape:
             and self.width >= other.width
             and self.every == other.every
             and self.edited >= other.edited
+            and self.turns == other.turns
+            and self.limited >= other.limited
         )
 
 
 def first_shapes(limits: Limits, page: int, edited: bool, least: int = LEAST_WIDTH) -> list[Shape]:
-    """The shapes that are compiled at the start, the most needed first: at most eight.
+    """The shapes that are compiled at the start, the most needed first: at most eight, and two more of several turns.
 
     Arguments:
         page: tokens of a page.
@@ -84,7 +91,10 @@ def first_shapes(limits: Limits, page: int, edited: bool, least: int = LEAST_WID
         (1, 1, wide),
         (1, power_of_two(limits.chunk), wide),
     ]
-    return list(dict.fromkeys(Shape(r, min(c, context), w, edited=edited) for r, c, w in wanted))
+    shapes = [Shape(r, min(c, context), w, edited=edited) for r, c, w in wanted]
+    if limits.turns > 1 and not edited:
+        shapes += [Shape(each, 1, wide, turns=limits.turns, limited=False) for each in (1, rows)]
+    return list(dict.fromkeys(shapes))
 
 
 class Beside:

@@ -88,6 +88,11 @@ class Request:
         if isinstance(self.stop, str) or not all(self.stop):
             raise InvalidRequest(f"stop is {self.stop!r}; expected a list of texts, none of them empty")
 
+    @property
+    def asks_between(self) -> bool:
+        """Whether something is asked of each token before the next one is drawn."""
+        return self.mask is not None or self.logprobs is not None or self.sampling.edits
+
 
 MOST_LOGPROBS = 20
 

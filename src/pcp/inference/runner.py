@@ -12,13 +12,16 @@ from pcp.inference.engine import Answer
 from pcp.inference.kept_steps import kept_step
 from pcp.inference.readiness import SHORTEST_CHUNK, Beside, Shape, first_shapes, next_width
 from pcp.inference.reading import Reads, reading
-from pcp.inference.sampler import Drawn, draw
+from pcp.inference.request import NOTHING
+from pcp.inference.sampler import draw
 from pcp.inference.scheduler import Limits, Part, power_of_two
 from pcp.ir import Program, Role
 from pcp.ir.tree import map_tree
 from pcp.models.config import DecoderConfig
 from pcp.models.parameters import Parameters
-from pcp.ops.movement import iota, repeat, reshape
+from pcp.ops.control.loops import fori_loop
+from pcp.ops.elementwise import where
+from pcp.ops.movement import concatenate, full, iota, repeat, reshape
 from pcp.ops.movement.filling import zeros
 from pcp.planning import plan
 from pcp.planning.compiled import Compiled, compiled
@@ -26,6 +29,10 @@ from pcp.tensor import Tensor
 from pcp.tracing import spec, specs_of, trace
 
 log = logging.getLogger("pcp.inference")
+
+OF_FEW_ROWS = {"xla_gpu_enable_triton_gemm": True}
+"""Options of XLA on a GPU for a step of one token a row: its own products, measured beside the libraries', are faster there.
+GPT-2 124M, 8 rows, one H200: 468 us a token, 596 by libraries, which copy weights of an odd number of columns to pad them."""
 
 WORD = 1 << 32
 
@@ -36,20 +43,14 @@ def step_program(parameters: Parameters, config: DecoderConfig | Reads, cache: A
     Arguments:
         parameters, cache: arrays or their specs.
         config: the model's sizes, or what reads its texts.
-        shape: of the step. `whole` has the columns start, count, and those of `sampler.WHOLE`.
+        shape: of the step. `whole` has the columns start, count, and those of `sampler.WHOLE`; the count is that of tokens to
+            be drawn where there are several turns, of which nothing but tokens (rows, turns) is told.
     """
     rows, chunk, decoder = shape.rows, shape.chunk, reading(config)
 
-    def step(
-        parameters: Any,
-        cache: Any,
-        tokens: Tensor,
-        table: Tensor,
-        whole: Tensor,
-        real: Tensor,
-        tell: Tensor,
-        edit: Any,
-    ) -> tuple[Any, Drawn]:
+    def one(
+        parameters: Any, cache: Any, tokens: Any, table: Any, whole: Any, real: Any, tell: Any, edit: Any
+    ) -> Any:
         cache, scores = decoder.read(parameters, cache, tokens, whole[:, 0], whole[:, 1], table, shape.every)
         settings = whole[:, 2:]
         if shape.every:
@@ -57,14 +58,29 @@ def step_program(parameters: Parameters, config: DecoderConfig | Reads, cache: A
             behind = iota((rows, chunk, 1), 1) * np.array([0, 0, 0, 1], np.int32)
             settings = reshape(settings[:, None, :] + behind, (rows * chunk, 4))
             real = repeat(real, chunk, 0)
-        return cache, draw(scores.astype("f32"), settings, real, tell, edit)
+        return cache, draw(scores.astype("f32"), settings, real, tell, edit, limits=shape.limited)
+
+    def several(
+        parameters: Any, cache: Any, tokens: Any, table: Any, whole: Any, real: Any, _tell: Any, _edit: Any
+    ) -> Any:
+        def turn(i: Tensor, carry: Any) -> Any:
+            cache, tokens, told = carry
+            count = (i < whole[:, 1:2]).astype("i32")
+            now = concatenate([whole[:, :1] + i, count, whole[:, 2:5], whole[:, 5:] + i], 1)
+            cache, drawn = one(parameters, cache, tokens, table, now, real, None, None)
+            tokens = reshape(drawn.token, (rows, 1))
+            return cache, tokens, where(iota(told.shape, 1) == i, tokens, told)
+
+        told = full((rows, shape.turns), NOTHING, "i32")
+        cache, _, told = fori_loop(0, shape.turns, turn, (cache, tokens, told))
+        return cache, (told,)
 
     edit_specs = None
     if shape.edited:
         scores_shape = (shape.draws, decoder.vocabulary)
         edit_specs = (spec(scores_shape, "f32"), spec(scores_shape, "bool"))
     return trace(
-        step,
+        one if shape.turns == 1 else several,
         specs_of(parameters),
         specs_of(cache, Role.state),
         spec((rows, chunk), "i32"),
@@ -137,7 +153,11 @@ class Runner:
         width = min(power_of_two(pages), -(-self.decoder.context // self._size))
         edited = any(part.text.request.sampling.edits or part.text.request.mask is not None for part in parts)
         rows = max(self._fixed_rows, power_of_two(len(parts)))
-        return Shape(rows, min(chunk, self.decoder.context), width, every, edited)
+        turns = power_of_two(max(part.turns for part in parts))
+        limited = turns == 1 or any(part.text.request.sampling.limits for part in parts)
+        return Shape(
+            rows, min(chunk, self.decoder.context), width, every, edited and turns == 1, turns, limited
+        )
 
     def plan(self, shape: Shape) -> Compiled:
         """The plan of a shape, compiled when it is first asked for."""
@@ -156,6 +176,8 @@ class Runner:
         if self._tolerance is not None:
             return plan(self.traced(shape), self._device, self._tolerance, binds=("parameters",))
         target, specs = Target.of(self._device), (self._specs, self._cache_specs)
+        if target.platform == "cuda" and shape.chunk == 1:
+            target = target.with_options({**OF_FEW_ROWS, **dict(target.options)})
         facts = self.decoder.identity, shape
         return compiled(kept_step(target, specs, facts, lambda: self.traced(shape)), target)
 
@@ -235,9 +257,9 @@ class Runner:
         self._cache, drawn = step.call(
             cache, *self._packed(parts, shape), np.bool_(tell), self._edit(parts, shape)
         )
-        places = (shape.rows, shape.chunk if shape.every else 1)
+        places = (shape.rows, shape.turns if shape.turns > 1 else shape.chunk if shape.every else 1)
         tokens = np.asarray(drawn[0]).reshape(places)
-        if not tell:
+        if not tell or shape.turns > 1:
             return Answer(tokens)
         logprobs, top, tops = (np.asarray(each) for each in drawn[1:])
         return Answer(tokens, logprobs.reshape(places), top.reshape(*places, -1), tops.reshape(*places, -1))
@@ -254,7 +276,8 @@ class Runner:
             pages = part.text.pages[: shape.width]
             table[row, : len(pages)] = pages
             seed = sampling.seed
-            whole[row] = part.start, len(given), sampling.top_k or 0, seed // WORD, seed % WORD, part.place
+            count = part.turns if shape.turns > 1 else len(given)
+            whole[row] = part.start, count, sampling.top_k or 0, seed // WORD, seed % WORD, part.place
             real[row] = sampling.temperature, sampling.top_p, sampling.min_p, sampling.repetition_penalty
         return tokens, table, whole.view(np.int32), real
 
@@ -285,7 +308,7 @@ class Runner:
 
 
 def _longest(parts: Sequence[Part]) -> int:
-    return max(part.start + len(part.tokens) + len(part.guesses) for part in parts)
+    return max(part.start + len(part.tokens) + len(part.guesses) + part.turns - 1 for part in parts)
 
 
 def joined(answers: Sequence[Answer]) -> Answer:

@@ -46,7 +46,12 @@ class Drawn(NamedTuple):
 
 
 def draw(
-    scores: Tensor, whole: Tensor, real: Tensor, tell: Tensor, edit: tuple[Tensor, Tensor] | None = None
+    scores: Tensor,
+    whole: Tensor,
+    real: Tensor,
+    tell: Tensor | None,
+    edit: tuple[Tensor, Tensor] | None = None,
+    limits: bool = True,
 ) -> Drawn:
     """Draw a token for each row; no vocabulary is sorted.
 
@@ -54,7 +59,8 @@ def draw(
         scores: (rows, vocabulary) f32.
         whole: the columns of `WHOLE`, (rows, 4) i32: candidates, or 0 for all; the two words of the seed; the token's place.
         real: the columns of `REAL`, (rows, 4) f32; a temperature of 0 takes the best.
-        tell: whether logprobs are wanted, bool.
+        tell: whether logprobs are wanted, bool; None: never.
+        limits: whether any row is limited to its best tokens. If not, nothing depends on a condition.
         edit: what is added to scores, (rows, vocabulary) f32, and whether the repetition penalty is applied, bool.
     """
     rows, vocabulary = scores.shape
@@ -81,8 +87,11 @@ def draw(
         at, tokens = top_k(scaled, min(CANDIDATES, vocabulary))
         return noisy(_kept(at, scaled, settings["top_k"], shares["top_p"], shares["min_p"]), tokens)
 
-    free = cond(any_(hot & ~limited), among_all, lambda: best)
-    token = where(hot, where(limited, cond(any_(limited), among_candidates, lambda: best), free), best)
+    if limits:
+        free = cond(any_(hot & ~limited), among_all, lambda: best)
+        token = where(hot, where(limited, cond(any_(limited), among_candidates, lambda: best), free), best)
+    else:
+        token = where(hot, among_all(), best)
     count = min(MOST_LOGPROBS, vocabulary)
 
     def told() -> tuple[Tensor, Tensor, Tensor]:
@@ -94,7 +103,7 @@ def draw(
         nothing = broadcast_to(shares["temperature"] * 0, (rows, count))
         return nothing[:, :1], broadcast_to(best * 0, (rows, count)), nothing
 
-    logprob, top, top_logprobs = cond(tell, told, untold)
+    logprob, top, top_logprobs = untold() if tell is None else cond(tell, told, untold)
     largest = max_(scores, 1)
     return Drawn(where(largest == largest, token[:, 0], NOTHING), logprob[:, 0], top, top_logprobs)
 

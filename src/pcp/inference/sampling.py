@@ -64,6 +64,11 @@ class Sampling:
                 raise InvalidSampling(f"{name} is {getattr(self, name)}; expected {wanted}")
 
     @property
+    def limits(self) -> bool:
+        """Whether tokens are drawn from the best ones only."""
+        return self.temperature > 0 and bool(self.top_k or self.top_p < 1 or self.min_p > 0)
+
+    @property
     def edits(self) -> bool:
         """Whether scores are changed before they are drawn from."""
         return bool(self.logit_bias) or (

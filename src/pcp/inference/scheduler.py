@@ -9,7 +9,7 @@ Source: the policy of nano-vllm, https://github.com/GeeeekExplorer/nano-vllm.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pcp.inference.pages import Key, Pages
 from pcp.inference.request import Request, RequestTooLong
@@ -59,12 +59,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One row of a step: `tokens`, the first at place `start` from the text's origin; and guesses behind them."""
+    """One row of a step: `tokens`, the first at place `start` from the text's origin; and guesses behind them.
+
+    `turns` tokens are drawn one after another, each behind the one before.
+    """
 
     text: Text
     start: int
     tokens: list[int]
     guesses: list[int]
+    turns: int = 1
 
     @property
     def place(self) -> int:
@@ -92,11 +96,13 @@ class Limits:
         context: most tokens that the model sees.
         rows: most texts at once.
         chunk: most tokens of a prompt in one step, all rows together.
+        turns: most tokens that a step draws one after another for a text; a power of two.
     """
 
     context: int
     rows: int = 8
     chunk: int = 512
+    turns: int = 1
 
 
 def power_of_two(count: int) -> int:
@@ -168,7 +174,7 @@ class Scheduler:
         """What a part's text says now, after its step.
 
         Arguments:
-            drawn: the token after the part's last one, and then after each guess.
+            drawn: the token after the part's last one, and then after each guess, or of each turn.
 
         Returns:
             The new tokens, in order: those that are drawn behind tokens that are true; none within a prompt.
@@ -179,7 +185,7 @@ class Scheduler:
         self._keep(text)
         if not part.ends:
             return []
-        told = [int(drawn[0])]
+        told = [int(each) for each in drawn[: part.turns]]
         for guess, after in zip(part.guesses, drawn[1:], strict=False):
             if guess != told[-1]:
                 break
@@ -249,7 +255,28 @@ class Scheduler:
             spare = len(text.pages) * self.pages.size - text.seen  # guesses never take a page from others
             guesses = text.guesses[: max(min(most, spare), 0)]
             parts.append(Part(text, text.cached, [text.tokens[-1]], guesses))
-        return Step([part for part in parts if part.text in self.running])
+        parts = [part for part in parts if part.text in self.running]
+        return Step(self._by_turns(parts) if self.limits.turns > 1 else parts)
+
+    def _by_turns(self, parts: list[Part]) -> list[Part]:
+        """The parts with the turns that they have room for, if that is worth a call and no prompt waits to be read."""
+        if len(self.running) > len(parts) or any(
+            part.guesses or part.text.request.asks_between for part in parts
+        ):
+            return parts
+        turns = [
+            min(self.limits.turns, part.text.left, self.limits.context - part.text.seen + 1) for part in parts
+        ]
+        if 2 * max(turns, default=0) <= self.limits.turns:
+            return parts
+        several = []
+        for part, wanted in zip(parts, turns, strict=True):
+            text = part.text
+            missing = self.pages.needed(text.seen + wanted - 1) - len(text.pages)
+            text.pages += (self.pages.take(missing) or []) if missing > 0 else []  # none that others have
+            room = len(text.pages) * self.pages.size - text.seen + 1
+            several.append(replace(part, turns=max(min(wanted, room), 1)))
+        return several
 
     def _has_room(self, text: Text) -> bool:
         """Take the page that the next token needs, from the newest if none is left; false if the text itself was the newest."""

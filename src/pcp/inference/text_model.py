@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.inference.engine import Engine
 from pcp.inference.guessing import DraftMismatch, DraftModel, Guesser, PromptLookup
@@ -41,6 +42,9 @@ class NoTokenizer(PCPError):
 
 GUESSES = 3
 """Tokens that a draft model guesses at once, unless it is told otherwise."""
+
+TURNS, TURNING = 16, ("cuda",)
+"""Tokens that a call draws one after another, and the kinds of devices where it does."""
 
 CACHE_BYTES = 4 << 30
 """Most memory that a cache takes unless it is told otherwise, and unless one text alone needs more."""
@@ -105,6 +109,7 @@ class TextModel:
         prepared: Callable[[int, int], None] | None = None,
         cache: str = "",
         draft: "TextModel | None" = None,
+        turns: int | None = None,
     ) -> Engine:
         """An engine that answers many requests at once. What is compiled stays with the model for the next engine.
 
@@ -127,6 +132,9 @@ class TextModel:
             draft: a smaller model of the same tokens, which guesses; `guesses` is how many at once, 3 if not given.
             cache: `f32`, `bf16` or `int8`, the latter with a scale for each token and head: what keys and values are kept in;
                 empty: what is computed in.
+            turns: most tokens that a call of the model draws one after another, a power of two: on a GPU a call takes longer
+                than a token of a small model. Behind an end, a stop text or a reader who leaves, so many tokens are computed in
+                vain. None: 16 on a GPU if nothing is guessed, else 1.
 
         Raises:
             UnknownCache: there is no such form of caches.
@@ -140,7 +148,8 @@ class TextModel:
             _check_draft(self, draft)
         taken = [self._acquired(device, weights, tolerance, rows, page, pages, invariant, cache)]
         (compiled,) = taken
-        limits = Limits(self.config.context, rows, chunk)
+        several = TURNS if Target.of(device).platform in TURNING and not guesses and draft is None else 1
+        limits = Limits(self.config.context, rows, chunk, several if turns is None else turns)
         guesser: Guesser | None = PromptLookup(guesses) if guesses else None
 
         def done() -> None:

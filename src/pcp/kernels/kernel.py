@@ -136,7 +136,7 @@ class Kernel:
         adds = wide is not None and (
             wide.name not in _BY_XLA
             or self.bits < LEAST_BITS
-            or (self.artifact.kind, self.storage) == ("native", F32)
+            or (self.storage is F32 and self.artifact.kind != "StableHLO")
         )
         return self.applies(op) or (wide is not None and adds and self.applies(wide))
 

@@ -9,7 +9,9 @@ widens itself. A kernel of one's own is no part of XLA's fusions: it looks throu
 from dataclasses import dataclass
 
 from pcp.ir import DType
-from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.bindings import Value
+from pcp.ir.toolkit.dataflow import defining_op, result_owner, users_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert
 from pcp.ops.movement import reshape
 from pcp.tensor import Tensor, current_builder
@@ -120,6 +122,15 @@ def as_kept(x: Tensor) -> Tensor:
         return x
     source = Tensor(op.operands[0], current_builder())
     return source if source.dtype is DType.bf16 else x
+
+
+def rounded_by_all(value: Value) -> bool:
+    """Whether everything that takes a value rounds it to bfloat16 first."""
+    users = list(users_of(result_owner(value)))
+    return bool(users) and all(
+        user.name == "stablehlo.convert" and spec_of(user.results[0].type).dtype is DType.bf16
+        for user in users
+    )
 
 
 def is_argument(x: Tensor) -> bool:
