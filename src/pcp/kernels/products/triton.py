@@ -156,43 +156,45 @@ class OneRow:
         inside = (first + jnp.arange(across)).reshape((-1, 1) if self.turned else (1, -1)) < self.columns
         mask, other = (None, None) if is_whole else (jnp.broadcast_to(inside, tile), 0.0)
 
-        def read(turn: Array) -> list[tuple[Array, ...]]:
-            """Blocks of weights, and of the row with what its norm takes; all are asked for before any is used."""
+        def read(turn: Array) -> list[tuple[Array, Array]]:
             places = [pallas.ds((begin + turn * ahead + i) * block, block) for i in range(ahead)]
             index = [(columns, place) if self.turned else (place, columns) for place in places]
-            tiles = [triton.load(weights.at[each], mask=mask, other=other) for each in index]
-            rows = [
-                tuple(
-                    triton.load(each.at[pallas.ds(0, 1), place]).astype(jnp.float32) for each in (x, *vectors)
-                )
-                for place in places
+            return [
+                (p, triton.load(weights.at[i], mask=mask, other=other))
+                for p, i in zip(places, index, strict=True)
             ]
-            return [(each, *row) for each, row in zip(tiles, rows, strict=True)]
 
-        def added(total: Array, blocks: Sequence[tuple[Array, ...]]) -> Array:
-            for each, *row in blocks:
-                y = normed(*row)
-                total = total + each.astype(jnp.float32) * (y if self.turned else jnp.reshape(y, (-1, 1)))
+        def added(total: Array, blocks: Sequence[tuple[Array, Array]]) -> Array:
+            for place, each in blocks:
+                row = taken(place)
+                total = total + each.astype(jnp.float32) * (row if self.turned else jnp.reshape(row, (-1, 1)))
             return total
 
         blocks = read(0)  # before the norm, whose sums wait for all threads
-        normed = self._normed(x)
+        taken = self._taken(x, vectors)
         total = added(jnp.zeros(tile, jnp.float32), blocks)
         turns = share.own // ahead
         if turns > 1:
             total = lax.fori_loop(1, turns, lambda turn, total: added(total, read(turn)), total)
         return jnp.sum(total, axis=int(self.turned))[None, :]
 
-    def _normed(self, x: Reference) -> Callable[..., Array]:
-        """From some numbers of the row, and of scale and bias, to those after the norm."""
+    def _taken(self, x: Reference, vectors: Sequence[Reference]) -> Callable[..., Array]:
+        """What reads some numbers of the row, (1, block), after the norm."""
         norm, rows = self.norm, Rows(0, 1, *x.shape)
         if norm is None:
-            return lambda y: y
+            return lambda place: triton.load(x.at[pallas.ds(0, 1), place]).astype(jnp.float32)
         whole = rows.read(x)
         mean = jnp.sum(whole) / rows.width if norm.centred else 0.0
         whole = jnp.where(rows.inside, whole - mean, 0.0)
         factor = lax.rsqrt(jnp.sum(whole * whole) / rows.width + norm.epsilon)
-        return lambda y, scale, bias: (y - mean) * factor * scale + bias
+
+        def read(place: Array) -> Array:
+            y, scale, bias = (
+                triton.load(each.at[pallas.ds(0, 1), place]).astype(jnp.float32) for each in (x, *vectors)
+            )
+            return (y - mean) * factor * scale + bias
+
+        return read
 
     def _finished(self, y: Array, given: Sequence[Reference], result: Reference, first: Array) -> None:
         """Write sums of columns with all that is done to them."""
