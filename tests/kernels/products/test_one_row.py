@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from tests.conftest import PLATFORM
+from tests.kernels.gpu.emulated import emulate, interpreted
 
 import pcp
 from pcp.backends.registry import DEFAULT
@@ -23,8 +25,6 @@ from pcp.models.decoder import empty_cache
 from pcp.models.initial import initial_parameters
 from pcp.models.published import gpt2_config
 from pcp.planning.paths.preparation import prepared
-from tests.conftest import PLATFORM
-from tests.kernels.gpu.emulated import emulate, interpreted
 
 RNG = np.random.default_rng()
 pytestmark = [
