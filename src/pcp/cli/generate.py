@@ -24,7 +24,8 @@ MODEL is one of:
   a GGUF file of a GPT-2, Llama, Mistral or Qwen: its matrices stay as they are stored
 
 The text ends at a token by which the model ends an answer, as generation_config.json, config.json or the tokenizer name it;
---ignore-end goes on. What --temperature, --top-k, --top-p, --min-p and --repetition-penalty leave open is as generation_config.json recommends, if there is one.
+--ignore-end goes on. What --temperature, --top-k, --top-p, --min-p and --repetition-penalty leave open is as
+generation_config.json recommends, if there is one.
 
 The prompt is read in one call. Of a prompt that fills the model's context, only the last half context is read.
 
