@@ -25,6 +25,7 @@ BENCHMARKS = {
     },
     "gpu": {
         "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
+        "gpu-decoding": "tokens of GPT-2 or Llama on a GPU beside torch.compile with CUDA graphs",
         "gpu-curve": "loss curves of a planned step and of the same as it is written, on a GPU",
         "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },

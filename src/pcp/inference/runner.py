@@ -133,7 +133,7 @@ class Runner:
         """Number of tokens."""
         return self.decoder.vocabulary
 
-    def _fresh(self) -> Any:
+    def fresh(self) -> Any:
         """An empty cache, made where it stays: to bring as many zeros there takes longer than a first token."""
         specs = self._cache_specs
         made = trace(lambda: map_tree(lambda each: zeros(each.spec.shape, each.spec.dtype), specs))
@@ -252,7 +252,7 @@ class Runner:
 
     def _run_in(self, parts: Sequence[Part], shape: Shape, tell: bool) -> Answer:
         step = self.plan(shape)
-        cache = self._fresh() if self._cache is None else self._cache
+        cache = self.fresh() if self._cache is None else self._cache
         self._cache = None  # a call consumes it
         self._cache, drawn = step.call(
             cache, *self._packed(parts, shape), np.bool_(tell), self._edit(parts, shape)
