@@ -1,6 +1,7 @@
 """The native libraries that are named for a program are all that its search would call, and naming them builds nothing."""
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,37 @@ def test_only_what_the_machine_and_its_device_can_call_is_named(tmp_path: Path) 
     with masked("library:dropout"):
         assert libraries_for(step, CPU, 1e-2) == {"activations", "products", "temporaries"}
     assert "steps" in libraries_for(step, Target.of("arena:cpu"), 1e-2)
+
+
+def test_what_is_not_built_is_built_before_the_budget_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Began(Exception):
+        """The seconds of the search."""
+
+    def begin(_: object) -> None:
+        raise Began
+
+    asked = set[str]()
+    monkeypatch.setattr(sys.modules["pcp.planning.plan"], "evidence_of", begin)
+    monkeypatch.setattr(native, "is_unbuilt", lambda name: name != "dropout")
+    monkeypatch.setattr(native, "missing", lambda name: asked.add(name) or "")
+    step = dropout_step(tmp_path)
+    for budget, built in ((0.0, set[str]()), (5.0, {"activations", "products", "temporaries"})):
+        with pytest.raises(Began):
+            pcp.plan(step, tolerance=1e-2, budget=budget)
+        assert asked == built
+
+
+def test_a_library_is_unbuilt_until_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(building, "folder", lambda: tmp_path)
+    monkeypatch.setattr(building, "kept", lambda _: None)
+    assert native.is_unbuilt("products")
+    monkeypatch.setattr(building, "kept", lambda library: library)
+    assert not native.is_unbuilt("products")
+
+    def no_compiler(_: object) -> None:
+        raise native.NoCompiler("there is none")
+
+    monkeypatch.setattr(building, "kept", no_compiler)
+    assert not native.is_unbuilt("activations")

@@ -29,6 +29,7 @@ from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
 from pcp.planning.fitting import Fit, fitted, fitted_unasked
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
+from pcp.planning.libraries import have_libraries
 from pcp.planning.measuring.hardware import made_with
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.pages import plan_fragment
@@ -370,6 +371,7 @@ def plan(
             bound=bound,
             narrows=narrow,
         )
+        have_libraries(program, target, tolerance, budget)
         search = functools.partial(searched, program, tolerance, conditions, others)
         with evidence_of(conditions) as evidence:
             found, target = answered(search, evidence)

@@ -14,6 +14,7 @@ from pcp.kernels.native.building import built as built
 from pcp.kernels.native.building import built_from as built_from
 from pcp.kernels.native.building import compiler_here as compiler_here
 from pcp.kernels.native.building import discard as discard
+from pcp.kernels.native.building import is_unbuilt as is_unbuilt
 from pcp.kernels.native.building import kept as kept
 from pcp.kernels.native.building import missing as missing
 from pcp.kernels.native.calling import call_build as call_build

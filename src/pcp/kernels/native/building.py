@@ -159,12 +159,32 @@ def build_here(name: str) -> Build:
     return outcome
 
 
+def is_unbuilt(name: str) -> bool:
+    """Whether the first that calls a library would have to compile it."""
+    key = name, *_conditions()
+    if key not in _SEEN and not refusal(name):
+        try:
+            if kept(LIBRARIES[name]) is None:
+                return True
+        except NoCompiler:
+            pass
+    _SEEN.add(key)
+    return False
+
+
+_SEEN: set[tuple[object, ...]] = set()
+"""Libraries that need not be compiled, each with what that depends on."""
+
+
+def _conditions() -> tuple[object, ...]:
+    return os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden()
+
+
 def _found(name: str) -> Build | str:
     """The build of a library, or why there is none."""
     if name not in LIBRARIES:
         return f"there is no native library {name!r}; there are {', '.join(LIBRARIES)}"
-    conditions = os.environ.get("CXX", ""), os.environ.get("PATH", ""), str(folder()), hidden()
-    return refusal(name) or _outcome(name, *conditions)
+    return refusal(name) or _outcome(name, *_conditions())
 
 
 @functools.cache
