@@ -10,8 +10,8 @@ import pytest
 
 import pcp
 from pcp import nn
-from pcp.backends import xla
 from pcp.backends.angles_kept import with_angles_kept
+from pcp.backends.forms import for_xla
 from pcp.ir.tree import flatten
 
 pytestmark = pytest.mark.cpu
@@ -61,7 +61,7 @@ def test_what_reads_them_does_not_compute_them_and_sees_the_same_bits(
     computing = [part for part in text.split("\n\n") if re.search(r" (co)?sine\(", part)]
     assert computing
     assert not [part for part in computing if size in part]
-    monkeypatch.setattr(xla, "with_angles_kept", lambda program: program)
+    monkeypatch.setattr(for_xla, "with_angles_kept", lambda program: program)
     plain = pcp.plan(program, "cpu:0", cache=False)
     assert plain._executable._loaded.hlo_modules()[0].to_string() != text
     for one, other in zip(flatten(plan.run(*given))[0], flatten(plain.run(*given))[0], strict=True):
@@ -72,7 +72,7 @@ def test_turned_numbers_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> N
     x = RNG.normal(size=SHAPE).astype("f4")
     program = pcp.trace(nn.rotary, x)
     found = np.asarray(pcp.plan(program, "cpu:0", cache=False).run(x))
-    monkeypatch.setattr(xla, "with_angles_kept", lambda program: program)
+    monkeypatch.setattr(for_xla, "with_angles_kept", lambda program: program)
     np.testing.assert_array_equal(found, pcp.plan(program, "cpu:0", cache=False).run(x))
 
 

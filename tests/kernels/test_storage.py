@@ -60,7 +60,8 @@ SINCE = {
     "normalisation_gradient.triton_wide", "attention.cudnn:bf16_centred",
     "attention_gradient.cudnn:bf16_centred", "attention.triton:bf16_centred", "attention_gradient.triton:bf16_centred",
     "product.xla:bf16_centred", "product.native:bf16_centred", "convolution.xla:bf16+result", "convolution.xla:tf32",
-    "embedding_gradient.few", "convolution.native_depthwise",
+    "embedding_gradient.few", "convolution.native_depthwise", "attention.triton_few",
+    "product.triton", "product_epilogue.triton",
 }  # fmt: skip
 """Those that were not there then."""
 EVERY = [kernel for family in FAMILIES.values() for kernel in family.kernels.values() if not kernel.is_added]
@@ -76,7 +77,7 @@ def test_every_older_name_is_that_of_one_kernel() -> None:
 
 
 def test_kernels_are_registered_once() -> None:
-    assert len({kernel.name.partition(":")[0] for kernel in EVERY}) == 67
+    assert len({kernel.name.partition(":")[0] for kernel in EVERY}) == 70
 
 
 @pytest.mark.parametrize(
@@ -155,11 +156,11 @@ LEVELS = {
     ],
     ("cuda", 2.0**-8): [
         ["xla:bf16+result", "cudnn:bf16+result"], ["xla:bf16", "cudnn:bf16_centred"],
-        ["xla:bf16_centred", "cudnn:bf16_centred"], ["xla:tf32"],
+        ["xla:bf16_centred", "cudnn:bf16_centred"], ["xla:tf32", "triton_few"], ["triton", "triton_few"],
     ],
     ("cuda", math.inf): [
         ["xla:fp8", "cudnn:bf16+result"], ["xla:bf16+result", "cudnn:bf16+result"], ["xla:bf16", "cudnn:bf16_centred"],
-        ["xla:bf16_centred", "cudnn:bf16_centred"], ["xla:tf32"],
+        ["xla:bf16_centred", "cudnn:bf16_centred"], ["xla:tf32", "triton_few"], ["triton", "triton_few"],
     ],
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ PRODUCTS: dict[str, tuple[tuple[int, ...], Callable[[Any, Any], Any]]] = {
     "twice": (W, lambda w, x: pcp.tanh(x @ w.T) @ w),
     "read otherwise, too": (W, lambda w, x: x @ w.T + w.mean()),
     "looked up": (W, lambda w, x: x @ w.T + (pcp.ops.take(w, np.array([[3, 7, 255]]), 0) @ w.T)),
-    "looked up with scales": (W, lambda w, x: pcp.ops.take(w, np.array([5, 0, 9]), 0) * (x @ w.T).mean()),
+    "looked up with scales": (W, lambda w, x: pcp.ops.take(w, np.array([5, 0, 9]), 0) * ((x @ w.T) ** 2).mean()),
 }  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def test_an_entry_that_is_none(entry: object) -> None:
     with pytest.raises(
         NotAPath,
         match=r"stored.*pairs of a class of values, as 'factors' or 'results 64x32', and one of bf16, or of an "
-        "argument, as 'argument 3', and one of bf16, int8, fp8, fp8_e5m2, int4, or of a moment, as 'state 3', and "
+        "argument, as 'argument 3', and one of bf16, int8, int8_blocks, fp8, fp8_e5m2, int4, or of a moment, as 'state 3', and "
         "bf16: plan again",
     ):
         Path.from_json(json.dumps(whole | {"stored": entry}))
@@ -200,7 +200,7 @@ class OfBound:
         """Make up a measurement."""
         assert isinstance(request.candidate, Program)
         pattern = r"composite .*: \(tensor<[^>]*>, tensor<\d+x\d+x(\w+)>"
-        names = {each.dtype.mlir: each.name for each in FORMATS.values()}
+        names = {each.dtype.mlir: each.name for each in FORMATS.values() if each.name != "int8_blocks"}
         forms = [names[each] for each in re.findall(pattern, request.candidate.text)]
         sizes = [FORMATS[each].row_bytes(1024) for each in forms] + [4096] * (
             3 if not request.bound else 3 - len(forms)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import composite_name
+from pcp.ir.composites.records import LAYER_NORM, RMS_NORM
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.activations.triton import activated
@@ -241,7 +242,7 @@ def _norm_of(x: Tensor) -> tuple[Normed, list[Tensor]] | None:
             return None
         value = op.operands[0]
         op = defining_op(value)
-    if op is None or composite_name(op) not in ("pcp.layer_norm", "pcp.rms_norm") or not applies_to_rows(op):
+    if op is None or composite_name(op) not in (LAYER_NORM.name, RMS_NORM.name) or not applies_to_rows(op):
         return None
     named = Named.of(op)
     if value != op.results[0] or len(op.results) > 1 or x.shape[-1] > WIDEST:

@@ -19,7 +19,7 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import block_operations
 from pcp.ops.linear.dot_axes import DotAxes
 from pcp.ops.movement import reshape, transpose
-from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim, reverse
 from pcp.ops.record import RECORDS
 from pcp.ops.windows.convolution_rules import Convolution, Layout, is_turned
 from pcp.ops.windows.geometry import pairs_attribute, pairs_of
@@ -171,12 +171,21 @@ def _convolution(op: ir.Operation, sinking: _Sinking) -> Turned | None:
     if any(
         kernel.shape[axis] > 1 for axis in window
     ):  # neighbours in a patch are neighbours in a window, too
-        kernel = transpose(kernel, (*window, inputs, outputs))
+        kernel = _kernel(kernel, (*window, inputs, outputs))
         of_kernel = (axes[-1], axes[-2], *axes[:-2])
     last = replace(conv, layout=Layout(order, of_kernel, order))
     wanted = [shape[0], *shape[2:], shape[1]]
     named = {"dimension_numbers": last.layout.attribute()}
     return Turned(_again(op, (x, kernel), wanted, named), order)
+
+
+def _kernel(kernel: Tensor, order: Order) -> Tensor:
+    """A kernel in another order; one that is turned around is turned last: so XLA finds the backward convolution of cuDNN."""
+    turned = defined_by(kernel.value, "reverse")
+    if turned is None:
+        return transpose(kernel, order)
+    along = [order.index(axis) for axis in numbers(turned, "dimensions")]
+    return reverse(transpose(tensor(turned.operands[0]), order), along)
 
 
 def _elementwise(op: ir.Operation, sinking: _Sinking) -> Turned | None:
