@@ -139,8 +139,14 @@ def composed() -> dict[str, Any]:
     def noisy(x: Any, w: Any, key: Any) -> Any:
         return x @ w + pcp.random.normal(key, (6, 4))
 
+    def counted(x: Any) -> Any:
+        """Sums of integers are divided, and made wider, as wholes."""
+        return x.astype("u32").sum() // 4, (x * 2**23).sum().astype("i64")
+
     found = {}
-    for name, function, given in (("rows", rows, (x, w)), ("noisy", noisy, (x, w, key))):
+    numbers = np.array([3, 3, 3, 3, 3, 250], np.int32)
+    given_to = (("rows", rows, (x, w)), ("noisy", noisy, (x, w, key)), ("counted", counted, (numbers,)))
+    for name, function, given in given_to:
         program = pcp.trace(function, *given)
         plan = pcp.plan(program, devices=["cpu:5", "cpu:2", "cpu:7"], options=QUICK)
         result = plan.run(*given)

@@ -82,6 +82,10 @@ def test_numbers_that_are_drawn_are_those_of_one_device(found: Any) -> None:
     assert found["composed"]["noisy"]["shards"] == [[2, 4]]
 
 
+def test_integers_are_those_of_one_device(found: Any) -> None:
+    assert found["composed"]["counted"]["error"] == 0
+
+
 def test_a_path_of_several_devices_is_kept_and_followed(found: Any) -> None:
     kept = found["kept"]
     assert kept["same"]

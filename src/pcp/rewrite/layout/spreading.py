@@ -101,14 +101,18 @@ class Spreading(Cutting):
         parts = [value in self.sums and has_single_use(value) for value in op.operands]
         if not any(parts) or len(op.results) != 1:
             return False
-        if op.name == "stablehlo.convert":
-            old, new = spec_of(op.operands[0].type).dtype, spec_of(op.results[0].type).dtype
-            return old.kind == new.kind and new.bits >= old.bits
+        new = spec_of(op.results[0].type).dtype
+        if op.name == "stablehlo.convert":  # of integers, a sum may have wrapped where its parts have not
+            old = spec_of(op.operands[0].type).dtype
+            return old.kind == new.kind and new.bits >= old.bits and new.is_differentiable
         if op.name in _SCALING:
             place = parts.index(True)
             other = op.operands[1 - place]
             is_whole = other not in self.axes and other not in self.sums
-            return is_whole and (place == 0 or op.name == "stablehlo.multiply")
+            is_linear = op.name == "stablehlo.multiply" or (
+                place == 0 and new.is_differentiable
+            )  # 3 // 2 + 3 // 2 < 6 // 2
+            return is_whole and is_linear
         if op.name in _JOINING:
             return all(
                 part or splat_number(value) == 0 for part, value in zip(parts, op.operands, strict=True)
