@@ -1,5 +1,6 @@
 """Element types and shapes."""
 
+import operator
 from typing import Any
 
 import ml_dtypes
@@ -22,6 +23,14 @@ def test_every_spelling_of_a_type_means_it(dtype: DType) -> None:
     assert dtype_from_mlir(dtype.mlir) is dtype
     assert dtype.itemsize == np.zeros(1, dtype.numpy).nbytes
     assert dtype == dtype.value
+    assert dtype == dtype.numpy
+    assert dtype == dtype.numpy.type
+    assert dtype == dtype.numpy.name
+    assert operator.ne(dtype, dtype.numpy) is False
+    assert dtype in {dtype.value} | {dtype}
+    assert [each for each in DType if each == dtype.numpy or each == dtype.numpy.name] == [dtype]
+    assert dtype != np.dtype("U3")
+    assert dtype not in (None, 3, object(), len)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ class InvalidShape(PCPError):
 
 
 class DType(enum.StrEnum):
-    """An element type, named as StableHLO names it; equal to its name, so `x.dtype == "f32"` holds."""
+    """An element type, named as StableHLO names it; equal to its name and to NumPy's types, so `x.dtype == "f32"` holds, and
+    `x.dtype == np.float32`."""
 
     bool = "bool"
     i8 = "i8"
@@ -55,6 +56,19 @@ class DType(enum.StrEnum):
     f8E5M2 = "f8E5M2"
     f8E5M2FNUZ = "f8E5M2FNUZ"
     f8E8M0FNU = "f8E8M0FNU"
+
+    def __eq__(self, other: object) -> builtins.bool:
+        if self is other:
+            return True
+        if isinstance(other, str):
+            return str.__eq__(self, other) or _FROM_NAME.get(other) is self
+        # jax.numpy's types are callable, and no types
+        return (isinstance(other, np.dtype) or callable(other)) and builtins.bool(self.numpy == other)
+
+    def __ne__(self, other: object) -> builtins.bool:
+        return not self == other
+
+    __hash__ = enum.StrEnum.__hash__
 
     @property
     def numpy(self) -> np.dtype[Any]:
