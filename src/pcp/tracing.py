@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from pcp.foreign import is_foreign
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.called_functions import copy_functions
@@ -171,15 +172,19 @@ def _traced(
     except Exception as mistake:
         if not _is_by_jax(mistake):
             raise
+        if captured:
+            captured.clear()  # what JAX traces has arguments of its own alone
         imported = importlib.import_module(_BY_JAX).by_jax(function, arguments, mistake)
         return cast(Program, imported)
 
 
 def _is_by_jax(mistake: BaseException) -> bool:
-    """Whether an error comes out of a function of JAX, which takes no Tensors, or out of a Tensor that met a value of JAX."""
+    """Whether an error comes out of a function of JAX, which takes no Tensors, out of a Tensor that met a value of JAX, or
+    out of what stands for typed keys of JAX."""
     frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(mistake.__traceback__))
     is_filtered = any("JAX has removed" in note for note in getattr(mistake, "__notes__", ()))
-    return is_filtered or any(name.startswith("jax.") for name in frames)
+    is_key = isinstance(mistake, AttributeError | TypeError) and "'KeyData' object" in str(mistake)
+    return is_filtered or is_key or any(name.startswith("jax.") for name in frames)
 
 
 def _by_tensors(
@@ -352,7 +357,7 @@ def result_tensor(value: TensorLike) -> Tensor:
         InvalidArgument: it is nothing that a tensor can be made from.
     """
     value = numbers_of(value)
-    if isinstance(value, Tensor | bool | int | float | complex | np.generic | np.ndarray):
+    if isinstance(value, Tensor | bool | int | float | complex | np.generic) or is_foreign(value):
         return as_tensor(value)
     raise InvalidArgument(
         f"the traced function returned {type(value).__name__}; return Tensors, arrays or numbers"

@@ -1,5 +1,7 @@
 """`pcp.jit`: functions that are called with arrays."""
 
+import collections
+import dataclasses
 import logging
 from typing import Any
 
@@ -112,6 +114,40 @@ def test_functions_that_compute_the_same_share_a_plan() -> None:
         made(2.5, donate_argnums=0).plan(x),
     ]
     assert len({id(each) for each in (*others, plans[0])}) == len(others) + 1
+
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+pair = collections.namedtuple("Pair", ["left", "right"])  # another of the same name
+
+
+@dataclasses.dataclass
+class Halves:
+    left: Any
+    right: Any
+    name: str = ""
+
+
+@dataclasses.dataclass
+class Sides:
+    left: Any
+    right: Any
+    name: str = ""
+
+
+@pytest.mark.parametrize("kind", [Halves, Sides])
+def test_what_computes_the_same_and_is_of_other_classes_has_other_plans(kind: Any) -> None:
+    """A plan that was made for one class once served all with the same fields."""
+    x = np.ones(3, np.float32)
+    assert type(pcp.jit(lambda x: kind(x * 2, x), device="arena:cpu")(x)) is kind
+    swapped = pcp.jit(lambda both: kind(both.right, both.left, both.name), device="arena:cpu")
+    for other in (Halves, Sides):
+        assert type(swapped(other(x, x))) is kind
+    assert [swapped(kind(x, x, name)).name for name in ("one", "two")] == ["one", "two"]
+    same = pcp.jit(lambda both: both, device="arena:cpu")
+    for given in (kind(x, x), {"left": x, "right": x}, Pair(x, x), pair(x, x), kind(x, x)):
+        assert type(same(given)) is type(given)
+    named = pcp.jit(lambda x, name: kind(x, x * 3, name), static_argnames="name", device="arena:cpu")
+    assert [named(x, name=name).name for name in ("one", "two")] == ["one", "two"]
 
 
 def test_arguments_of_all_kinds_reach_the_function() -> None:

@@ -47,6 +47,64 @@ def test_numbers_take_the_element_type_that_they_meet() -> None:
     np.testing.assert_allclose(scaled(X, 2), np.tanh(X) * 2, rtol=1e-5)
 
 
+def test_numbers_do_so_in_derivatives_and_batches() -> None:
+    """A number that was given for a batch once made the result one of f32."""
+    given = jnp.asarray(X, jnp.bfloat16)
+    loss, gradient = pcp.value_and_grad(lambda x, s: jnp.sum(jnp.sin(x) * s))(given, 2.0)
+    assert loss.dtype == gradient.dtype == jnp.bfloat16
+    scaled = pcp.vmap(lambda row, s: jnp.sin(row) * s, in_axes=(0, None))
+    assert pcp.jit(lambda x, s: scaled(x, s))(given, 2.0).dtype == jnp.bfloat16
+
+
+def test_arrays_of_jax_are_results() -> None:
+    """No operation of JAX meets a Tensor here, so none says that this is a function of JAX."""
+
+    def begun(params: Any) -> Any:
+        return {"params": params, "mean": jnp.zeros(3, jnp.bfloat16), "step": jnp.zeros((), jnp.int32)}
+
+    found, wanted = pcp.jit(begun)(X), begun(X)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), found) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), wanted
+    )
+
+
+def test_functions_look_at_keys_before_jax_does() -> None:
+    def drawn(key: Any) -> Any:
+        assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        return jax.random.normal(key, (2,))
+
+    keys = jax.random.split(jax.random.key(0))
+    np.testing.assert_array_equal(pcp.jit(drawn)(keys[0]), jax.jit(drawn)(keys[0]))
+    np.testing.assert_array_equal(pcp.jit(lambda keys: drawn(keys[1]))(keys), jax.jit(drawn)(keys[1]))
+    halves = [drawn(key) for key in keys]
+    np.testing.assert_array_equal(pcp.jit(lambda keys: [drawn(key) for key in keys])(keys), halves)
+
+
+def test_keys_of_other_kinds_have_other_plans() -> None:
+    """Programs of raw keys and of typed ones compute the same, and return other keys."""
+    split = pcp.jit(jax.random.split)
+    for _ in range(2):
+        assert jnp.issubdtype(split(jax.random.key(0)).dtype, jax.dtypes.prng_key)
+        assert split(jax.random.PRNGKey(0)).dtype == np.uint32
+    for kind in ("rbg", "unsafe_rbg"):
+        assert str(jax.random.key_impl(split(jax.random.key(0, impl=kind)))) == kind
+
+
+def test_tensors_of_the_trace_around_may_stand_in_a_function_of_jax() -> None:
+    """What the function did with them before JAX refused a Tensor is forgotten."""
+
+    def around(x: Any) -> Any:
+        other = pcp.sin(x)
+
+        def inner(row: Any) -> Any:
+            assert pcp.cos(other).shape == X.shape
+            return jnp.sin(row)
+
+        return pcp.vmap(inner)(x)
+
+    np.testing.assert_allclose(pcp.jit(around)(X), np.sin(X), rtol=1e-5, atol=1e-6)
+
+
 def test_derivatives_batches_and_traces_take_functions_of_jax() -> None:
     def loss(x: Any) -> Any:
         return jnp.sin(x).sum()

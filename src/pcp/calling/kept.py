@@ -45,7 +45,7 @@ class Kept:
                 self._held.popitem(last=False)
 
     def made(self, program: Program, how: Any, make: Callable[[Program], Any]) -> Any:
-        """What is made of a program, once for all programs that compute the same of arguments of the same names.
+        """What is made of a program, once for all programs that compute the same of arguments of the same names and classes.
 
         Arguments:
             how: what else decides it, as settings.
@@ -83,7 +83,7 @@ def _key_of(program: Program) -> _Key:
     """What a call depends on in a program."""
     held = vars(program)
     if _KEY not in held:
-        trees = program.argument_tree, program.result_tree, program.result_tree.orders()
+        trees = program.argument_tree.exact, program.result_tree.exact
         held[_KEY] = _Key((type(program), program.digest, program.arguments, program.results, trees))
     key: _Key = held[_KEY]
     return key

@@ -28,7 +28,7 @@ from pcp.ir.types import dtype_of
 from pcp.refusals import TracingError
 from pcp.specs import NumberSpec
 from pcp.symbolic.numbers import numbers_in
-from pcp.tensor import Tensor
+from pcp.tensor import NumberTensor, Tensor
 from pcp.tracing import ArgumentSpec, aliases_of, at_sizes, leaf_names, leaf_spec
 
 log = logging.getLogger("pcp.importers.jax")
@@ -118,7 +118,7 @@ def by_jax(function: Callable[..., Any], arguments: tuple[Any, ...], mistake: Ex
         Exception: what else it raises where JAX traces it.
     """
     leaves, tree = flatten(arguments, varies)
-    given = tree.unflatten([leaf_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+    given = tree.unflatten([_told(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
     try:
         return _imported(function, given, None, "cpu")
     except Exception as error:
@@ -130,6 +130,10 @@ def by_jax(function: Callable[..., Any], arguments: tuple[Any, ...], mistake: Ex
             ) from mistake
         error.add_note(f"JAX traced the function, because it raised when it was called with Tensors: {said}")
         raise
+
+
+def _told(tensor: Tensor) -> ArgumentSpec:
+    return NumberSpec(tensor.spec, tensor.weak) if isinstance(tensor, NumberTensor) else leaf_spec(tensor)
 
 
 def _is_of_pcp(error: BaseException) -> bool:

@@ -76,6 +76,7 @@ class ArgumentBorder:
         self._facts: Callable[[Buffer], object] = backend.facts(target)
         self._is_deleted = backend.is_deleted
         self._flatten = flattener(tree)
+        self._flatten_exactly = flattener(tree, exact=True) if tree.makes_nodes else self._flatten
         self._accepted: list[object] = [None] * len(arguments)
         self._expected = [(entry.spec.shape, entry.spec.dtype, entry.spec.dtype.numpy) for entry in arguments]
 
@@ -101,9 +102,9 @@ class ArgumentBorder:
         return leaves
 
     def knows(self, arguments: tuple[Any, ...]) -> bool:
-        """Whether these are nested as is expected, and arrays of the shapes and element types that are."""
+        """Whether these are nested as is expected, of the same classes, and arrays of the shapes and element types that are."""
         try:
-            leaves = self._flatten(arguments)
+            leaves = self._flatten_exactly(arguments)
             if list(map(self._facts, leaves)) == self._accepted:
                 return True
         except OtherNesting:

@@ -18,8 +18,11 @@ class OtherNesting(Exception):
     """The value is not nested as the function was written for; the careful walk decides what to do."""
 
 
-def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
+def flattener(tree: Tree, *, exact: bool = False) -> Callable[[Any], list[Any]]:
     """A function from values nested as `tree` to their leaves.
+
+    Arguments:
+        exact: whether a value must be of the very class, and is not taken as what a file holds of it.
 
     It raises OtherNesting on a container of another type, size or keys. It does not look at leaves: a
     container in the place of a leaf is returned as one.
@@ -31,7 +34,7 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
     def visit(node: Tree, value: str) -> None:
         name = f"c{len(lines)}"
         if node.made is not None and not isinstance(node.made, Named):
-            openers[f"open{len(openers)}"] = functools.partial(_parts, node)
+            openers[f"open{len(openers)}"] = functools.partial(_parts, node, exact)
             lines.append(f"{name} = open{len(openers) - 1}({value})")
             if isinstance(node.made, Wrapped):
                 visit(node.made.inner, name)
@@ -48,6 +51,9 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
         lines.append(
             f"if {_type_test(node, name)} or len({name}) != {len(node.children)}: raise OtherNesting"
         )
+        if exact and isinstance(node.made, Named):
+            openers[f"class{len(openers)}"] = node.made.type
+            lines.append(f"if type({name}) is not class{len(openers) - 1}: raise OtherNesting")
         keys = node.keys if node.kind == "dict" else range(len(node.children))
         for key, child in zip(keys, node.children, strict=True):
             visit(child, f"{name}[{key!r}]")
@@ -61,17 +67,19 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
     )
 
 
-def _parts(tree: Tree, value: Any) -> Any:
+def _parts(tree: Tree, exact: bool, value: Any) -> Any:
     """The children of a node, or of a dictionary in its place, in the order of the structure's; or what a node wraps.
 
     Raises:
-        OtherNesting: the value is another node, or holds other fixed values.
+        OtherNesting: the value is another node, or holds other fixed values, or it is none and has to be exact.
     """
     node, made = opened(value), tree.made
     if isinstance(made, Constant):
-        if value is not None and Fixed(value) != made.exact:
+        if (value is not None or exact) and Fixed(value) != made.exact:
             raise OtherNesting
         return value
+    if node is None and exact:
+        raise OtherNesting
     if isinstance(made, Wrapped):
         if node is not None and node[0] != made.node:
             raise OtherNesting
