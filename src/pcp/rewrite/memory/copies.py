@@ -15,6 +15,9 @@ from pcp.rewrite.memory.axes import Cut
 from pcp.rewrite.memory.cutting import Cutting
 from pcp.tensor import Tensor
 
+DEEP = 100
+"""Operations before a piece of a whole value which are computed in parts, one behind another; of deeper ones it is cut."""
+
 
 class NeedsPlace(Exception):
     """What is the same for every part would have to know which part it is.
@@ -47,6 +50,7 @@ class Part:
     ) -> None:
         self._cutting, self._builder, self._index = cutting, builder, index
         self._known: dict[tuple[Value, int | None], Value] = dict(pieces)
+        self._depth = 0
 
     def _copy(self, op: ir.Operation, cut: Cut, begun: Value | None = None) -> None:
         """Copy an operation, as it is cut; `begun` is what its part is added to."""
@@ -106,10 +110,12 @@ class Part:
                 )
                 if axis not in dims or shape[dims.index(axis)] == 1:
                     return self._cloned(op, list(op.operands), [axis])[0]
-            cut = self._cutting.cut_for(op, axis)
+            cut = self._cutting.cut_for(op, axis) if self._depth < DEEP else None
             if cut is not None:
                 pairs = zip(op.operands, cut.operands, strict=True)
+                self._depth += 1
                 operands = [x if along is None else self._piece(x, along) for x, along in pairs]
+                self._depth -= 1
                 return self._cloned(op, operands, [axis])[0]
         index = self._place(value, axis)
         start = [index * size if i == axis else 0 for i, size in enumerate(spec.shape)]
