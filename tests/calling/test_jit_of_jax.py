@@ -68,6 +68,16 @@ def test_arrays_of_jax_are_results() -> None:
     )
 
 
+def test_derivatives_take_arguments_by_name() -> None:
+    def loss(x: Any, scale: Any = 2.0, *, power: Any = 1, mode: str = "sin") -> Any:
+        return jnp.sum(getattr(jnp, mode)(x) * scale**power)
+
+    found, wanted = pcp.grad(loss)(X, scale=X, power=2), jax.grad(loss)(X, scale=X, power=2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    inside = pcp.jit(lambda x, scale: pcp.grad(loss, wrt=-1)(x, scale=scale, mode="cos"))(X, X)
+    np.testing.assert_allclose(inside, -np.sin(X) * X, rtol=1e-5, atol=1e-5)
+
+
 def test_functions_look_at_keys_before_jax_does() -> None:
     def drawn(key: Any) -> Any:
         assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)

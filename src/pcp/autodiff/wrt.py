@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Tree
+from pcp.ir.tree import flatten
 from pcp.refusals import planned
-from pcp.tensor import is_tracing
+from pcp.tensor import Tensor, is_tracing
 from pcp.tracing import call, specs_of, trace_closure
 
 Wrt = int | Sequence[int]
@@ -91,11 +92,32 @@ def on_functions(
         primals, tangents = arguments[:count], arguments[count:]
         # Captured Tensors are arguments behind those of the function; they are not counted from the end.
         places = from_the_front(named, count)
-        taken = functools.wraps(function)(functools.partial(function, **rest)) if rest else function
-        program, captured = trace_closure(taken, *with_tensors(primals, places))
-        return call(transform(program, places), *primals, *captured, *tangents)
+        taken, beside = _with_named(function, count, rest)
+        program, captured = trace_closure(taken, *with_tensors(primals, places), *beside)
+        return call(transform(program, places), *primals, *beside, *captured, *tangents)
 
     return transformed
+
+
+def _with_named(
+    function: Callable[..., Any], count: int, named: dict[str, Any]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of its first arguments, so many, and then of the named ones that are Tensors, which JAX may have to trace; and
+    these. Other named ones are as they are."""
+    if not named:
+        return function, []
+    shown = [
+        name
+        for name, value in named.items()
+        if (leaves := flatten(value)[0]) and all(isinstance(leaf, Tensor) for leaf in leaves)
+    ]
+
+    @functools.wraps(function)
+    def taken(*arguments: Any) -> Any:
+        given = dict(zip(shown, arguments[count:], strict=True))
+        return function(*arguments[:count], **{**named, **given})
+
+    return taken, [named[name] for name in shown]
 
 
 def pulled_back(
@@ -110,7 +132,6 @@ def pulled_back(
     def transformed(*arguments: Any, **rest: Any) -> Any:
         if not is_tracing():
             return planned()(transformed, arguments, rest)
-        taken = functools.wraps(function)(functools.partial(function, **rest)) if rest else function
         signature = inspect.signature(function)
         for count in range(len(arguments) - 1, 0, -1):
             try:
@@ -118,9 +139,12 @@ def pulled_back(
             except TypeError:
                 continue
             places = list(range(count)) if wrt is None else from_the_front(wrt, count)
-            program, captured = trace_closure(taken, *with_tensors(arguments[:count], places))
+            taken, beside = _with_named(function, count, rest)
+            program, captured = trace_closure(taken, *with_tensors(arguments[:count], places), *beside)
             if sum(entry.spec.dtype.is_differentiable for entry in program.results) == len(arguments) - count:
-                return call(transform(program, places), *arguments[:count], *captured, *arguments[count:])
+                return call(
+                    transform(program, places), *arguments[:count], *beside, *captured, *arguments[count:]
+                )
         raise UnknownArgument(
             f"vjp of {getattr(function, '__name__', 'a function')} was given {len(arguments)} arguments; expected those of the "
             "function, and then the cotangent of each of its results of floating-point or complex numbers"
