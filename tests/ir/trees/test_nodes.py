@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pcp
 from pcp.ir import TreeMismatch
 from pcp.ir.tree import flatten, flatten_like, map_tree
-from pcp.ir.trees.nodes import InvalidNode
+from pcp.ir.trees.nodes import Fixed, InvalidNode
 from pcp.planning.nesting import OtherNesting, flattener, unflattener
 
 RANDOM = np.random.default_rng()
@@ -254,6 +254,25 @@ def test_functions_of_the_same_code_are_the_same() -> None:
     assert flatten_like(program.argument_tree, (made(2), normal(5, 3)))
     with pytest.raises(TreeMismatch, match="fixed in it"):
         flatten_like(program.argument_tree, (made(3), normal(5, 3)))
+
+
+def test_functions_with_other_defaults_or_names_around_them_are_others() -> None:
+    def made(scale: Any, keyword: Any) -> Any:
+        def scaled(x: Any, by: Any = scale, *, more: Any = keyword) -> Any:
+            return x * by * more
+
+        return scaled
+
+    def of_module(scale: float) -> Any:
+        names: dict[str, Any] = {"scale": scale}
+        exec(compile("def scaled(x): return x * scale", "<a module>", "exec"), names)
+        return names["scaled"]
+
+    assert Fixed(made(2, 1)) == Fixed(made(2, 1))
+    assert Fixed(made(2, 1)) != Fixed(made(3, 1))
+    assert Fixed(made(2, 1)) != Fixed(made(2, 4))
+    assert Fixed(made(np.ones(2), 1)) != Fixed(made(np.zeros(2), 1))
+    assert Fixed(of_module(2)) != Fixed(of_module(3))
 
 
 def test_what_cannot_be_registered_is_refused() -> None:

@@ -48,11 +48,12 @@ class Fixed:
 def _same(one: Any, other: Any) -> bool:
     if one is other:
         return True
-    if isinstance(one, types.FunctionType) and isinstance(other, types.FunctionType):
-        cells = ([cell.cell_contents for cell in each.__closure__ or ()] for each in (one, other))
-        held = [all(a is b for a, b in zip(*cells, strict=False)), one.__defaults__ == other.__defaults__]
-        return one.__code__ == other.__code__ and all(held)
     try:
+        if isinstance(one, types.FunctionType) and isinstance(other, types.FunctionType):
+            cells = ([cell.cell_contents for cell in each.__closure__ or ()] for each in (one, other))
+            held = [all(a is b for a, b in zip(*cells, strict=False)), one.__defaults__ == other.__defaults__]
+            held += [one.__kwdefaults__ == other.__kwdefaults__, one.__globals__ is other.__globals__]
+            return one.__code__ == other.__code__ and all(held)
         return type(one) is type(other) and bool(one == other)
     except Exception:  # whatever a comparison of unknown objects raises, as one of arrays does
         return False
