@@ -18,8 +18,9 @@ from pcp.importers.gguf.blocks import KINDS
 from pcp.importers.text import open_model
 from pcp.ir.tree import flatten
 from pcp.models import decoder
-from pcp.models.names import MissingWeights, from_transformers
+from pcp.models.names import MissingWeights, WeightsMismatch, from_transformers
 from pcp.training.data.byte_pairs import BytePairTokenizer
+from pcp.training.data.tokenizer import TokenizerUnreadable
 
 LAYERS, HEADS, WIDTH, HIDDEN, WORDS = 1, 4, 256, 256, 60
 IN_BLOCKS = [kind for kind, (numbers, _) in SIZES.items() if numbers > 1]
@@ -207,6 +208,29 @@ def test_pieces_of_sentencepiece_are_joined_by_their_scores(tmp_path: Path) -> N
     assert tokenizer.encode_prompt("a") == [1, tokens.index("▁a")]
 
 
+def test_llama_3_begins_texts_where_a_file_does_not_say(tmp_path: Path) -> None:
+    """As llama.cpp has it: files of Llama 3 often lack add_bos_token."""
+    pytest.importorskip("tokenizers")
+    said, tensors, _ = model("qwen2", ["Q8_0"])
+    for pre, more, begun in (("llama-bpe", {}, True), ("llama-bpe", {"add_bos_token": False}, False), ("qwen2", {}, False)):
+        named = {f"tokenizer.ggml.{name}": value for name, value in ({"pre": pre} | more).items()}
+        write(tmp_path / "model.gguf", with_tokenizer(said, **named), tensors)
+        tokenizer = open_model(tmp_path / "model.gguf").tokenizer
+        assert isinstance(tokenizer, BytePairTokenizer)
+        assert tokenizer.encode_prompt("th") == [WORDS - 1] * begun + [57]
+
+
+def test_the_attention_factor_of_yarn_comes_on_top(tmp_path: Path) -> None:
+    """llama.cpp multiplies 1 + 0.1 ln(factor) by it; transformers' takes its place."""
+    scaled = {"llama__rope.scaling.type": "yarn", "llama__rope.scaling.factor": 4.0}
+    found = [
+        open_model(changed(tmp_path / "model.gguf", **scaled, **more)).config.rotary
+        for more in ({}, {"llama__rope.scaling.attn_factor": 1.0}, {"llama__rope.scaling.attn_factor": 0.5})
+    ]
+    scales = [rotary.scale for rotary in found if rotary is not None]
+    np.testing.assert_allclose(scales, np.array([1, 1, 0.5]) * (1 + 0.1 * np.log(4)))
+
+
 def changed(path: Path, **more: Any) -> Any:
     said, tensors, _ = model("llama", ["Q4_0"])
     given = {name.replace("__", "."): value for name, value in more.items()}
@@ -231,6 +255,9 @@ def changed(path: Path, **more: Any) -> Any:
             {"llama__rope.scaling.type": "spiral"},
             "scales places by 'spiral'; expected one of none, linear, yarn",
         ),
+        ({"llama__rope.scaling.type": ["yarn"]}, r"scales places by \['yarn'\]"),
+        ({"llama__block_count": 1 << 31}, "has 2147483648 blocks, and 12 tensors"),
+        ({"llama__rope.dimension_count": 32}, "turns 32 of the 64 features of a head"),
     ],
 )
 def test_another_model_is_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
@@ -250,6 +277,30 @@ def test_a_tokenizer_of_another_kind_is_refused_unless_one_lies_beside(tmp_path:
     whole = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
     whole.save(str(tmp_path / "tokenizer.json"))
     assert open_model(path).tokenizer is not None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"pre": ["qwen2"]}, r"cuts texts by \['qwen2'\]"),
+        ({"add_bos_token": True, "bos_token_id": 900}, "bos_token_id is 900; expected one of its 60 tokens"),
+        ({"model": "llama", "unknown_token_id": 60}, "unknown_token_id is 60; expected one of its 60 tokens"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_is_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    said, tensors, _ = model("qwen2", ["Q8_0"])
+    named = {f"tokenizer.ggml.{name}": value for name, value in more.items()}
+    write(tmp_path / "model.gguf", with_tokenizer(said, **named), tensors)
+    with pytest.raises(TokenizerUnreadable, match=words):
+        open_model(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("name", ["odd", "", "rope_freqs.weight"])
+def test_a_tensor_that_no_model_has_is_refused(tmp_path: Path, name: str) -> None:
+    said, tensors, _ = model("llama", ["Q8_0"])
+    write(tmp_path / "model.gguf", said, tensors | {name: ("F32", np.ones(3, np.float32))})
+    with pytest.raises(WeightsMismatch):
+        open_model(tmp_path / "model.gguf")
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:

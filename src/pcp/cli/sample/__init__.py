@@ -81,6 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     labels, size = _numbers("labels", arguments.labels, ","), _numbers("size", arguments.size, "x")
     if arguments.out.suffix.lower() != ".png":
         raise InvalidSampling(f"--out is {arguments.out}; expected the name of a PNG, as grid.png")
+    if not arguments.out.parent.is_dir():
+        raise InvalidSampling(f"there is no folder {arguments.out.parent} to write {arguments.out.name} in; make it")
+    if size is not None and len(size) > 2:
+        raise InvalidSampling(f"--size is {arguments.size!r}; expected pixels of a side, or HEIGHTxWIDTH")
     begun = time.monotonic()
     pipeline = open_pipeline(arguments.model)
     shown = sys.stderr.isatty() and not arguments.json

@@ -1,6 +1,7 @@
 """A model from a GGUF file: its sizes, its weights as they are stored there, its tokenizer, its template."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pcp.inference.habits import Habits
 from pcp.inference.text_model import TextModel
 from pcp.models.config import DecoderConfig, Rotary
 from pcp.models.families import config_of
-from pcp.models.names import from_transformers
+from pcp.models.names import MisshapenWeights, from_transformers
 from pcp.training.data.chat.template import Written
 
 _END = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
@@ -136,6 +137,10 @@ def _config(path: Path, found: Container) -> tuple[_Family, DecoderConfig]:
             f"{path} has {get('expert_count')} experts, and those of GGUF files are not read; give the folder of transformers "
             "that it was converted from"
         )
+    if get("block_count") > len(found.tensors):
+        raise UnsupportedGguf(
+            f"{path} has {get('block_count')} blocks, and {len(found.tensors)} tensors, too few for them: copy or download it again"
+        )
     heads, width = get("attention.head_count"), get("embedding_length")
     settings = {
         "model_type": architecture,
@@ -158,6 +163,10 @@ def _config(path: Path, found: Container) -> tuple[_Family, DecoderConfig]:
         settings |= dict(n_positions=settings["max_position_embeddings"])
     turning = get("rope.dimension_count")
     if type(turning) is int and architecture != "gpt2":
+        if family.turned and turning != settings["head_dim"]:
+            raise UnsupportedGguf(
+                f"{path} turns {turning} of the {settings['head_dim']} features of a head; expected all, as llama.cpp does"
+            )
         settings["partial_rotary_factor"] = turning / settings["head_dim"]
     settings |= _scaling(path, get)
     config = config_of(settings, str(path))
@@ -171,7 +180,7 @@ def _scaling(path: Path, get: Callable[..., Any]) -> dict[str, Any]:
     kind, linear = get("rope.scaling.type", "none"), get("rope.scale_linear")
     if linear and kind == "none":
         kind = "linear"
-    if kind not in _ROPES:
+    if not isinstance(kind, str) or kind not in _ROPES:
         raise UnsupportedGguf(f"{path} scales places by {kind!r}; expected one of {', '.join(_ROPES)}")
     if kind == "none":
         return {}
@@ -179,9 +188,20 @@ def _scaling(path: Path, get: Callable[..., Any]) -> dict[str, Any]:
         "rope_type": _ROPES[kind],
         "factor": get("rope.scaling.factor", linear),
         "original_max_position_embeddings": get("rope.scaling.original_context_length"),
-        "attention_factor": get("rope.scaling.attn_factor"),
     }
+    more = get("rope.scaling.attn_factor")
+    if more is not None and kind == "yarn":
+        found["attention_factor"] = _attention_factor(path, more, found["factor"])
     return {"rope_scaling": {name: value for name, value in found.items() if value is not None}}
+
+
+def _attention_factor(path: Path, more: Any, factor: Any) -> float:
+    """What yarn multiplies by: of files a number on top of its own, of transformers one in its place."""
+    if not all(isinstance(each, int | float) and each > 0 for each in (more, factor)):
+        raise UnsupportedGguf(
+            f"{path} sets rope.scaling.attn_factor to {more!r} and factor to {factor!r}; expected positive numbers"
+        )
+    return float(more * (1 + 0.1 * math.log(max(factor, 1))))
 
 
 def _slowed(rotary: Rotary, config: DecoderConfig, found: Container) -> Rotary:
@@ -190,6 +210,10 @@ def _slowed(rotary: Rotary, config: DecoderConfig, found: Container) -> Rotary:
     if factors is None:
         return rotary
     width = rotary.width or config.head_width
+    if factors.kind.parts is not None or factors.shape != (width // 2,):
+        raise MisshapenWeights(
+            f"rope_freqs.weight is {factors.kind.name}{list(factors.shape)}; expected floats of shape {[width // 2]}"
+        )
     speeds = rotary.base ** (-np.arange(0, width, 2) / width) / factors.kind.read(
         factors.content, factors.shape
     )
@@ -208,7 +232,7 @@ def _read(found: Container, name: str, family: _Family, config: DecoderConfig) -
     """A tensor as that of transformers is."""
     stored = found.tensors[name]
     array = stored.kind.read(stored.content, stored.shape)
-    part = name.split(".")[-2]
+    part = name.rpartition(".")[0].rpartition(".")[2]
     if part in family.turned and stored.shape[0] % config.head_width == 0:
         pairs = np.arange(stored.shape[0]).reshape(-1, config.head_width // 2, 2)
         array = array[pairs.swapaxes(1, 2).reshape(-1)]

@@ -41,14 +41,16 @@ def tokenizer_of(path: Path, said: Mapping[str, Any]) -> BytePairTokenizer | Non
     if kind is None or kind == "no_vocab" or not tokens:
         return None
     pre, beside = said.get("tokenizer.ggml.pre", "default"), path.with_name("tokenizer.json")
-    if kind not in ("gpt2", "llama") or (kind == "gpt2" and pre not in _PATTERNS):
+    pattern = _PATTERNS.get(pre) if isinstance(pre, str) else None
+    if kind not in ("gpt2", "llama") or (kind == "gpt2" and pattern is None):
         if beside.exists():
             return BytePairTokenizer(beside.read_text(encoding="utf-8"))
         raise TokenizerUnreadable(
             f"{path} has a tokenizer of the kind {kind!r} that cuts texts by {pre!r}; of GGUF files llama, and gpt2 with "
             f"{', '.join(_PATTERNS)} are read. Put the model's tokenizer.json beside the file"
         )
-    made = _byte_pairs(said, _PATTERNS[pre], pre) if kind == "gpt2" else _pieces(said)
+    _check_numbers(path, said)
+    made = _byte_pairs(said, pattern, pre) if kind == "gpt2" and pattern is not None else _pieces(said)
     types = said.get("tokenizer.ggml.token_type", [])
     added = [
         {
@@ -61,12 +63,19 @@ def tokenizer_of(path: Path, said: Mapping[str, Any]) -> BytePairTokenizer | Non
     return BytePairTokenizer(json.dumps({"version": "1.0", "added_tokens": added, **made, **_first(said)}))
 
 
+def _check_numbers(path: Path, said: Mapping[str, Any]) -> None:
+    count = len(said["tokenizer.ggml.tokens"])
+    for name in ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.unknown_token_id"):
+        number = said.get(name, 0)
+        if type(number) is not int or not 0 <= number < count:
+            raise TokenizerUnreadable(f"{path}: {name} is {number!r}; expected one of its {count} tokens")
+
+
 def _first(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The token that stands before every text, if there is one."""
+    """The token that stands before every text, if there is one. What Llamas have where a file does not say it is llama.cpp's."""
     first, tokens = said.get("tokenizer.ggml.bos_token_id"), said["tokenizer.ggml.tokens"]
-    if not said.get(
-        "tokenizer.ggml.add_bos_token", said["tokenizer.ggml.model"] == "llama"
-    ) or not isinstance(first, int):
+    is_llama = said["tokenizer.ggml.model"] == "llama" or _PATTERNS[said.get("tokenizer.ggml.pre", "default")] is _LLAMA3
+    if first is None or not said.get("tokenizer.ggml.add_bos_token", is_llama):
         return {"post_processor": None}
     token = tokens[first]
     alone: list[Any] = [

@@ -104,7 +104,7 @@ class ImageSamples:
         height, width, channels, channels_first = layout
         try:
             with pillow.open(path) as image:
-                fitted = image.convert(_MODES[channels])
+                fitted = _of_8_bits(image, pillow).convert(_MODES[channels])
                 if fitted.size != (width, height):
                     fitted = fitted.resize((width, height), pillow.Resampling.BICUBIC)
                 pixels = np.asarray(fitted, np.uint8).reshape(height, width, channels)
@@ -114,6 +114,13 @@ class ImageSamples:
         ordered = pixels.transpose(2, 0, 1) if channels_first else pixels
         scaled = ordered if dtype.kind in "iu" else ordered / np.float32(255)
         return scaled.astype(dtype).reshape(shape)
+
+
+def _of_8_bits(image: Any, pillow: Any) -> Any:
+    """The same shades; Pillow's own conversion makes all of 256 and more white."""
+    if not image.mode.startswith("I;16"):
+        return image
+    return pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def _layout(entry: Argument) -> tuple[int, int, int, bool] | None:

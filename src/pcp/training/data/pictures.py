@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 LARGEST = 32
 """Pixels of a side of images from files, where no size is asked for."""
 _CHANNELS = 3
+_MOST_CLASSES = 1 << 16
 _EXPECTED = (
     "an array of images, (samples, height, width[, channels]) with 1, 3 or 4 channels, u8 or floats from 0 to 1 or -1 to 1, "
     "and, where there are classes, whole numbers (samples,) from 0 on"
@@ -78,10 +79,11 @@ def _of_arrays(path: Path, size: int) -> list[Array]:
             f"size is {size}, but the images of {path} have {pixels.shape[1]} pixels a side; leave it out: only files are "
             "resized"
         )
-    if labels and (len(labels[0]) != len(pixels) or labels[0].min() < 0):
+    if labels and (len(labels[0]) != len(pixels) or labels[0].min() < 0 or labels[0].max() >= _MOST_CLASSES):
+        ends = f" from {labels[0].min()} to {labels[0].max()}" if len(labels[0]) else ""
         raise WrongPictures(
-            f"{path} has {len(pixels)} images, and {len(labels[0])} labels from {labels[0].min()} on; expected one from 0 "
-            "on for each image"
+            f"{path} has {len(pixels)} images, and {len(labels[0])} labels{ends}; expected one from 0 to {_MOST_CLASSES - 1} "
+            "for each image"
         )
     return [_bytes_of(pixels, path), *(each.astype(np.int32) for each in labels)]
 
