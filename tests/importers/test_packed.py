@@ -152,6 +152,15 @@ def test_parts_that_do_not_belong_together_are_refused() -> None:
         PackedMismatch, match=r"the parts of a\.b have shapes .*'scales': \[2, 7\].* scales of 8 outputs"
     ):
         read(scales=parts["scales"][:, :7])
+    for changes in (
+        {"qweight": parts["qweight"][0]},
+        {"qweight": parts["qweight"].astype(np.int64)},
+        {"qzeros": parts["qzeros"].astype(np.float32)},
+        {"scales": parts["scales"][0]},
+        {"scales": parts["scales"][:0], "qzeros": parts["qzeros"][:0]},
+    ):
+        with pytest.raises(PackedMismatch, match=r"the parts of a\.b have shapes"):
+            read(**changes)
     with pytest.raises(UnsupportedPacking, match=r"a\.b has inputs in an order of their own \(desc_act\)"):
         read(g_idx=parts["g_idx"][::-1].copy())
     small, _ = matrix("gptq", 8, 64, 4, 16, 7)

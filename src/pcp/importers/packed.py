@@ -45,7 +45,7 @@ def unpacked(tensors: Mapping[str, Any], settings: Mapping[str, Any], where: str
     """
     method, bits = settings.get("quant_method"), settings.get("bits", settings.get("w_bit", 4))
     _check(where, "quant_method", method, _METHODS)
-    _check(where, "bits", bits, (4, 8) if method == "gptq" else (4,))
+    _check(where, "bits", bits if type(bits) is int else str(bits), (4, 8) if method == "gptq" else (4,))
     if method == "awq":
         _check(where, "version", str(settings.get("version", "gemm")).lower(), ("gemm",))
     form = settings.get("checkpoint_format", "gptq")
@@ -78,6 +78,11 @@ def _matrix(stem: str, parts: Mapping[str, Array], is_awq: bool, bits: int, zero
             f"{stem} has a qweight without {', '.join(absent)}: copy or download its files again"
         )
     given, many = parts["qweight"], 32 // bits
+    words = all(parts[kind].dtype.kind in "iu" and parts[kind].dtype.itemsize == 4 for kind in _PARTS[:2])
+    if not words or any(np.ndim(parts[kind]) != 2 or not parts[kind].size for kind in _PARTS[:3]):
+        raise _unfit(
+            stem, parts, f"integers of 32 bits and scales along two axes, {many} numbers in 32 bits,"
+        )
     integers = _nibbles(given, bits, _OF_AWQ).T if is_awq else _nibbles(given.T, bits)
     zeros = _nibbles(parts["qzeros"], bits, _OF_AWQ if is_awq else None).T.astype(np.float32) + zero
     scales = np.ascontiguousarray(parts["scales"].T, np.float32)
@@ -85,11 +90,8 @@ def _matrix(stem: str, parts: Mapping[str, Array], is_awq: bool, bits: int, zero
     groups = scales.shape[1]
     each = inputs // max(groups, 1)
     if scales.shape != zeros.shape or len(scales) != outputs or each * groups != inputs:
-        shapes = {kind: list(part.shape) for kind, part in parts.items()}
-        raise PackedMismatch(
-            f"the parts of {stem} have shapes {shapes}, which do not belong together: with {many} numbers in 32 bits, scales "
-            f"of {outputs} outputs and a whole number of groups of {inputs} inputs are expected"
-        )
+        whole = f"with {many} numbers in 32 bits, scales of {outputs} outputs and a whole number of groups of {inputs} inputs"
+        raise _unfit(stem, parts, whole)
     if each % _BLOCK:
         raise UnsupportedPacking(
             f"{stem} has groups of {each} inputs; a multiple of {_BLOCK} is read. Store the model in groups of 128"
@@ -105,6 +107,14 @@ def _matrix(stem: str, parts: Mapping[str, Array], is_awq: bool, bits: int, zero
     offsets = (half - zeros) * scales
     more = {"offsets": offsets} if offsets.any() else {}
     return Kept({"values": values, "scales": np.repeat(scales, each // _BLOCK, 1), **more})
+
+
+def _unfit(stem: str, parts: Mapping[str, Array], expected: str) -> PackedMismatch:
+    shapes = {kind: list(part.shape) for kind, part in parts.items()}
+    types = ", ".join(dict.fromkeys(str(part.dtype) for part in parts.values()))
+    return PackedMismatch(
+        f"the parts of {stem} have shapes {shapes} and types {types}, which do not belong together: {expected} are expected"
+    )
 
 
 def _signed(integers: Array) -> Array:

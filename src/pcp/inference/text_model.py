@@ -24,6 +24,7 @@ from pcp.models.parameters import Parameters, quantised
 from pcp.models.published import CONFIGURATIONS, configuration
 from pcp.nn.quantised import NotQuantisable
 from pcp.training.checkpoint import CheckpointNotFound
+from pcp.training.data.byte_pairs import BytePairTokenizer
 from pcp.training.data.tokenizer import Tokenizer
 from pcp.training.run_folder import RunFolder, load_state
 
@@ -209,7 +210,7 @@ class TextModel:
         return _Compiled(runner, Pages(pages, page))
 
     def tokens_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
-        """The tokens of a prompt.
+        """The tokens of a prompt, a text behind those that its tokenizer puts before one, as transformers and a server have it.
 
         Raises:
             UnknownCharacter: it has characters that the tokenizer lacks.
@@ -219,6 +220,8 @@ class TextModel:
             return prompt
         if self.tokenizer is None:
             raise NoTokenizer("a text was given to a model without a tokenizer; give token numbers")
+        if isinstance(self.tokenizer, BytePairTokenizer):
+            return self.tokenizer.encode_prompt(prompt)
         tokens: list[int] = self.tokenizer.encode(prompt).tolist()
         return tokens
 

@@ -199,8 +199,13 @@ def test_pieces_of_sentencepiece_are_joined_by_their_scores(tmp_path: Path) -> N
         "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0,
     }  # fmt: skip
     write(tmp_path / "model.gguf", said | more, tensors)
-    tokenizer = open_model(tmp_path / "model.gguf").tokenizer
+    opened = open_model(tmp_path / "model.gguf")
+    tokenizer = opened.tokenizer
     assert tokenizer is not None
+    assert list(opened.tokens_of("a")) == [
+        1,
+        tokens.index("▁a"),
+    ]  # a text to continue begins as a server's does
     named = [tokens[number] for number in tokenizer.encode("ab abc a").tolist()]
     assert named == ["▁ab", "▁a", "bc", "▁a"]  # bc is the best of all pairs, then ab
     assert tokenizer.decode(tokenizer.encode("ab abc a")) == "ab abc a"
@@ -212,7 +217,11 @@ def test_llama_3_begins_texts_where_a_file_does_not_say(tmp_path: Path) -> None:
     """As llama.cpp has it: files of Llama 3 often lack add_bos_token."""
     pytest.importorskip("tokenizers")
     said, tensors, _ = model("qwen2", ["Q8_0"])
-    for pre, more, begun in (("llama-bpe", {}, True), ("llama-bpe", {"add_bos_token": False}, False), ("qwen2", {}, False)):
+    for pre, more, begun in (
+        ("llama-bpe", {}, True),
+        ("llama-bpe", {"add_bos_token": False}, False),
+        ("qwen2", {}, False),
+    ):
         named = {f"tokenizer.ggml.{name}": value for name, value in ({"pre": pre} | more).items()}
         write(tmp_path / "model.gguf", with_tokenizer(said, **named), tensors)
         tokenizer = open_model(tmp_path / "model.gguf").tokenizer

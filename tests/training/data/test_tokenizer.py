@@ -101,6 +101,14 @@ def test_byte_pairs_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None
         tokenizer_from_json(json.dumps({"kind": "byte_pairs", "definition": "{}"}))
 
 
+def test_half_a_character_is_told() -> None:
+    """As of a terminal, or of an argument, that is not UTF-8."""
+    pytest.importorskip("tokenizers")
+    for tokenizer in (BytePairTokenizer.train("some text", 258), ByteTokenizer()):
+        with pytest.raises(UnknownCharacter, match=r"U\+DCFF\) at position 2"):
+            tokenizer.encode("ab\udcffc")
+
+
 def test_byte_pairs_there_and_back() -> None:
     pytest.importorskip("tokenizers")
     text = "to be, or not to be, that is the question: whether 'tis nobler é\n" * 20

@@ -205,10 +205,12 @@ def test_pictures_of_16_bits_keep_their_shades(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pixels[0], np.repeat((shades >> 8)[..., None], 3, 2))
 
 
-@pytest.mark.parametrize("labels", [[0, 1 << 32], [0, 2_000_000_000], np.array([0, 1 << 63], np.uint64), np.zeros(0, int)])
+@pytest.mark.parametrize(
+    "labels", [[0, 1 << 32], [0, 2_000_000_000], np.array([0, 1 << 63], np.uint64), np.zeros(0, int)]
+)
 def test_labels_that_are_no_classes_are_told(tmp_path: Path, labels: Any) -> None:
     np.savez(tmp_path / "arrays.npz", images=np.zeros((2, 4, 4, 3), np.uint8), labels=labels)
-    with pytest.raises(WrongPictures, match="labels.*; expected one from 0 to 65535 for each image"):
+    with pytest.raises(WrongPictures, match=r"labels.*; expected one from 0 to 65535 for each image"):
         read_pictures(str(tmp_path / "arrays.npz"), 0)
 
 
@@ -221,7 +223,10 @@ def test_labels_that_are_no_classes_are_told(tmp_path: Path, labels: Any) -> Non
         ),
         ({"x": np.zeros((3, 4, 4, 2), np.uint8)}, r"are uint8\[3, 4, 4, 2\]; expected square ones"),
         ({"x": np.full((3, 4, 4), 16.0)}, "are float64 from 16 to 16; expected u8, or floats from 0 to 1"),
-        ({"x": np.zeros((3, 4, 4), np.uint8), "y": np.array([0, 1])}, "has 3 images, and 2 labels from 0 to 1; expected one from 0"),
+        (
+            {"x": np.zeros((3, 4, 4), np.uint8), "y": np.array([0, 1])},
+            "has 3 images, and 2 labels from 0 to 1; expected one from 0",
+        ),
         ({"y": np.array([0, 1])}, r"holds y int64\[2\]; expected an array of images"),
         ({"x": np.zeros((3, 6, 6), np.uint8)}, "size is 4, but the images of .* have 6 pixels a side"),
     ],

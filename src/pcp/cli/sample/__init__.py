@@ -82,7 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix.lower() != ".png":
         raise InvalidSampling(f"--out is {arguments.out}; expected the name of a PNG, as grid.png")
     if not arguments.out.parent.is_dir():
-        raise InvalidSampling(f"there is no folder {arguments.out.parent} to write {arguments.out.name} in; make it")
+        raise InvalidSampling(
+            f"there is no folder {arguments.out.parent} to write {arguments.out.name} in; make it"
+        )
     if size is not None and len(size) > 2:
         raise InvalidSampling(f"--size is {arguments.size!r}; expected pixels of a side, or HEIGHTxWIDTH")
     begun = time.monotonic()

@@ -139,7 +139,7 @@ def _config(path: Path, found: Container) -> tuple[_Family, DecoderConfig]:
         )
     if get("block_count") > len(found.tensors):
         raise UnsupportedGguf(
-            f"{path} has {get('block_count')} blocks, and {len(found.tensors)} tensors, too few for them: copy or download it again"
+            f"{path} has {get('block_count')} blocks, and {len(found.tensors)} tensors, too few: copy or download it again"
         )
     heads, width = get("attention.head_count"), get("embedding_length")
     settings = {

@@ -72,9 +72,12 @@ def _check_numbers(path: Path, said: Mapping[str, Any]) -> None:
 
 
 def _first(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The token that stands before every text, if there is one. What Llamas have where a file does not say it is llama.cpp's."""
+    """The token that stands before every text, if there is one. Where a file does not say it, as llama.cpp has it."""
     first, tokens = said.get("tokenizer.ggml.bos_token_id"), said["tokenizer.ggml.tokens"]
-    is_llama = said["tokenizer.ggml.model"] == "llama" or _PATTERNS[said.get("tokenizer.ggml.pre", "default")] is _LLAMA3
+    is_llama = (
+        said["tokenizer.ggml.model"] == "llama"
+        or _PATTERNS[said.get("tokenizer.ggml.pre", "default")] is _LLAMA3
+    )
     if first is None or not said.get("tokenizer.ggml.add_bos_token", is_llama):
         return {"post_processor": None}
     token = tokens[first]

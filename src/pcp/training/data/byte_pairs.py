@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pcp.training.data.tokenizer import TokenizerUnreadable, Tokens, UnknownToken, token_dtype
+from pcp.training.data.tokenizer import (
+    TokenizerUnreadable,
+    Tokens,
+    UnknownToken,
+    half_a_character,
+    token_dtype,
+)
 from pcp.training.extras import import_extra
 
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>")
@@ -97,17 +103,26 @@ class BytePairTokenizer:
         return next((int(each) for each in ids if each is not None), None)
 
     def encode(self, text: str) -> Tokens:
-        """Turn a text into tokens."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        """Turn a text into tokens; raises UnknownCharacter for half a one."""
+        ids = self._encoded(text, False)
         return np.asarray(ids, token_dtype(self.vocabulary_size))
 
     def encode_prompt(self, text: str) -> list[int]:
         """Turn a text into tokens, behind those that models find before a text; not twice, where the text has them."""
-        bare = self._tokenizer.encode(text, add_special_tokens=False).ids
-        whole = self._tokenizer.encode(text, add_special_tokens=True).ids
+        bare, whole = self._encoded(text, False), self._encoded(text, True)
         sizes = range(len(whole) - len(bare) + 1)
         before = whole[: next((size for size in sizes if whole[size : size + len(bare)] == bare), 0)]
         return [int(each) for each in (bare if before and before == bare[: len(before)] else before + bare)]
+
+    def _encoded(self, text: str, behind: bool) -> list[int]:
+        try:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=behind).ids
+        except TypeError:  # all that the package says of a text that is none in UTF-8
+            position = next((at for at, each in enumerate(text) if "\ud800" <= each <= "\udfff"), None)
+            if position is None:
+                raise
+            raise half_a_character(text, position) from None
+        return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[Tokens]:
         """Turn texts into tokens, on all processors."""

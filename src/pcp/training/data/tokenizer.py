@@ -47,6 +47,14 @@ def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
 
 
+def half_a_character(text: str, position: int) -> UnknownCharacter:
+    """That a text has a surrogate at a position, as Python makes of bytes that are not UTF-8."""
+    return UnknownCharacter(
+        f"Character {text[position]!r} (U+{ord(text[position]):04X}) at position {position} is half a character, as of bytes "
+        "that are not UTF-8. Write the text in UTF-8."
+    )
+
+
 class CharacterTokenizer:
     """One token for each character; the vocabulary is the sorted set of a corpus's characters.
 
@@ -105,7 +113,10 @@ class ByteTokenizer:
 
     def encode(self, text: str) -> Tokens:
         """Turn a text into tokens, one for each byte of its UTF-8 form."""
-        return self.encode_bytes(text.encode("utf-8"))
+        try:
+            return self.encode_bytes(text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise half_a_character(text, error.start) from None
 
     def encode_bytes(self, data: bytes) -> Tokens:
         """Turn bytes, text or not, into tokens."""
