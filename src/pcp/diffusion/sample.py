@@ -1,5 +1,6 @@
 """`pcp.sample`: images from a model, as arrays."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -75,6 +76,8 @@ def sample(
     pipeline = _opened(model, scheduler)
     if type(count) is not int or count < 1:
         raise InvalidSampling(f"count is {count}; expected a number of images, at least 1")
+    if not math.isfinite(guidance):
+        raise InvalidSampling(f"guidance is {guidance}; expected a finite number")
     classes = _labels(pipeline, labels, count)
     at_once = pipeline.fixed or min(batch or _AT_ONCE, count)
     if batch is not None and (batch < 1 or (batch != at_once and pipeline.fixed)):
@@ -165,7 +168,7 @@ def _labels(pipeline: Pipeline, labels: int | Sequence[int] | None, count: int) 
         return None
     if labels is None:
         return np.arange(count) % pipeline.classes
-    given = np.resize(np.asarray(labels, np.int64), count) if np.ndim(labels) == 0 else np.asarray(labels)
+    given = np.resize(np.asarray(labels), count) if np.ndim(labels) == 0 else np.asarray(labels)
     top = pipeline.classes if pipeline.fixed is None else np.iinfo(np.int32).max
     if given.shape != (count,) or given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= top:
         raise InvalidSampling(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,12 @@ def test_a_file_brings_its_tokenizer_its_end_and_its_template(
     assert opened.tokenizer.encode("the that<|end|>").tolist() == [57, 4, 9, 57, 0, 8, end]
     assert opened.tokenizer.decode([57, 4, 58, 7]) == "the th"
     assert opened.habits.ends == (end,)
+    named = {"tokenizer.ggml.eos_token_id": 3, "tokenizer.ggml.eot_token_id": 900}
+    tokens = [*with_tokenizer(said)["tokenizer.ggml.tokens"][:-1], "<|endoftext|>"]
+    write(
+        tmp_path / "other.gguf", with_tokenizer(said, **named, **{"tokenizer.ggml.tokens": tokens}), tensors
+    )
+    assert open_model(tmp_path / "other.gguf").habits.ends == (3, end)  # as of a folder of transformers
     template = gguf.template_of(path)
     assert template is not None
     assert template.settings == {"bos_token": "<|end|>", "eos_token": "<|end|>"}
@@ -266,6 +273,10 @@ def changed(path: Path, **more: Any) -> Any:
         ),
         ({"llama__rope.scaling.type": ["yarn"]}, r"scales places by \['yarn'\]"),
         ({"llama__block_count": 1 << 31}, "has 2147483648 blocks, and 12 tensors"),
+        (
+            {"llama__attention.key_length": (1 << 31) - 2},
+            "sets attention.key_length to 2147483646; expected at most",
+        ),
         ({"llama__rope.dimension_count": 32}, "turns 32 of the 64 features of a head"),
     ],
 )
@@ -350,6 +361,13 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         gguf.GgufCorrupt,
         "needs rows of a multiple of 32 numbers",
     )
+    for axes in (struct.pack("<IQ", 1, 256), struct.pack("<IQQ", 2, 256, 0)):
+        tail = whole[name + 4 + 16 : name + 4 + 16 + 4]
+        refused(
+            whole[:name] + axes + tail + whole[name + 4 + 16 + 4 :],
+            gguf.GgufCorrupt,
+            "token_embd.weight of shape .* needs .* and two axes that are not empty",
+        )
     value = whole.index(b"general.architecture") + len("general.architecture")
     refused(
         whole[:value] + b"\x0d" + whole[value + 1 :], gguf.GgufCorrupt, "has a value of type 13 before byte"

@@ -99,6 +99,8 @@ def test_a_trained_model_makes_images_of_its_classes(run: RunFolder) -> None:
             InvalidSampling,
             r"labels are \[0, 1\]; expected one class from 0 to 1, or 16 of them",
         ),
+        ({"labels": 1.5}, InvalidSampling, r"labels are 1\.5; expected one class from 0 to 1"),
+        ({"guidance": float("nan")}, InvalidSampling, "guidance is nan; expected a finite number"),
         ({"batch": 0}, InvalidSampling, "batch is 0; expected at least 1"),
         ({"size": (4, 8)}, ShapeMismatch, "this DiTTransformer2DModel takes .* both the same"),
         (

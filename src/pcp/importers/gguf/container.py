@@ -176,10 +176,11 @@ class _Reader:
                 f"{self._path}: tensor {name} is in {_NAMES.get(kind, f'form {kind}')}; {names} are "
                 "read. Quantise the model again, with `llama-quantize MODEL-F16.gguf OUT.gguf Q4_K_M`, say"
             )
-        if not sizes or sizes[0] % known.numbers:
+        is_flat = known.parts is not None and len(sizes) < 2
+        if not sizes or 0 in sizes or is_flat or sizes[0] % known.numbers:
             raise GgufCorrupt(
                 f"{self._path}: tensor {name} of shape {sizes[::-1]} is in {known.name}, which needs rows of a multiple of "
-                f"{known.numbers} numbers"
+                f"{known.numbers} numbers, and two axes that are not empty"
             )
         return name, known, tuple(sizes[::-1]), place
 

@@ -40,6 +40,7 @@ _BIASED = {
     "ffn_gate": "gate", "ffn_up": "up", "ffn_down": "down",
 }  # fmt: skip
 _NEEDED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count")
+_WIDEST = 1 << 20
 _ROPES = {"none": "default", "linear": "linear", "yarn": "yarn"}
 
 
@@ -97,8 +98,10 @@ def read_gguf(path: Path) -> TextModel:
     }
     parameters = from_transformers(tensors, config)
     tokenizer = tokenizer_of(path, found.settings)
-    ends = [found.settings[name] for name in _END if type(found.settings.get(name)) is int]
-    return TextModel(parameters, config, tokenizer, Habits(tuple(dict.fromkeys(ends))))
+    own = None if tokenizer is None else tokenizer.end_of_text
+    named = [*(found.settings.get(name) for name in _END), own]
+    ends = dict.fromkeys(each for each in named if type(each) is int and 0 <= each < config.vocabulary)
+    return TextModel(parameters, config, tokenizer, Habits(tuple(ends)))
 
 
 def template_of(path: Path) -> Written | None:
@@ -141,6 +144,9 @@ def _config(path: Path, found: Container) -> tuple[_Family, DecoderConfig]:
         raise UnsupportedGguf(
             f"{path} has {get('block_count')} blocks, and {len(found.tensors)} tensors, too few: copy or download it again"
         )
+    for name in ("embedding_length", "attention.key_length", "rope.dimension_count"):
+        if isinstance(get(name), int | float) and not 0 <= get(name) <= _WIDEST:
+            raise UnsupportedGguf(f"{path} sets {name} to {get(name)}; expected at most {_WIDEST}")
     heads, width = get("attention.head_count"), get("embedding_length")
     settings = {
         "model_type": architecture,
