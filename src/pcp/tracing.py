@@ -47,7 +47,8 @@ from pcp.tensor import (
     is_weak,
 )
 
-_BY_JAX = "pcp.importers.jax"
+_IMPORTERS = "pcp.importers."
+_BY_JAX = f"{_IMPORTERS}jax"
 """A later layer, imported for functions of JAX."""
 
 
@@ -180,8 +181,10 @@ def _traced(
 
 def _is_by_jax(mistake: BaseException) -> bool:
     """Whether an error comes out of a function of JAX, which takes no Tensors, out of a Tensor that met a value of JAX, or
-    out of what stands for typed keys of JAX."""
-    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(mistake.__traceback__))
+    out of what stands for typed keys of JAX. What an importer refused is told already."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(mistake.__traceback__)]
+    if frames[-1].startswith(_IMPORTERS):
+        return False
     is_filtered = any("JAX has removed" in note for note in getattr(mistake, "__notes__", ()))
     is_key = isinstance(mistake, AttributeError | TypeError) and "'KeyData' object" in str(mistake)
     return is_filtered or is_key or any(name.startswith("jax.") for name in frames)
