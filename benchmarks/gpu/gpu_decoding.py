@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks.gpu.decoder_torch import Decoder
 from benchmarks.options import add_option
 from pcp.inference.readiness import Shape
 from pcp.inference.runner import Runner
@@ -72,6 +70,10 @@ def _drawn(config: DecoderConfig) -> Parameters:
 def _of_rows(
     arguments: argparse.Namespace, config: DecoderConfig, parameters: Parameters, rows: int
 ) -> Sequence[dict[str, Any]]:
+    import torch
+
+    from benchmarks.gpu.decoder_torch import Decoder
+
     says = {
         "pcp": _by_pcp(config, parameters, rows, arguments.tokens, arguments.device),
         "torch": _by_torch(config, parameters, rows, arguments.device),
@@ -97,8 +99,10 @@ def _of_rows(
     return found
 
 
-def _agreement(exact: Decoder, told: np.ndarray[Any, Any]) -> float:
+def _agreement(exact: Any, told: np.ndarray[Any, Any]) -> float:
     """Which share of tokens float32 draws, too, behind the same ones."""
+    import torch
+
     before = np.concatenate([[0], told[:-1]])
     drawn = [
         int(exact(torch.tensor([[token]]), torch.tensor([place])).argmax())
@@ -129,6 +133,10 @@ def _by_pcp(config: DecoderConfig, parameters: Parameters, rows: int, tokens: in
 
 def _by_torch(config: DecoderConfig, parameters: Parameters, rows: int, device: str) -> Says:
     """A step compiled by `torch.compile(mode="reduce-overhead")`, which replays a CUDA graph."""
+    import torch
+
+    from benchmarks.gpu.decoder_torch import Decoder
+
     where = device.partition(":")[0]
     decoder = Decoder(parameters, config, rows, where, torch.bfloat16)
     step = torch.compile(
